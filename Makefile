@@ -1,0 +1,30 @@
+# make demo: the whole job on an embedded corpus.   make test: every test.   make lint: ruff and mypy.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: demo test lint clean
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/pip setup.py constraints.txt
+	$(BIN)/pip install -q --no-warn-conflicts -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/pip setup.py constraints.txt
+	$(BIN)/pip install -q --no-warn-conflicts -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.demo --output demo
+
+test: $(VENV)/.dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

