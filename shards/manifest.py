@@ -1,4 +1,4 @@
-"""The manifest: which shards a dataset has, what shaped them, and how the input adds up. Written last, it is the commit.
+"""The manifest: which shards a dataset has, what shaped them, how the input adds up. Written last: the commit.
 
 A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist.
 """
@@ -88,7 +88,7 @@ class Manifest:
             record = json.loads(storage.read_bytes(path))
             if (record["format"], record["version"]) != (FORMAT, VERSION):
                 raise ManifestError(
-                    f"{path}: format {record['format']} version {record['version']}; this version reads {FORMAT} {VERSION}"
+                    f"{path}: format {record['format']} version {record['version']}, not {FORMAT} {VERSION}"
                 )
             manifest = cls(
                 kind=record["kind"],
