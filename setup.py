@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 setup(
     name="clearspan",
     version="0.1.0",
-    description="Learn sentence embeddings from raw data: Beam pipelines, tar shards, a DeepSpeed trainer, an evaluator.",
+    description="Learn sentence embeddings from raw data",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -26,6 +26,7 @@ setup(
         "omegaconf>=2.3,<3",
         "orjson>=3.10",
         "pyarrow>=18",
+        "pyyaml>=6",
         "safetensors>=0.5",
         "scipy>=1.13",
         "tensorboard>=2.17",

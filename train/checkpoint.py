@@ -1,0 +1,107 @@
+"""Checkpoints of a run, and where everything lies in its folder.
+
+    recipe.yaml  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
+    checkpoints/{step-N, last, best}                  model/ (the export)
+
+DeepSpeed writes the states, all ranks together; `last` and `best` are text files that name a step, replaced only when
+that step is whole. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+
+from train.losses import world
+
+CHECKPOINTS = "checkpoints"
+MODEL_STATES = "mp_rank_00_model_states.pt"
+
+
+class CheckpointError(ValueError):
+    """There is no such checkpoint, or it cannot be read. The message says what to do."""
+
+
+class SafeCheckpointEngine(TorchCheckpointEngine):
+    """DeepSpeed's own engine, but loading tensors and plain values only."""
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return safe_load(Path(path), map_location)
+
+
+def safe_load(path: Path, map_location: Any = "cpu") -> Any:
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+        try:
+            return torch.load(path, map_location=map_location, weights_only=True)
+        except (OSError, RuntimeError, EOFError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last, and the best where a score picks one; others are deleted."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / CHECKPOINTS
+
+    def save(self, engine: Any, step: int, state: dict[str, Any], best: bool) -> None:
+        """Writes a step's checkpoint; every rank calls it."""
+        tag = f"step-{step:08d}"
+        engine.save_checkpoint(str(self.folder), tag=tag, client_state={"clearspan": state}, save_latest=False)
+        if world()[0] == 0:
+            self._point("last", tag)
+            if best:
+                self._point("best", tag)
+            keep = {self.tag("last"), self.tag("best")}
+            for old in self.folder.glob("step-*"):
+                if old.name not in keep:
+                    shutil.rmtree(old)
+
+    def load(self, engine: Any) -> dict[str, Any]:
+        """Restores the last checkpoint into the engine, on every rank; returns the state saved with it.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        tag = self.tag("last")
+        if tag is None:
+            raise CheckpointError(f"{self.folder}: no checkpoint to resume from; start without --resume")
+        engine.checkpoint_engine = SafeCheckpointEngine()
+        path, state = engine.load_checkpoint(str(self.folder), tag=tag)
+        if path is None:
+            raise CheckpointError(f"{self.folder / tag}: incomplete checkpoint")
+        return dict(state["clearspan"])
+
+    def tag(self, which: str) -> str | None:
+        """The step folder that `last` or `best` names."""
+        pointer = self.folder / which
+        return pointer.read_text().strip() if pointer.is_file() else None
+
+    def model_states(self, which: str) -> dict[str, torch.Tensor]:
+        """The learner's weights, by parameter name.
+
+        Raises:
+            CheckpointError: there is no such checkpoint.
+        """
+        tag = self.tag(which)
+        if tag is None:
+            raise CheckpointError(f"{self.folder}: no {which!r} checkpoint here; is it the folder of a run?")
+        return dict(safe_load(self.folder / tag / MODEL_STATES)["module"])
+
+    def _point(self, which: str, tag: str) -> None:
+        temporary = self.folder / f".{which}"
+        temporary.write_text(tag + "\n")
+        temporary.replace(self.folder / which)
+
+
+def last_metrics_line(path: Path, step: int) -> list[str]:
+    """The lines of metrics.jsonl up to and including a step: what a resumed run keeps."""
+    if not path.is_file():
+        return []
+    return [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]

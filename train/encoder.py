@@ -1,0 +1,351 @@
+"""Any HF encoder on a packed batch: no padding anywhere, the same numbers as padded.
+
+    ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
+
+The attention is registered with transformers under a private name: `torch.nn.attention.varlen` (or the same kernel with
+dropout) on CUDA in half precision, per-sequence SDPA elsewhere. Every model is tried on two sequences when it is
+wrapped, against its own unpacked attention, so one that does not honour the packing is refused, not silently wrong.
+`TextEncoder` is the inference side: a folder of weights in, embeddings of texts out.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import AttentionInterface, AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+
+from train.packing import Packed, pack_ids
+
+PACKED_ATTENTION = "clearspan_packed"
+POOLINGS = ("mean", "cls")
+TOKEN_HEADS = (
+    ("lm_head",),  # RoBERTa and its kin
+    ("cls",),  # BERT
+    ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),  # DistilBERT
+    ("head", "decoder"),  # ModernBERT
+    ("generator_predictions", "generator_lm_head"),  # ELECTRA
+)
+"""The modules that make each architecture's masked-LM head, in order."""
+
+
+class EncoderError(ValueError):
+    """A folder or configuration that gives no usable encoder. The message says why and what to do."""
+
+
+def _packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    *,
+    packed: Packed,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
+
+    With a sliding window w (ModernBERT's local layers) tokens further than w - 1 apart do not attend to each other.
+    """
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        reach = sliding_window - 1 if sliding_window else -1
+        return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
+    lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
+    parts = zip(*(x.split(lengths, dim=2) for x in (query, key, value)), strict=True)
+    outs = [
+        F.scaled_dot_product_attention(q, k, v, _window(q, sliding_window), dropout_p=dropout, scale=scaling)
+        for q, k, v in parts
+    ]
+    return torch.cat(outs, dim=2).transpose(1, 2), None
+
+
+def _window(query: Tensor, sliding_window: int | None) -> Tensor | None:
+    """The (L, L) mask of a sliding window; none where every token reaches every other."""
+    length = query.shape[2]
+    if sliding_window is None or length <= sliding_window:
+        return None
+    at = torch.arange(length, device=query.device)
+    return (at[:, None] - at[None, :]).abs() < sliding_window
+
+
+def _varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
+) -> Tensor:
+    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all. torch's public
+    call has no dropout; the second call is the one that its own nested-tensor SDPA makes."""
+    if dropout == 0.0:
+        from torch.nn.attention.varlen import varlen_attn
+
+        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, window_size=(reach, reach))
+        assert isinstance(out, Tensor)
+        return out
+    window = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
+    return torch.ops.aten._flash_attention_forward(
+        q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **window
+    )[0]
+
+
+AttentionInterface.register(PACKED_ATTENTION, _packed_attention)
+
+
+class Encoder(nn.Module):
+    """An HF encoder that takes packed batches, with pooling and, where the model has one, its masked-LM head.
+
+    Args:
+        model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
+        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR), or `cls`, its first token.
+
+    Raises:
+        EncoderError: the architecture cannot run packed, or the pooling is unknown.
+    """
+
+    def __init__(self, model: PreTrainedModel, pooling: str = "mean") -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise EncoderError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+        self.model, self.pooling = model, pooling
+        self.first_position = _first_position(model)
+        self._check_packing()
+
+    @property
+    def base(self) -> Any:
+        return self.model.base_model
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def dim(self) -> int:
+        return int(self.config.hidden_size)
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest sequence, special tokens included."""
+        return int(self.config.max_position_embeddings) - self.first_position
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Hidden states (T, h) of a packed batch; each sequence attends to itself only."""
+        positions = packed.positions[None] + self.first_position
+        return self.base(input_ids=packed.ids[None], position_ids=positions, packed=packed).last_hidden_state[0]
+
+    def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
+        """One fp32 vector a sequence: hidden (T, h) -> (num_sequences, h)."""
+        n = packed.num_sequences
+        if self.pooling == "cls":
+            return hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
+        lengths = packed.cu_seqlens.diff().long()
+        summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
+        return (summed / lengths.clamp(min=1)[:, None])[:n]
+
+    def token_logits(self, hidden: Tensor) -> Tensor:
+        """The masked-LM head on selected tokens only: (k, h) -> (k, vocabulary).
+
+        Raises:
+            EncoderError: the model was loaded without one, or keeps it where this does not look.
+        """
+        for names in TOKEN_HEADS:
+            if all(hasattr(self.model, name) for name in names):
+                for name in names:
+                    hidden = getattr(self.model, name)(hidden)
+                return hidden
+        raise EncoderError(f"model type {self.config.model_type!r} has no masked-LM head that this version knows")
+
+    def drop_token_head(self) -> None:
+        """Keeps the base model only, where no objective trains the head."""
+        self.model = self.base
+
+    @torch.no_grad()
+    def _check_packing(self) -> None:
+        """Runs two sequences, the first longer than any local attention window, packed and alone; they must agree."""
+        training = self.training
+        self.eval()
+        window = getattr(self.config, "sliding_window", None) or 0
+        lengths = [min(window + 24, self.max_tokens), 9]
+        ids = torch.arange(sum(lengths), device=self.base.device) * 7 % (self.config.vocab_size - 8) + 8
+        sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
+        problem = ""
+        try:
+            packed = self(pack_ids(sequences, self.base.device))
+            self.base.set_attn_implementation("eager")
+            alone = [self.base(input_ids=x[None]).last_hidden_state[0] for x in ids.split(lengths)]
+            if not torch.allclose(packed, torch.cat(alone), atol=1e-3 * float(packed.abs().max())):
+                problem = "a packed sequence does not get the states that it gets alone"
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        self.base.set_attn_implementation(PACKED_ATTENTION)
+        self.train(training)
+        if problem:
+            raise EncoderError(f"model type {self.config.model_type!r} cannot run packed: {problem}")
+
+
+def _first_position(model: PreTrainedModel) -> int:
+    """Where a model's position ids start: RoBERTa and its kin count from the padding id + 1."""
+    embeddings = getattr(model.base_model, "embeddings", None)
+    if hasattr(embeddings, "create_position_ids_from_input_ids"):
+        return int(model.config.pad_token_id) + 1
+    return 0
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
+
+
+class TextEncoder:
+    """Texts to embeddings, with an exported folder, an HF folder or a sentence-transformers folder.
+
+    A plain HF folder is mean-pooled. Attributes: `name` (the folder's), `dim`.
+    """
+
+    def __init__(self, encoder: Encoder | PreTrainedModel, tokenizer: Any, pooling: str, max_tokens: int) -> None:
+        self.encoder, self.tokenizer, self.pooling, self.max_tokens = encoder, tokenizer, pooling, max_tokens
+        self.normalize = False
+        self.name = ""
+
+    @property
+    def dim(self) -> int:
+        return int(self.encoder.config.hidden_size)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | None = None) -> "TextEncoder":
+        """Loads a local folder; nothing is downloaded and no code of the folder is run.
+
+        Raises:
+            EncoderError: the folder is missing, holds no model, or uses modules other than pooling and normalising.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise EncoderError(f"{folder}: no such folder; give a local folder with a model (config.json and weights)")
+        pooling, normalize, limit = "mean", False, None
+        weights = folder
+        if (folder / "modules.json").is_file():
+            weights, pooling, normalize = _sentence_transformers_modules(folder)
+            settings = weights / "sentence_bert_config.json"
+            limit = _read_json(settings).get("max_seq_length") if settings.is_file() else None
+        if not (weights / "config.json").is_file():
+            raise EncoderError(f"{weights}: no config.json here, so no model; give the folder that holds it")
+        try:
+            model = load_model(weights, AutoModel)
+            tokenizer = AutoTokenizer.from_pretrained(weights, local_files_only=True)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise EncoderError(f"{weights}: no usable model ({str(error).strip().splitlines()[0]})") from None
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            encoder: Encoder | PreTrainedModel = Encoder(model, pooling)
+            capacity = encoder.max_tokens
+        except EncoderError:  # architectures of other shapes run padded
+            encoder = load_model(weights, AutoModel, attention=None)
+            capacity = int(getattr(encoder.config, "max_position_embeddings", 512)) - _first_position(encoder)
+        text_encoder = cls(encoder.eval().to(device), tokenizer, pooling, min(limit or capacity, capacity))
+        text_encoder.normalize, text_encoder.name = normalize, folder.resolve().name
+        return text_encoder
+
+    @torch.inference_mode()
+    def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> np.ndarray:
+        """Embeddings in the order of the texts: (len(texts), dim) float32.
+
+        Batches hold texts of like length, `batch_tokens` tokens at most (one longer text makes a batch of its own).
+        Texts longer than the model takes are cut at its limit.
+        """
+        if not len(texts):
+            return np.zeros((0, self.dim), dtype=np.float32)
+        training = self.encoder.training
+        self.encoder.eval()
+        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
+        ids = [row or [self.tokenizer.pad_token_id or 0] for row in ids]
+        out = np.empty((len(ids), self.dim), dtype=np.float32)
+        with tqdm(total=len(ids), unit="text", desc="encode", disable=None if progress else True) as bar:
+            for rows in _batches_by_length([len(row) for row in ids], batch_tokens):
+                out[rows] = self._encode([ids[row] for row in rows]).float().cpu().numpy()
+                bar.update(len(rows))
+        self.encoder.train(training)
+        return out
+
+    def _encode(self, ids: list[list[int]]) -> Tensor:
+        if isinstance(self.encoder, Encoder):
+            packed = pack_ids(ids, self.encoder.base.device)
+            pooled = self.encoder.pool(self.encoder(packed), packed)
+        else:
+            batch = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.encoder.device)
+            hidden, mask = self.encoder(**batch).last_hidden_state.float(), batch["attention_mask"][..., None]
+            pooled = hidden[:, 0] if self.pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+        return F.normalize(pooled, dim=1) if self.normalize else pooled
+
+
+def load_model(folder: Path, auto_class: Any, attention: str | None = PACKED_ATTENTION) -> PreTrainedModel:
+    """An HF model of a local folder, safetensors or `weights_only` weights, in fp32 and evaluation mode."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    options: dict[str, Any] = {"attn_implementation": attention} if attention else {}
+    if auto_class is AutoModel and config.model_type in ("bert", "roberta", "xlm-roberta", "camembert", "mpnet"):
+        options["add_pooling_layer"] = False
+    with _quiet_transformers():
+        return auto_class.from_pretrained(folder, local_files_only=True, config=config, dtype=torch.float32, **options)
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No loading bars and no report of heads left out on purpose."""
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def _batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Row numbers, longest first, in batches of at most `batch_tokens` tokens."""
+    rows: list[int] = []
+    tokens = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if rows and tokens + lengths[row] > batch_tokens:
+            yield rows
+            rows, tokens = [], 0
+        rows.append(row)
+        tokens += lengths[row]
+    yield rows
+
+
+def _sentence_transformers_modules(folder: Path) -> tuple[Path, str, bool]:
+    """(weights' folder, pooling, normalise) of a sentence-transformers folder, from its modules.json."""
+    weights, pooling, normalize = folder, "mean", False
+    for module in _read_json(folder / "modules.json"):
+        name = module["type"].rsplit(".", 1)[-1]
+        if name == "Transformer":
+            weights = folder / module["path"]
+        elif name == "Pooling":
+            settings = _read_json(folder / module["path"] / "config.json")
+            modes = {
+                key.removeprefix("pooling_mode_")
+                for key, on in settings.items()
+                if key != "pooling_mode" and on is True
+            }
+            chosen = {settings["pooling_mode"]} if "pooling_mode" in settings else modes - {"include_prompt"}
+            pooling = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}.get(
+                "+".join(chosen), ""
+            )
+            if not pooling:
+                raise EncoderError(f"{folder}: pooling {'+'.join(sorted(chosen))} is not supported, only mean and cls")
+        elif name == "Normalize":
+            normalize = True
+        else:
+            raise EncoderError(f"{folder}: the module {name} is not supported, only pooling and normalising")
+    return weights, pooling, normalize

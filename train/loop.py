@@ -1,0 +1,205 @@
+"""The training loop: one DeepSpeed engine, one forward, one backward a step, whatever the objectives.
+
+    state -> batch -> engine(batch) -> backward -> clip -> AdamW step -> figures -> evaluate, save -> next state
+
+Everything that decides a step is a function of (recipe, step, state): the learning rate, the documents, spans, masks
+and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from train.checkpoint import Checkpoints
+from train.keyed import integer_seed
+from train.learner import Learner
+from train.losses import sum_over_ranks, world
+from train.recipe import OptimizerConfig, Recipe
+from train.schedule import learning_rate
+from train.stream import DocumentStream, StreamState
+from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
+
+
+def optimizer_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; biases and normalisation (vectors) do not."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def build_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """torch's AdamW, fused on CUDA; DeepSpeed's own would be compiled first."""
+    return torch.optim.AdamW(
+        optimizer_groups(module, config.weight_decay),
+        lr=config.learning_rate,
+        betas=(config.betas[0], config.betas[1]),
+        eps=config.eps,
+        fused=torch.cuda.is_available(),
+    )
+
+
+def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
+    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm."""
+    stage = recipe.training.zero_stage
+    return {
+        "train_micro_batch_size_per_gpu": recipe.training.batch_size // ranks,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+        "torch_autocast": {"enabled": recipe.training.bf16, "dtype": "bfloat16"},
+        "steps_per_print": 1 << 60,
+    }
+
+
+def total_steps(recipe: Recipe, stream: DocumentStream) -> int:
+    return recipe.training.max_steps or max(1, int(recipe.training.epochs * stream.steps_per_epoch))
+
+
+class Trainer:
+    """One run, from its first or its last saved step to its end.
+
+    Args:
+        evaluate: scores the encoder on rank 0, higher is better; None: the last checkpoint is the one to export.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        learner: Learner,
+        stream: DocumentStream,
+        evaluate: Callable[[Learner], float] | None,
+        quiet: bool = False,
+    ) -> None:
+        self.recipe, self.stream, self.evaluate, self.quiet = recipe, stream, evaluate, quiet
+        self.run = Path(recipe.output)
+        self.checkpoints = Checkpoints(self.run)
+        self.total = total_steps(recipe, stream)
+        self.rank, self.ranks = world()
+        self.learner = learner
+        self.engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=learner,
+            optimizer=build_optimizer(learner, recipe.optimizer),
+            config=deepspeed_config(recipe, self.ranks),
+        )
+        self.step, self.state, self.best = 0, StreamState(), float("-inf")
+        self.stopping = False
+
+    def resume(self) -> None:
+        """Takes up the last checkpoint.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        saved = self.checkpoints.load(self.engine)
+        self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
+
+    def fit(self) -> None:
+        """Trains to the last step, or until SIGTERM or SIGINT: then it saves after the step in hand and returns."""
+        handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        tracker = Tracker(self.run, self.total, self.step, self.quiet) if self.rank == 0 else None
+        batches = self.stream.prefetched(self.state)
+        saved_at = self.step
+        try:
+            while self.step < self.total and not self.stopping:
+                started = time.perf_counter()
+                batch, after = next(batches)
+                waited = time.perf_counter() - started
+                figures = self._train_step(batch.to(self.engine.device))
+                self.step, self.state = self.step + 1, after
+                training, last = self.recipe.training, self.step == self.total
+                if last or self.step % training.logging_steps == 0:
+                    self._log(tracker, figures, waited, time.perf_counter() - started)
+                if tracker:
+                    tracker.advance()
+                self.stopping = self._any_rank(self.stopping)
+                better = False
+                if self.evaluate and (last or self.step % training.eval_steps == 0):
+                    better = self._evaluate(tracker)
+                if better or last or self.stopping or self.step % training.save_steps == 0:
+                    self._save(better)
+                    saved_at = self.step
+            if saved_at != self.step:
+                self._save(False)
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+            if tracker:
+                tracker.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _train_step(self, batch: Any) -> dict[str, Tensor]:
+        """One update; returns detached figures of this rank."""
+        rate = learning_rate(self.recipe.optimizer, self.step, self.total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        torch.manual_seed(integer_seed(self.recipe.training.seed, self.step, self.rank))
+        loss, figures = self.engine(batch)
+        self.engine.backward(loss)
+        if self.recipe.training.zero_stage == 0:
+            norm = nn.utils.clip_grad_norm_(self.learner.parameters(), self.recipe.optimizer.max_grad_norm)
+        self.engine.step()
+        if self.recipe.training.zero_stage:
+            norm = torch.as_tensor(self.engine.get_global_grad_norm())
+        return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+
+    def _log(self, tracker: Tracker | None, figures: dict[str, Tensor], waited: float, seconds: float) -> None:
+        """Figures are means over ranks, tokens are summed; rates are of this step."""
+        names = sorted(figures)
+        values = sum_over_ranks(torch.stack([figures[name].double().to(self.engine.device) for name in names]))
+        reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
+        reduced["tokens"] *= self.ranks
+        check_finite(reduced, self.step)
+        reduced["tokens_per_s"] = reduced["tokens"] / seconds
+        reduced["data_wait"] = waited / seconds
+        reduced["documents_skipped"] = sum(self.stream.skipped.values())
+        peak = peak_flops(self.engine.device)
+        if peak:
+            reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
+        if tracker:
+            tracker.log(self.step, reduced)
+
+    def _flops_per_token(self, tokens: float) -> float:
+        encoder = self.learner.encoder
+        embeddings = sum(p.numel() for n, p in encoder.base.named_parameters() if "embeddings" in n)
+        weights = sum(p.numel() for p in encoder.base.parameters()) - embeddings
+        sequences = self.recipe.training.batch_size * sum(o.load().sequences for o in self.learner.objectives)  # type: ignore[operator]
+        return flops_per_token(weights, encoder.config.num_hidden_layers, encoder.dim, tokens / sequences)
+
+    def _evaluate(self, tracker: Tracker | None) -> bool:
+        """Scores on rank 0, tells all ranks; whether it is the best so far."""
+        assert self.evaluate is not None
+        score = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
+        if self.rank == 0:
+            score += self.evaluate(self.learner)
+            assert tracker is not None
+            tracker.log(self.step, {"dev_score": score.item()})
+        score = sum_over_ranks(score)
+        better = score.item() > self.best
+        self.best = max(self.best, score.item())
+        return better
+
+    def _save(self, best: bool) -> None:
+        state = {"step": self.step, "stream": asdict(self.state), "best": self.best}
+        self.checkpoints.save(self.engine, self.step, state, best)
+
+    def _any_rank(self, flag: bool) -> bool:
+        return bool(sum_over_ranks(torch.tensor(float(flag), device=self.engine.device)))
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self.stopping = True
+
+
+def barrier() -> None:
+    if dist.is_initialized():
+        dist.barrier()

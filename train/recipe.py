@@ -1,0 +1,185 @@
+"""Recipes: everything that decides a run, as typed dataclasses over YAML and `key=value` overrides.
+
+    train/recipes/NAME.yaml (or a file) + overrides -> Recipe, every value checked once, unknown keys refused
+
+Each objective brings its own dataclass of options (`train.objectives`); a recipe lists the objectives that it wants.
+"""
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from train.spans import SpanConfig
+
+FOLDER = Path(__file__).parent / "recipes"
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot run. The message names the key and the mend."""
+
+
+@dataclasses.dataclass
+class ModelConfig:
+    """Where the encoder comes from: a local folder of pretrained weights, or an HF configuration with fresh weights.
+
+    `config` needs `model_type`; the vocabulary size and special ids come from the shards' tokenizer.
+    """
+
+    path: str = ""
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    pooling: str = "mean"
+
+
+@dataclasses.dataclass
+class DataConfig:
+    """Which shards, and how they are read. `shuffle_shards` shards are held in memory and shuffled together."""
+
+    path: str = MISSING
+    shuffle_shards: int = 2
+    short_documents: str = "error"  # documents too short for the spans: error | skip | shrink
+
+
+@dataclasses.dataclass
+class OptimizerConfig:
+    """AdamW and its schedule; a weight's own decay is 0 for biases and normalisation."""
+
+    learning_rate: float = 5e-5
+    betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-6
+    weight_decay: float = 0.1
+    max_grad_norm: float = 1.0
+    schedule: str = "slanted_triangular"
+    cut_fraction: float = 0.1  # slanted_triangular: the share of steps that rise
+    ratio: float = 32.0  # slanted_triangular: peak / lowest
+
+
+@dataclasses.dataclass
+class TrainingConfig:
+    """The loop. `batch_size` counts documents over all ranks; `max_steps` 0 means `epochs`."""
+
+    batch_size: int = 16
+    epochs: float = 1.0
+    max_steps: int = 0
+    seed: int = 42
+    bf16: bool = True
+    zero_stage: int = 0
+    logging_steps: int = 10
+    save_steps: int = 1000
+    eval_steps: int = 0  # 0: no evaluation while training
+    eval_data: str = ""  # SentEval's folder; STS-B dev picks the best checkpoint
+
+
+@dataclasses.dataclass
+class Recipe:
+    """A whole run; `output` is the run's folder. `objectives` maps a name to its options, `weight` among them."""
+
+    output: str = MISSING
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    objectives: dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def objective_names() -> list[str]:
+    folder = Path(__file__).parent / "objectives"
+    return sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+
+
+def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
+    """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
+
+    An override of `objectives.NAME=null` takes an objective out.
+
+    Raises:
+        RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work.
+    """
+    path = Path(name_or_file) if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+    if not path.is_file():
+        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        merged = OmegaConf.merge(OmegaConf.create(content), OmegaConf.from_dotlist(list(overrides or [])))
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: {_one_line(error)}") from None
+    return _typed(merged, str(path))
+
+
+def _typed(content: Any, where: str) -> Recipe:
+    if not isinstance(content, DictConfig):
+        raise RecipeError(f"{where}: expected a mapping of keys, found {type(content).__name__}")
+    try:
+        objectives = content.pop("objectives", None) or {}
+        config = OmegaConf.merge(OmegaConf.structured(Recipe), content)
+        recipe = OmegaConf.to_object(config)
+        assert isinstance(recipe, Recipe)
+        for name, options in objectives.items():
+            if options is None:
+                continue
+            if name not in objective_names():
+                raise RecipeError(f"{where}: no objective {name!r}; there are {', '.join(objective_names())}")
+            defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)
+            recipe.objectives[name] = OmegaConf.to_object(OmegaConf.merge(defaults, options))
+    except OmegaConfBaseException as error:
+        raise RecipeError(f"{where}: {_one_line(error)}") from None
+    _check(recipe)
+    return recipe
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key")), "")
+    if "Missing mandatory value" in lines[0]:
+        return f"{key} is not set; give it as {key}=VALUE"
+    if "not in" in lines[0] and key:
+        return f"unknown key {key!r}; `--dry-run` prints the keys there are"
+    return f"{key}: {lines[0]}" if key else lines[0]
+
+
+def _check(recipe: Recipe) -> None:
+    """Values that could not work, found before anything is loaded."""
+    training, optimizer = recipe.training, recipe.optimizer
+    problems = [
+        (not recipe.objectives, "objectives: a recipe needs at least one"),
+        (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
+        (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (training.batch_size < 2, "training.batch_size must be at least 2: the others are the negatives"),
+        (training.max_steps < 0 or training.epochs <= 0, "training.max_steps and training.epochs must be positive"),
+        (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
+        (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
+        (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
+        (optimizer.learning_rate <= 0 or optimizer.max_grad_norm <= 0, "learning_rate and max_grad_norm must be > 0"),
+        (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),
+        (recipe.data.shuffle_shards < 1, "data.shuffle_shards must be at least 1"),
+        (
+            recipe.data.short_documents not in ("error", "skip", "shrink"),
+            f"data.short_documents {recipe.data.short_documents!r} is not error, skip or shrink",
+        ),
+    ]
+    for wrong, message in problems:
+        if wrong:
+            raise RecipeError(message)
+    for name, options in recipe.objectives.items():
+        try:
+            options.check()
+        except ValueError as error:
+            raise RecipeError(f"objectives.{name}: {error}") from None
+
+
+def span_configs(recipe: Recipe) -> list[SpanConfig]:
+    """The span settings of all objectives that sample spans."""
+    return [o.spans for o in recipe.objectives.values() if getattr(o, "spans", None) is not None]
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The resolved recipe, which `load` reads back to the same recipe."""
+    return yaml.safe_dump(dataclasses.asdict(recipe), sort_keys=False)

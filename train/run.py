@@ -1,0 +1,197 @@
+"""Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
+
+Reads the recipe, builds the model and the stream of documents, trains, and exports the best (or last) checkpoint to
+OUTPUT/model. `--dry-run` prints the resolved recipe and what a step costs, and trains nothing.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+EXAMPLE = """examples:
+  deepspeed train/run.py --recipe declutr-small data.path=data/train output=runs/declutr-small model.path=MODEL
+  deepspeed --num_accelerators 2 train/run.py --recipe my-recipe.yaml training.batch_size=64
+  python train/run.py --recipe declutr-base data.path=data/train output=runs/try model.path=MODEL --dry-run
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    from train import recipe
+
+    root = argparse.ArgumentParser(
+        prog="deepspeed train/run.py",
+        description=__doc__,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument(
+        "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
+    )
+    root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. training.batch_size=32")
+    root.add_argument("--resume", action="store_true", help="go on from the output folder's last checkpoint")
+    root.add_argument(
+        "--dry-run", action="store_true", help="print recipe, parameters, token budget, memory; no training"
+    )
+    root.add_argument("--quiet", action="store_true", help="no progress bar")
+    root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
+    return root
+
+
+def join_ranks() -> None:
+    """Joins the launcher's process group; without a launcher, a group of one."""
+    import deepspeed
+
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    for name, value in alone.items():
+        os.environ.setdefault(name, value)
+    deepspeed.init_distributed(verbose=False)
+
+
+def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
+    """Scores the encoder in training on STS-B dev, where the recipe asks for it."""
+    if not recipe.training.eval_steps:
+        return None
+    from eval.sts import stsb_dev_spearman
+    from train.encoder import TextEncoder
+
+    def score(learner: Any) -> float:
+        encoder = learner.encoder
+        texts = TextEncoder(encoder, tokenizer, encoder.pooling, encoder.max_tokens)
+        return stsb_dev_spearman(texts.encode, recipe.training.eval_data)
+
+    return score
+
+
+def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> str:
+    """What `--dry-run` prints: the resolved recipe, then the cost of a step on each rank."""
+    from train.recipe import to_yaml
+
+    parameters = sum(p.numel() for p in learner.parameters())
+    config = learner.encoder.config
+    activations = 34 * learner.encoder.dim * config.num_hidden_layers * size.budget.tokens
+    states = 16 * parameters
+    gib = 1 << 30
+    return (
+        f"{to_yaml(recipe)}\n"
+        f"parameters      {parameters:,}\n"
+        f"ranks           {ranks}\n"
+        f"steps           {total:,}\n"
+        f"a rank's step   {size.sequences:,} sequences, {size.mean_tokens:,.0f} tokens on average\n"
+        f"token budget    {size.budget.tokens:,} (mean + 4 standard deviations)\n"
+        f"memory estimate {states / gib:.2f} GiB weights, gradients, AdamW + {activations / gib:.2f} GiB activations "
+        "(34 bytes a token, layer and dimension in bf16)"
+    )
+
+
+def prepare_output(recipe: Any, resume: bool) -> None:
+    """Makes the run's folder and saves the resolved recipe; refuses a folder that holds another run."""
+    from train.recipe import RecipeError, load, to_yaml
+
+    run = Path(recipe.output)
+    saved = run / "recipe.yaml"
+    if resume and not saved.is_file():
+        raise RecipeError(f"output {run}: no run to resume here; start without --resume")
+    if resume:
+        before = dataclasses.asdict(load(str(saved)))
+        changed = [key for key, value in dataclasses.asdict(recipe).items() if before[key] != value]
+        if changed:
+            raise RecipeError(
+                f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
+            )
+        return
+    if saved.exists():
+        raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
+    run.mkdir(parents=True, exist_ok=True)
+    saved.write_text(to_yaml(recipe))
+
+
+def train(options: argparse.Namespace) -> None:
+    import torch
+
+    from shards import Dataset
+    from train.export import export, save_skeleton
+    from train.learner import build_learner
+    from train.loop import Trainer, barrier, total_steps
+    from train.losses import world
+    from train.recipe import load, span_configs
+    from train.stream import DocumentStream
+
+    recipe = load(options.recipe, options.overrides)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    dataset = Dataset(recipe.data.path)
+    shrinks = recipe.data.short_documents == "shrink"
+    spans = span_configs(recipe)
+    stream = DocumentStream(
+        dataset,
+        recipe.training.batch_size,
+        recipe.training.seed,
+        recipe.data.shuffle_shards,
+        min_tokens=max((s.smallest_shrunk if shrinks else s.required_tokens for s in spans), default=1),
+        skip_short=recipe.data.short_documents != "error",
+        rank=rank,
+        ranks=ranks,
+    )
+    learner, tokenizer, size = build_learner(recipe, dataset, ranks, static=torch.cuda.is_available())
+    if options.dry_run:
+        if rank == 0:
+            print(describe(recipe, learner, size, total_steps(recipe, stream), ranks))
+        return
+    if rank == 0:
+        prepare_output(recipe, options.resume)
+        save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
+    join_ranks()
+    barrier()
+    trainer = Trainer(recipe, learner, stream, evaluator(recipe, tokenizer), options.quiet)
+    if options.resume:
+        trainer.resume()
+    trainer.fit()
+    barrier()
+    if world()[0] == 0:
+        if trainer.step < trainer.total:
+            print(f"{recipe.output}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
+        else:
+            which = export(Path(recipe.output), Path(recipe.output) / "model")
+            print(f"{recipe.output}/model: the {which} checkpoint, after {trainer.step} steps")
+    barrier()
+
+
+def main(argv: list[str] | None = None) -> int:
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    options = parser().parse_args(argv)
+    import torch.distributed as dist
+
+    from shards import ShardError
+    from shards.manifest import ManifestError
+    from train.checkpoint import CheckpointError
+    from train.encoder import EncoderError
+    from train.recipe import RecipeError
+    from train.stream import StreamError
+
+    try:
+        train(options)
+    except (
+        RecipeError,
+        ManifestError,
+        ShardError,
+        StreamError,
+        CheckpointError,
+        EncoderError,
+        FloatingPointError,
+        OSError,
+    ) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

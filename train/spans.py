@@ -1,0 +1,166 @@
+"""DeCLUTR's span sampler (section 3.2), vectorised on any device without a host sync.
+
+    lengths ~ Beta -> anchors: uniform over all placements that keep the distance -> positives by each anchor
+
+A document holds A anchors; each has P positives that touch, overlap or lie inside it. Placement uses a spacing
+transform, so nothing is rejected: A anchors with gaps of at least D are A points among the free tokens, drawn with
+Floyd's subset algorithm. Covers sampling only; cutting the tokens out is `packing`'s.
+"""
+
+import dataclasses
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from train import keyed
+
+STRATEGIES = ("any", "adjacent", "subsuming")
+
+
+@dataclasses.dataclass
+class SpanConfig:
+    """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, ACL 2021."""
+
+    num_anchors: int = 2
+    num_positives: int = 2
+    min_span: int = 32
+    max_span: int = 512
+    anchor_beta: list[float] = dataclasses.field(default_factory=lambda: [4.0, 2.0])
+    positive_beta: list[float] = dataclasses.field(default_factory=lambda: [2.0, 4.0])
+    min_distance: int = 1024
+    positives: str = "any"
+
+    def check(self) -> None:
+        """Raises ValueError for a setting that cannot work, naming it."""
+        if self.num_anchors < 1 or self.num_positives < 1:
+            raise ValueError("num_anchors and num_positives must be at least 1")
+        if not 1 <= self.min_span <= self.max_span:
+            raise ValueError(f"min_span {self.min_span} and max_span {self.max_span}: need 1 <= min_span <= max_span")
+        if self.min_distance < 0:
+            raise ValueError(f"min_distance {self.min_distance} is negative")
+        for name, beta in (("anchor_beta", self.anchor_beta), ("positive_beta", self.positive_beta)):
+            if len(beta) != 2 or min(beta) <= 0:
+                raise ValueError(f"{name} {list(beta)}: need two positive numbers")
+        if self.positives not in STRATEGIES:
+            raise ValueError(f"positives {self.positives!r} is not one of {', '.join(STRATEGIES)}")
+
+    @property
+    def required_tokens(self) -> int:
+        """Documents of at least this length take any draw: every anchor at full length, every distance kept."""
+        beside = 2 * self.min_span if self.positives == "adjacent" else 0
+        return self.num_anchors * self.max_span + (self.num_anchors - 1) * self.min_distance + beside
+
+    @property
+    def smallest_shrunk(self) -> int:
+        """The shortest document into which `shrink` can still fit every anchor and positive with a token each."""
+        return math.ceil(self.required_tokens / self.min_span)
+
+    def length_moments(self) -> tuple[float, float]:
+        """Mean and variance of one document's sampled tokens, over all its anchors and positives."""
+        mean = variance = 0.0
+        for (a, b), count in (
+            (self.anchor_beta, self.num_anchors),
+            (self.positive_beta, self.num_anchors * self.num_positives),
+        ):
+            width = self.max_span - self.min_span
+            mean += count * (self.min_span + width * a / (a + b))
+            variance += count * width**2 * a * b / ((a + b) ** 2 * (a + b + 1))
+        return mean, variance
+
+
+@dataclasses.dataclass
+class Spans:
+    """Starts and lengths in tokens from each document's beginning, int64: anchors (B, A), positives (B, A, P)."""
+
+    anchor_start: Tensor
+    anchor_length: Tensor
+    positive_start: Tensor
+    positive_length: Tensor
+
+
+@functools.lru_cache(maxsize=16)
+def _inverse_beta_table(a: float, b: float) -> Tensor:
+    from scipy.stats import beta
+
+    return torch.from_numpy(beta.ppf(torch.linspace(0, 1, 4097, dtype=torch.float64).numpy(), a, b))
+
+
+def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
+    """Beta(a, b) draws, one a key: keys (...) int64 -> (...) float64.
+
+    For integer a and b it is exact: the a-th smallest of a + b - 1 uniforms; else the inverse distribution function,
+    linear between 4,096 steps.
+    """
+    if float(a).is_integer() and float(b).is_integer():
+        uniforms = keyed.uniform(keys, int(a + b) - 1)
+        return uniforms.sort(dim=-1).values[..., int(a) - 1]
+    table = _inverse_beta_table(a, b).to(keys.device)
+    position = keyed.uniform(keys, 1)[..., 0] * (len(table) - 1)
+    index = position.long().clamp(max=len(table) - 2)
+    return torch.lerp(table[index], table[index + 1], position - index)
+
+
+def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
+    """floor(p (max - min) + min), p ~ Beta (section 3.2), at most what the encoder takes."""
+    fraction = beta_from_uniforms(keys, beta[0], beta[1])
+    return (fraction * (high - low) + low).long().clamp(max=capacity)
+
+
+def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
+    """`count` sorted offsets in 0..free, uniform over all multisets: keys (B,), free (B,) -> (B, count) int64."""
+    uniforms = keyed.uniform(keys, count)
+    chosen: list[Tensor] = []
+    for i in range(count):
+        last = free + i
+        candidate = keyed.below(uniforms[:, i], last + 1)
+        taken = torch.zeros_like(candidate, dtype=torch.bool)
+        for other in chosen:
+            taken |= candidate == other
+        chosen.append(torch.where(taken, last, candidate))
+    ordered = torch.stack(chosen, dim=1).sort(dim=1).values
+    return ordered - torch.arange(count, device=ordered.device)
+
+
+def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 << 30) -> Spans:
+    """Draws the spans of a batch of documents.
+
+    Args:
+        lengths: (B,) int64, document lengths in tokens. Below `required_tokens`, spans and distance shrink in
+            proportion (the `shrink` policy; the stream has applied `error` or `skip` before).
+        keys: (B,) int64, one randomness key a document.
+        capacity: the longest span the encoder takes, in tokens without special tokens; longer draws are cut to it.
+    """
+    shape = (len(lengths), config.num_anchors)
+    scale = (lengths.double() / config.required_tokens).clamp(max=1.0)[:, None]
+    high = (config.max_span * scale).long().clamp(min=1)
+    low = (config.min_span * scale).long().clamp(min=1)
+    distance = (config.min_distance * scale).long()
+
+    anchor_keys = keyed.mix(keys[:, None], torch.arange(shape[1], device=keys.device))
+    anchor_length = _lengths(keyed.mix(anchor_keys, 1), config.anchor_beta, low, high, capacity)
+    gaps = (shape[1] - 1) * distance[:, 0]
+    offsets = _spread(keyed.mix(keys, 2), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1])
+    before = (anchor_length + distance).cumsum(1) - (anchor_length + distance)
+    anchor_start = offsets + before
+
+    keys_3d = keyed.mix(anchor_keys[..., None], torch.arange(config.num_positives, device=keys.device))
+    start, end = anchor_start[..., None], (anchor_start + anchor_length)[..., None]
+    total = lengths[:, None, None]
+    longest = anchor_length[..., None] if config.positives == "subsuming" else high[..., None]
+    floor = torch.minimum(low[..., None], longest)
+    positive_length = _lengths(keyed.mix(keys_3d, 3), config.positive_beta, floor, longest, capacity)
+    choice = keyed.uniform(keyed.mix(keys_3d, 4), 1)[..., 0]
+    if config.positives == "adjacent":
+        positive_length = torch.minimum(positive_length, torch.maximum(start, total - end))
+        fits_before, fits_after = start >= positive_length, end + positive_length <= total
+        use_after = torch.where(fits_before & fits_after, choice < 0.5, fits_after)
+        positive_start = torch.where(use_after, end.expand_as(use_after), start - positive_length)
+    elif config.positives == "subsuming":
+        positive_start = start + keyed.below(choice, end - start - positive_length + 1)
+    else:
+        first = (start - positive_length).clamp(min=0)
+        last = torch.minimum(end, total - positive_length)
+        positive_start = first + keyed.below(choice, last - first + 1)
+    return Spans(anchor_start, anchor_length, positive_start, positive_length)

@@ -1,0 +1,68 @@
+"""What a run reports: metrics.jsonl, TensorBoard and a progress bar, on rank 0 only."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from train.checkpoint import last_metrics_line
+
+PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "V100": 125e12}
+"""Dense bf16 (V100: fp16) FLOP/s from NVIDIA's data sheets, by a part of the device's name."""
+
+
+def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: float) -> float:
+    """Training FLOPs a token: 6 per weight of the layers, and attention's 12 L d s (Chowdhery et al. 2022, app. B)."""
+    return 6.0 * num_parameters + 12.0 * layers * dim * mean_length
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """The device's peak, or None where it is not known (every CPU)."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
+
+
+class Tracker:
+    """Writes figures by step. A resumed run keeps the lines up to the step it resumes from."""
+
+    def __init__(self, run: Path, total: int, step: int, quiet: bool) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        path = run / "metrics.jsonl"
+        kept = last_metrics_line(path, step)
+        path.write_text("".join(line + "\n" for line in kept))
+        self.lines = path.open("a", buffering=1)
+        self.board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+        self.bar = tqdm(
+            total=total, initial=step, unit="step", desc="train", dynamic_ncols=True, disable=True if quiet else None
+        )
+
+    def log(self, step: int, figures: dict[str, Any]) -> None:
+        """Records the figures of a step, a line of JSON in the order given."""
+        self.lines.write(json.dumps({"step": step, **figures}) + "\n")
+        for name, value in figures.items():
+            self.board.add_scalar(name, value, step)
+        shown: dict[str, object] = {name: f"{figures[name]:.4g}" for name in ("loss", "tokens_per_s") if name in figures}
+        self.bar.set_postfix(shown)
+
+    def advance(self) -> None:
+        self.bar.update(1)
+
+    def close(self) -> None:
+        self.bar.close()
+        self.board.close()
+        self.lines.close()
+
+
+def check_finite(figures: dict[str, float], step: int) -> None:
+    """Raises FloatingPointError naming the figure: a run whose loss is not a number does not mend itself."""
+    for name, value in figures.items():
+        if name.endswith("loss") and not math.isfinite(value):
+            raise FloatingPointError(
+                f"{name} is {value} at step {step}: lower optimizer.learning_rate, or set training.bf16=false"
+            )
