@@ -1,0 +1,165 @@
+"""Real English text that every machine with the packages has: the documentation inside the installed Python packages.
+
+    module file -> ast -> docstrings in source order -> one document        (nothing is imported or run)
+
+Modules are split by the hash of their name: held-out ones give the retrieval task (a function's summary line is the
+query, the rest of its docstring the document to find), all others the training corpus.
+"""
+
+import ast
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from pydoc_data.topics import topics
+
+PACKAGES = (
+    "apache_beam",
+    "deepspeed",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "sympy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "webdataset",
+    "networkx",
+    "tqdm",
+    "omegaconf",
+    "pydantic",
+    "huggingface_hub",
+    "fsspec",
+    "PIL",
+    "pip",
+    "setuptools",
+)
+SKIPPED_FOLDERS = {"site-packages", "tests", "test", "testing", "_vendor", "idlelib"}
+HELD_OUT_PERCENT = 12
+MIN_SUMMARY_WORDS, MIN_BODY_WORDS = 4, 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """One module's documentation: its dotted name and its docstrings in source order."""
+
+    name: str
+    docstrings: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.docstrings)
+
+    @property
+    def held_out(self) -> bool:
+        return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 100 < HELD_OUT_PERCENT
+
+
+def package_folders() -> Iterator[tuple[str, Path]]:
+    """(name, folder) of the standard library and of each listed package that is installed."""
+    yield "python", Path(sysconfig.get_paths()["stdlib"])
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            yield name, Path(next(iter(spec.submodule_search_locations)))
+
+
+def modules() -> list[Module]:
+    """Every module of those packages that has documentation, in a fixed order, read by all cores."""
+    named = []
+    for package, folder in package_folders():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if not SKIPPED_FOLDERS & set(parts):
+                named.append((".".join((package, *parts)), path))
+    with ProcessPoolExecutor() as pool:
+        found = [module for module in pool.map(_module, named, chunksize=64) if module]
+    return found + [Module(f"pydoc.{name}", [text.strip()]) for name, text in sorted(topics.items())]
+
+
+def _module(named: tuple[str, Path]) -> Module | None:
+    name, path = named
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
+    docstrings = list(_docstrings(tree))
+    return Module(name, docstrings) if docstrings else None
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Docstrings of a node and of what is defined in it, in source order."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node)
+        if text and text.strip():
+            yield text.strip()
+    if isinstance(node, ast.Module | ast.ClassDef | ast.If | ast.Try):
+        for child in node.body:
+            yield from _docstrings(child)
+
+
+def summary_and_body(docstring: str) -> tuple[str, str] | None:
+    """A docstring's first paragraph and the rest, where both are long enough to mean something."""
+    summary, _, body = docstring.partition("\n\n")
+    summary, body = " ".join(summary.split()), " ".join(body.split())
+    if len(summary.split()) < MIN_SUMMARY_WORDS or len(body.split()) < MIN_BODY_WORDS:
+        return None
+    return summary, body
+
+
+def write_corpus(found: list[Module], path: Path) -> int:
+    """Writes the training modules as jsonl {text, module}; returns how many. Equal texts are written once."""
+    seen, count = set(), 0
+    with path.open("w") as out:
+        for module in found:
+            if not module.held_out and module.text not in seen:
+                seen.add(module.text)
+                out.write(json.dumps({"text": module.text, "module": module.name}) + "\n")
+                count += 1
+    return count
+
+
+def write_retrieval(found: list[Module], folder: Path, size: int) -> int:
+    """Writes the held-out modules' docstrings as a retrieval task in BEIR's layout; returns its size.
+
+    Summaries and bodies are unique, none occurs in a training module, and the `size` pairs are those of lowest hash.
+    """
+    known = {text for module in found if not module.held_out for text in _paragraphs(module)}
+    pairs: dict[str, str] = {}
+    bodies = set()
+    for module in found:
+        for docstring in module.docstrings if module.held_out else ():
+            pair = summary_and_body(docstring)
+            if pair and pair[0] not in known and pair[1] not in known and pair[0] not in pairs and pair[1] not in bodies:
+                pairs[pair[0]] = pair[1]
+                bodies.add(pair[1])
+    chosen = sorted(pairs.items(), key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())[:size]
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / "queries.jsonl").open("w") as queries,
+        (folder / "corpus.jsonl").open("w") as corpus,
+        (folder / "qrels" / "test.tsv").open("w") as qrels,
+    ):
+        qrels.write("query-id\tcorpus-id\tscore\n")
+        for i, (summary, body) in enumerate(chosen):
+            queries.write(json.dumps({"_id": f"q{i}", "text": summary}) + "\n")
+            corpus.write(json.dumps({"_id": f"d{i}", "title": "", "text": body}) + "\n")
+            qrels.write(f"q{i}\td{i}\t1\n")
+    return len(chosen)
+
+
+def _paragraphs(module: Module) -> Iterator[str]:
+    for docstring in module.docstrings:
+        pair = summary_and_body(docstring)
+        if pair:
+            yield from pair

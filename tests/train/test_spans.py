@@ -1,0 +1,151 @@
+"""The span sampler against what DeCLUTR's section 3.2 says of it."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from train import keyed
+from train.spans import STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
+
+PAPER = SpanConfig()
+
+
+def keys(count: int, seed: int = 0) -> torch.Tensor:
+    return keyed.mix(seed, torch.arange(count))
+
+
+@st.composite
+def settings_and_lengths(draw: st.DrawFn) -> tuple[SpanConfig, torch.Tensor]:
+    """A configuration, and documents from just long enough to roomy."""
+    low = draw(st.integers(1, 40))
+    config = SpanConfig(
+        num_anchors=draw(st.integers(1, 5)),
+        num_positives=draw(st.integers(1, 4)),
+        min_span=low,
+        max_span=low + draw(st.integers(0, 80)),
+        anchor_beta=draw(st.sampled_from([[4.0, 2.0], [1.0, 1.0], [0.5, 0.5], [2.5, 1.5]])),
+        min_distance=draw(st.integers(0, 100)),
+        positives=draw(st.sampled_from(STRATEGIES)),
+    )
+    extra = draw(st.lists(st.integers(0, 300), min_size=1, max_size=8))
+    return config, torch.tensor([config.required_tokens + more for more in extra])
+
+
+def check_geometry(spans: Spans, lengths: torch.Tensor, distance: int, positives: str) -> None:
+    start, end = spans.anchor_start, spans.anchor_start + spans.anchor_length
+    assert (start >= 0).all() and (end <= lengths[:, None]).all() and (spans.anchor_length >= 1).all()
+    assert (start[:, 1:] - end[:, :-1] >= distance).all(), "anchors closer than the minimum distance"
+    first, last = spans.positive_start, spans.positive_start + spans.positive_length
+    assert (first >= 0).all() and (last <= lengths[:, None, None]).all() and (spans.positive_length >= 1).all()
+    start, end = start[..., None], end[..., None]
+    assert ((first <= end) & (last >= start)).all(), "a positive neither touches nor overlaps its anchor"
+    if positives == "adjacent":
+        assert ((last == start) | (first == end)).all()
+    if positives == "subsuming":
+        assert ((first >= start) & (last <= end)).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(settings_and_lengths(), st.integers(0, 1 << 40))
+def test_spans_keep_their_bounds_distances_and_neighbourhoods(
+    drawn: tuple[SpanConfig, torch.Tensor], seed: int
+) -> None:
+    config, lengths = drawn
+    spans = sample(lengths, keys(len(lengths), seed), config)
+    check_geometry(spans, lengths, config.min_distance, config.positives)
+    assert spans.anchor_length.min() >= config.min_span and spans.anchor_length.max() <= config.max_span
+    assert spans.positive_length.max() <= config.max_span
+    if config.positives != "adjacent":
+        assert spans.positive_length.min() >= config.min_span
+
+
+@settings(max_examples=100, deadline=None)
+@given(settings_and_lengths(), st.floats(0, 1))
+def test_shrinking_fits_any_document_down_to_the_stated_smallest(
+    drawn: tuple[SpanConfig, torch.Tensor], fraction: float
+) -> None:
+    config, _ = drawn
+    low, high = config.smallest_shrunk, config.required_tokens
+    lengths = torch.tensor([low, low + int((high - low) * fraction)])
+    spans = sample(lengths, keys(2), config)
+    check_geometry(spans, lengths, 0, config.positives)
+
+
+def test_100_000_draws_have_the_beta_means_of_the_paper() -> None:
+    spans = sample(torch.full((50_000,), 4096), keys(50_000), PAPER)
+    for drawn, mean in ((spans.anchor_length, 4 / 6), (spans.positive_length[..., 0], 2 / 6)):
+        assert drawn.numel() == 100_000
+        fraction = (drawn.double() + 0.5 - PAPER.min_span) / (PAPER.max_span - PAPER.min_span)
+        assert fraction.mean().item() == pytest.approx(mean, rel=0.005)
+
+
+@pytest.mark.parametrize(("a", "b"), [(4, 2), (2, 4), (1, 1), (2.5, 0.7)])
+def test_lengths_follow_the_beta_distribution(a: float, b: float) -> None:
+    drawn = beta_from_uniforms(keys(20_000), a, b)
+    assert stats.kstest(drawn.numpy(), stats.beta(a, b).cdf).pvalue > 1e-3
+
+
+def test_anchor_placement_is_uniform_over_all_that_keep_the_distance() -> None:
+    """Two anchors of 2 tokens, 3 apart, in 12 tokens: 5 free tokens, so C(7, 2) = 21 placements, each as likely."""
+    config = SpanConfig(num_anchors=2, num_positives=1, min_span=2, max_span=2, min_distance=3)
+    spans = sample(torch.full((42_000,), 12), keys(42_000), config)
+    placements, counts = torch.unique(spans.anchor_start, dim=0, return_counts=True)
+    assert len(placements) == 21
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_positive_starts_are_uniform_from_just_before_to_just_after_the_anchor() -> None:
+    config = SpanConfig(num_anchors=1, num_positives=1, min_span=3, max_span=3, min_distance=0)
+    spans = sample(torch.full((60_000,), 9), keys(60_000), config)
+    middle = spans.anchor_start[:, 0] == 3
+    counts = torch.bincount(spans.positive_start[middle, 0, 0], minlength=7)
+    assert len(counts) == 7 and stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_documents_spans_do_not_depend_on_batch_or_order(strategy: str) -> None:
+    config = dataclasses.replace(PAPER, positives=strategy)
+    lengths = torch.randint(config.required_tokens, 9000, (32,), generator=torch.Generator().manual_seed(1))
+    document_keys = keys(32)
+    together = sample(lengths, document_keys, config)
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(2))
+    shuffled = sample(lengths[order], document_keys[order], config)
+    alone = sample(lengths[5:6], document_keys[5:6], config)
+    for field in dataclasses.fields(Spans):
+        whole = getattr(together, field.name)
+        assert torch.equal(whole[order], getattr(shuffled, field.name))
+        assert torch.equal(whole[5:6], getattr(alone, field.name))
+
+
+def test_epochs_and_seeds_give_other_spans() -> None:
+    lengths = torch.full((64,), 4096)
+    starts = [sample(lengths, keyed.mix(seed, epoch, torch.arange(64)), PAPER).anchor_start for seed, epoch in
+              ((0, 0), (0, 1), (1, 0))]
+    assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
+
+
+def test_capacity_cuts_spans_before_they_are_placed() -> None:
+    lengths = torch.full((2000,), 4096)
+    spans = sample(lengths, keys(2000), PAPER, capacity=400)
+    assert spans.anchor_length.max() == 400
+    check_geometry(spans, lengths, PAPER.min_distance, "any")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_anchors": 0}, "num_anchors"),
+        ({"min_span": 600}, "min_span"),
+        ({"min_distance": -1}, "min_distance"),
+        ({"anchor_beta": [4.0]}, "anchor_beta"),
+        ({"positive_beta": [0.0, 1.0]}, "positive_beta"),
+        ({"positives": "nearby"}, "positives"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(change: dict, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(PAPER, **change).check()
