@@ -1,0 +1,151 @@
+"""What an evaluation found, as `results.json`, as a table for the terminal and as the sections of a report."""
+
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from eval import plots
+from eval.report import Section, Table, cell_text
+from eval.task import TaskScores
+
+_PACKAGES = ("clearspan", "torch", "transformers", "numpy", "scipy")
+
+
+@dataclass
+class Results:
+    """The content of `results.json`.
+
+    Attributes:
+        model: the model's name.
+        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined.
+        subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
+        counts: task -> what its scores were computed over.
+        averages: name -> {"value": percent, "tasks": what it covers, "missing": what it should cover and does not}.
+        skipped: task -> why it was not scored.
+        warnings: what a reader should know before trusting the scores.
+        environment: versions, device, date and the like.
+    """
+
+    model: str
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    subsets: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    averages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, task: str, scores: TaskScores) -> None:
+        """Enter one task's figures."""
+        self.scores[task] = scores.scores
+        self.counts[task] = scores.counts
+        if scores.subsets:
+            self.subsets[task] = scores.subsets
+
+    def to_json(self) -> str:
+        """Strict JSON, one trailing newline."""
+        return json.dumps(_without_nan(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def environment(device: str, **more: object) -> dict[str, Any]:
+    """Versions of Python and of the packages that shape the figures, platform, device and date (UTC, ISO 8601)."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device,
+        "platform": platform.platform(),
+        "versions": versions,
+        **more,
+    }
+
+
+def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
+    """One row a task with its headline metrics; a column that a task does not have stays empty."""
+    metrics = list(dict.fromkeys(metric for task in tasks.values() for metric in task.headline))
+    rows = [
+        [name, _counts_text(task.counts), *(task.scores[m] if m in task.headline else None for m in metrics)]
+        for name, task in tasks.items()
+    ]
+    return Table(header=["task", "over", *metrics], rows=rows)
+
+
+def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
+    """The summary as plain text: the table, averages, what was skipped and why, warnings."""
+    table = summary_table(tasks)
+    cells = [[str(name) for name in table.header], *([cell_text(value) for value in row] for row in table.rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.header))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
+    lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
+    lines += [f"warning: {warning}" for warning in results.warnings]
+    return "\n".join(line.rstrip() for line in [f"{results.model}, in percent", *lines])
+
+
+def report_sections(results: Results, tasks: Mapping[str, TaskScores]) -> list[Section]:
+    """The report: summary first, then each task, then what was skipped and the environment."""
+    sections = [
+        Section(
+            heading="Summary",
+            text="\n\n".join(
+                ["Scores are in percent.", *(f"Warning: {warning}" for warning in results.warnings)]
+                + [f"Average {name}: {_average_text(average)}" for name, average in results.averages.items()]
+            ),
+            tables=[summary_table(tasks)],
+            figures=[
+                plots.bars(
+                    [f"{name}  {task.main}" for name, task in tasks.items()],
+                    [task.scores[task.main] for task in tasks.values()],
+                    "percent",
+                )
+            ],
+        )
+    ]
+    for name, task in tasks.items():
+        metrics = Table(header=("metric", "percent"), rows=list(task.scores.items()), caption=_counts_text(task.counts))
+        section = task.section
+        sections.append(Section(name, section.text, [metrics, *section.tables], section.figures))
+    if results.skipped:
+        skipped = Table(header=("task", "reason"), rows=list(results.skipped.items()))
+        sections.append(Section("Skipped", tables=[skipped]))
+    rows = [(key, value) for key, value in results.environment.items() if not isinstance(value, dict)]
+    rows += [(package, number or "not installed") for package, number in results.environment["versions"].items()]
+    sections.append(Section("Environment", tables=[Table(header=("what", "value"), rows=rows)]))
+    return sections
+
+
+def _average_text(average: Mapping[str, Any]) -> str:
+    tasks, missing = average["tasks"], average["missing"]
+    over = f"{cell_text(average['value'])} over {', '.join(tasks)}"
+    if not missing:
+        return over
+    number = f"{len(tasks)} of {len(tasks) + len(missing)} tasks"
+    return f"{over}: {number}, so not comparable with published averages (missing: {', '.join(missing)})"
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {noun}" for noun, number in counts.items())
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

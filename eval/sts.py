@@ -1,0 +1,223 @@
+"""Semantic textual similarity: how well the cosine of two sentences' embeddings follows what people judged.
+
+    STS12-16 (several subsets a year), STS-B and SICK-R (a test and a dev split)
+    pairs ──> cosine per pair ──> Pearson and Spearman per subset ──> one figure a task
+
+Covers the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEval's own STS-B and SICK-R, which train a
+regressor on the pairs, are another protocol with other figures.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from eval import plots
+from eval.embed import Embedder, Encode, Floats, unit_vectors
+from eval.files import MissingDataError
+from eval.report import Section, Table
+from eval.senteval import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
+from eval.task import Family, Loaded, Scores, Task, TaskScores
+
+# STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
+YEARS: dict[str, tuple[str, ...]] = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
+SPLITS = {
+    "STSBenchmark": (Path("STS", "STSBenchmark"), read_stsb, {"test": "sts-test.csv", "dev": "sts-dev.csv"}),
+    "SICKRelatedness": (Path("SICK"), read_sick, {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt"}),
+}
+SIMCSE_AVERAGE = {**dict.fromkeys(YEARS, "spearman_all"), **dict.fromkeys(SPLITS, "spearman")}
+
+
+def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
+    """Cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
+
+    A NaN counts as 0 and so does the cosine with a zero vector, as in SentEval's STS protocol.
+    """
+    product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
+    cosine: NDArray[np.float64] = product.sum(axis=1)
+    return cosine
+
+
+def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
+    """{"pearson", "spearman"} of two arrays (n,), in percent; NaN where undefined: n < 2, or an array is constant."""
+    if len(gold) < 2 or np.ptp(cosine) == 0 or np.ptp(gold) == 0:
+        return {"pearson": float("nan"), "spearman": float("nan")}
+    return {
+        "pearson": 100 * float(stats.pearsonr(cosine, gold).statistic),
+        "spearman": 100 * float(stats.spearmanr(cosine, gold).statistic),
+    }
+
+
+def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
+    """The three figures that papers give for an STS year, under names that tell them apart, in percent.
+
+    `*_all` is one correlation over the concatenated pairs (SBERT, SimCSE), `*_mean` the plain mean of the subsets'
+    correlations (SentEval, DeCLUTR), `*_wmean` their mean weighted by number of pairs (SentEval, BERT-flow).
+
+    Args:
+        subsets: subset -> (cosine (n,), gold (n,)).
+    """
+    per_subset = [correlations(cosine, gold) for cosine, gold in subsets.values()]
+    sizes = [len(gold) for _, gold in subsets.values()]
+    together = correlations(*(np.concatenate(arrays) for arrays in zip(*subsets.values(), strict=True)))
+    figures = {}
+    for metric in ("spearman", "pearson"):
+        values = [figure[metric] for figure in per_subset]
+        figures[f"{metric}_all"] = together[metric]
+        figures[f"{metric}_mean"] = float(np.mean(values))
+        figures[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
+    return figures
+
+
+def simcse_average(scores: Scores) -> dict[str, dict[str, Any]]:
+    """SimCSE's average of seven: STS12-16 by `spearman_all`, STS-B and SICK-R by the test split's `spearman`.
+
+    As its evaluation script does, each value is rounded to two decimals before the mean is taken. Where tasks are
+    missing the mean is over the others: `missing` names those, and such a value is not comparable with published ones.
+
+    Returns:
+        {"sts_simcse": {"value": percent, "tasks": [...], "missing": [...]}}, or {} when no task is present.
+    """
+    present = [task for task in SIMCSE_AVERAGE if task in scores]
+    if not present:
+        return {}
+    value = float(np.mean([round(scores[task][SIMCSE_AVERAGE[task]], 2) for task in present]))
+    missing = [task for task in SIMCSE_AVERAGE if task not in scores]
+    return {"sts_simcse": {"value": value, "tasks": present, "missing": missing}}
+
+
+def stsb_dev_spearman(encode: Encode, data_dir: str | Path) -> float:
+    """Spearman of STS-B's dev split by cosine, in percent: SimCSE's criterion for the best checkpoint.
+
+    Args:
+        encode: n texts -> array (n, dim).
+        data_dir: a SentEval data folder.
+
+    Returns:
+        NaN when all cosines are equal, as for a collapsed encoder.
+
+    Raises:
+        MissingDataError: the split is not there.
+        DataError: its file is malformed.
+    """
+    folder, read, files = SPLITS["STSBenchmark"]
+    pairs = read(find_downstream(Path(data_dir)) / folder / files["dev"])
+    return correlations(_embedded_cosines({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
+
+
+@dataclass(frozen=True)
+class YearTask:
+    """One of STS12-16, by its subsets."""
+
+    name: str
+    subsets: dict[str, Pairs]
+
+    def score(self, embedder: Embedder, progress: bool = False) -> TaskScores:
+        """Figures per subset, and the three aggregations."""
+        cosine = _embedded_cosines(self.subsets, embedder)
+        scores = aggregate({name: (cosine[name], pairs.gold) for name, pairs in self.subsets.items()})
+        headline = ("spearman_all", "spearman_mean", "spearman_wmean")
+        return _task_scores(self.name, scores, "spearman_all", headline, self.subsets, cosine)
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """STS-B or SICK-R: the test split is the figure, the dev split goes by keys of its own."""
+
+    name: str
+    splits: dict[str, Pairs]
+
+    def score(self, embedder: Embedder, progress: bool = False) -> TaskScores:
+        """Correlations of the test split, and of dev as `*_dev` where it is present."""
+        cosine = _embedded_cosines(self.splits, embedder)
+        scores: dict[str, float] = {}
+        for name, pairs in self.splits.items():
+            figures = correlations(cosine[name], pairs.gold)
+            suffix = "" if name == "test" else f"_{name}"
+            scores |= {f"{metric}{suffix}": figures[metric] for metric in ("spearman", "pearson")}
+        headline = tuple(metric for metric in scores if metric.startswith("spearman"))
+        return _task_scores(self.name, scores, "spearman", headline, self.splits, cosine)
+
+
+def load(data: Path) -> Loaded:
+    """Read every STS task of a SentEval data folder.
+
+    A year is one task: where a subset's file is missing the whole year is, since its figures would not be comparable.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    try:
+        downstream = find_downstream(data)
+    except MissingDataError as error:
+        return Loaded([], dict.fromkeys(SIMCSE_AVERAGE, str(error)))
+    for year, subsets in YEARS.items():
+        folder = downstream / "STS" / f"{year}-en-test"
+        try:
+            tasks.append(YearTask(year, {subset: read_sts_subset(folder, subset) for subset in subsets}))
+        except MissingDataError as error:
+            missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
+    for task, (folder, read, files) in SPLITS.items():
+        splits: dict[str, Pairs] = {}
+        for split, file in files.items():
+            try:
+                splits[split] = read(downstream / folder / file)
+            except MissingDataError as error:
+                missing[task if split == "test" else f"{task} {split}"] = str(error)
+            if "test" not in splits:
+                break
+        if splits:
+            tasks.append(SplitTask(task, splits))
+    return Loaded(tasks, missing)
+
+
+FAMILY = Family(load, simcse_average)
+
+
+def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:
+    # One call for the whole task: the encoder batches by length over all it is given.
+    embedder.embed([text for pairs in subsets.values() for text in pairs.left + pairs.right])
+    return {name: cosines(embedder.embed(pairs.left), embedder.embed(pairs.right)) for name, pairs in subsets.items()}
+
+
+def _task_scores(
+    name: str,
+    scores: dict[str, float],
+    main: str,
+    headline: tuple[str, ...],
+    subsets: Mapping[str, Pairs],
+    cosine: Mapping[str, NDArray[np.float64]],
+) -> TaskScores:
+    figures = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
+    section = Section(
+        heading=name,
+        tables=[
+            Table(
+                header=("subset", "pairs", "Spearman", "Pearson"),
+                rows=[(s, len(subsets[s]), f["spearman"], f["pearson"]) for s, f in figures.items()],
+            )
+        ],
+        figures=[
+            plots.scatter({s: (pairs.gold, cosine[s]) for s, pairs in subsets.items()}, "gold similarity", "cosine")
+        ],
+    )
+    return TaskScores(
+        scores=scores,
+        main=main,
+        headline=headline,
+        counts={"pairs": sum(len(subsets[s]) for s in subsets if s != "dev")},
+        subsets={s: {**f, "num_pairs": len(subsets[s])} for s, f in figures.items()},
+        section=section,
+    )

@@ -1,0 +1,203 @@
+"""The command: exit codes, one-line errors, and results that a program and a person can read."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.__main__ import main
+from eval.sts import YEARS
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_ROWS = 12
+
+
+@pytest.fixture
+def data(shared_data: Path, tmp_path: Path) -> Path:
+    """A SentEval folder with the first rows of STS12 and of STS-B's test split, and nothing else."""
+    real = shared_data / "senteval" / "downstream" / "STS"
+    files = ["STSBenchmark/sts-test.csv"]
+    files += [f"STS12-en-test/STS.{kind}.{subset}.txt" for kind in ("input", "gs") for subset in YEARS["STS12"]]
+    for file in files:
+        rows = (real / file).read_bytes().split(b"\n")[:NUM_ROWS]
+        target = tmp_path / "data" / "downstream" / "STS" / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(b"\n".join(rows) + b"\n")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def arguments(data: Path, minilm: Path, tmp_path: Path) -> list[str]:
+    output = tmp_path / "runs" / "eval"
+    return ["--model", str(minilm), "--tasks", "sts", "--data", str(data), "--output", str(output), "--device", "cpu"]
+
+
+def replaced(arguments: list[str], option: str, value: object) -> list[str]:
+    return [
+        str(value) if before == option else given for before, given in zip(["", *arguments], arguments, strict=False)
+    ]
+
+
+def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and the last line of stderr, which stands alone but for the skipped tasks before it."""
+    code = main(arguments)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    *before, last = err.splitlines()
+    assert all(line.startswith("skipped ") for line in before)
+    return code, last
+
+
+def test_a_model_is_scored_and_the_results_are_written(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    results = json.loads((tmp_path / "runs/eval/results.json").read_text())
+    assert set(results) == {
+        "model", "scores", "subsets", "counts", "averages", "skipped", "warnings", "environment",
+    }  # fmt: skip
+    assert set(results["scores"]) == {"STS12", "STSBenchmark"}
+    assert results["counts"]["STS12"] == {"pairs": NUM_ROWS * 5}
+    assert results["averages"]["sts_simcse"]["missing"] == ["STS13", "STS14", "STS15", "STS16", "SICKRelatedness"]
+    assert set(results["skipped"]) == {
+        "STS13", "STS14", "STS15", "STS16", "STSBenchmark dev", "SICKRelatedness",
+    }  # fmt: skip
+    assert results["warnings"] == []
+    assert {"date", "device", "platform", "versions"} <= set(results["environment"])
+    assert results["environment"]["embedding_dim"] == 384
+    spearman = results["scores"]["STS12"]["spearman_all"]
+    assert re.search(rf"^STS12 +60 pairs +{spearman:.2f} ", out, re.MULTILINE)
+    assert re.search(r"^skipped STS13: .*STS13-en-test", out, re.MULTILINE)
+    assert f"{spearman:.2f}" in (tmp_path / "runs/eval/report.html").read_text()
+    assert "%|" not in err
+
+
+def test_json_prints_what_results_json_holds(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--json", "--quiet"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "runs/eval/results.json").read_text()
+
+
+def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path) -> None:
+    scores = []
+    for budget in ("64", "16384"):
+        assert main([*arguments, "--batch-tokens", budget]) == 0
+        scores.append(json.loads((tmp_path / "runs/eval/results.json").read_text())["scores"]["STS12"])
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_retrieval_runs_beside_sts(arguments: list[str], data: Path, tmp_path: Path) -> None:
+    sentences = [
+        line.split("\t") for line in (data / "downstream/STS/STSBenchmark/sts-test.csv").read_text().splitlines()
+    ]
+    folder = data / "retrieval" / "stsb"
+    (folder / "qrels").mkdir(parents=True)
+    for file, column in (("queries.jsonl", 5), ("corpus.jsonl", 6)):
+        rows = [json.dumps({"_id": str(i), "text": row[column]}) + "\n" for i, row in enumerate(sentences)]
+        (folder / file).write_text("".join(rows))
+    qrels = [f"{i}\t{i}\t1\n" for i in range(NUM_ROWS)]
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(qrels))
+    assert main(replaced(arguments, "--tasks", "sts,retrieval")) == 0
+    results = json.loads((tmp_path / "runs/eval/results.json").read_text())
+    assert set(results["scores"]) == {"STS12", "STSBenchmark", "retrieval/stsb"}
+    assert results["counts"]["retrieval/stsb"] == {"queries": NUM_ROWS, "documents": NUM_ROWS}
+    assert results["scores"]["retrieval/stsb"]["recall@10"] > 80
+
+
+def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_if_they_were(
+    arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    broken = tmp_path / "broken"
+    (broken / "1_Pooling").mkdir(parents=True)
+    for file in [*minilm.glob("*.json"), minilm / "vocab.txt", minilm / "1_Pooling" / "config.json"]:
+        (broken / file.relative_to(minilm)).write_bytes(file.read_bytes())
+    weights = load_file(minilm / "model.safetensors")
+    weights["encoder.layer.5.output.LayerNorm.weight"] *= np.float32("nan")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    assert main(replaced(arguments, "--model", broken)) == 0
+    results = json.loads((tmp_path / "runs/eval/results.json").read_text())
+    assert set(results["scores"]["STSBenchmark"].values()) == {None}
+    (warning,) = results["warnings"]
+    assert "NaN" in warning
+    out = capsys.readouterr().out
+    assert f"warning: {warning}" in out
+    assert "undefined" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, retrieval"),
+        ("--tasks", "", "unknown task ''"),
+        ("--model", "no/such/model", "--model: no such folder: no/such/model"),
+        ("--data", "no/such/data", "--data: no such folder: no/such/data"),
+        ("--output", __file__, "--output: is a file, not a folder"),
+        ("--batch-tokens", "0", "--batch-tokens: must be a whole number above 0, not '0'"),
+        ("--device", "abacus", "--device: 'abacus' cannot be used here"),
+    ],
+)
+def test_bad_usage_exits_2_with_one_line(
+    arguments: list[str], option: str, value: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = replaced(arguments, option, value) if option in arguments else [*arguments, option, value]
+    code, line = failure(given, capfd)
+    assert code == 2
+    assert message in line
+
+
+def test_a_missing_option_exits_2(capfd: pytest.CaptureFixture[str]) -> None:
+    code, line = failure(["--tasks", "sts"], capfd)
+    assert (code, "--model" in line) == (2, True)
+
+
+def test_a_folder_that_is_no_model_exits_1_and_is_named(
+    arguments: list[str], data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, line = failure(replaced(arguments, "--model", data), capfd)
+    assert code == 1
+    assert "--model" in line
+    assert str(data) in line
+
+
+def test_malformed_data_exits_1_before_the_model_is_loaded(
+    arguments: list[str], data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = data / "downstream/STS/STS12-en-test/STS.gs.MSRvid.txt"
+    file.write_text(file.read_text().replace("\n", "\noops", 1))
+    code, line = failure(replaced(arguments, "--model", data), capfd)
+    assert code == 1
+    assert f"{file}:2: " in line
+
+
+def test_nothing_to_score_exits_1_and_says_what_was_looked_for(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, line = failure(replaced(arguments, "--data", empty), capfd)
+    assert code == 1
+    assert f"--data {empty}: holds no data for --tasks sts" in line
+    assert not (tmp_path / "runs/eval/results.json").exists()
+
+
+def test_help_shows_an_example() -> None:
+    command = [sys.executable, "-m", "eval", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "python -m eval --model runs/demo/model --tasks sts,retrieval" in done.stdout
+    assert done.stderr == ""
+
+
+def test_of_train_the_evaluator_knows_only_the_encoder() -> None:
+    imports = re.compile(r"^\s*(?:from|import) ((?:train|shards|pipelines)[\w.]*)", re.MULTILINE)
+    found = {name for file in (ROOT / "eval").glob("*.py") for name in imports.findall(file.read_text())}
+    assert found == {"train.encoder"}

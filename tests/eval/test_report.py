@@ -1,0 +1,128 @@
+"""The report: one file that needs nothing else and shows what it was given."""
+
+import base64
+import json
+import re
+import stat
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from eval import plots
+from eval.report import Section, Table, write_report
+from eval.results import Results, environment, report_sections, terminal_summary
+from eval.task import TaskScores
+
+LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
+
+
+class Page(HTMLParser):
+    """What a browser would load, show and run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.tags: list[str] = []
+        self.cells: list[str] = []
+        self.text = ""
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in LOADING_ATTRIBUTES]
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.tags and self.tags[-1] in ("td", "th") and self.cells:
+            self.cells[-1] += data.strip()
+
+
+def chart() -> Figure:
+    return plots.bars(["STS12", "STS-B"], [72.37, float("nan")], "percent")
+
+
+def test_nothing_is_loaded_from_outside_the_file(tmp_path: Path) -> None:
+    sections = [Section("Scores", "A line.", [Table(("task", "x"), [("STS12", 1.0)])], [chart(), chart()])]
+    write_report(tmp_path / "report.html", "Evaluation", sections)
+    page = Page(tmp_path / "report.html")
+    assert len(page.loads) == 2
+    for load in page.loads:
+        assert load.startswith("data:image/svg+xml;base64,")
+        svg = base64.b64decode(load.split(",", 1)[1]).decode()
+        assert svg.rstrip().endswith("</svg>")
+        references = re.findall(r'(?:href|src)="([^"]*)"', svg) + re.findall(r"url\(([^)]*)\)", svg)
+        assert all(reference.startswith(("#", "data:")) for reference in references)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert "@import" not in page.source
+    assert "url(" not in page.source
+
+
+def test_cells_and_paragraphs_are_shown_as_they_are(tmp_path: Path) -> None:
+    table = Table(("<task>", "a & b"), [("</td><script>", 12.345), ("x", None), ("y", float("nan"))])
+    write_report(tmp_path / "r.html", "A <b>title</b>", [Section('"heads"', "first <i>\n\nsecond", [table])])
+    page = Page(tmp_path / "r.html")
+    assert page.cells == ["<task>", "a & b", "</td><script>", "12.35", "x", "", "y", "undefined"]
+    assert "script" not in page.tags
+    assert "A <b>title</b>" in page.text
+    assert page.tags.count("p") == 2
+
+
+def test_a_row_that_does_not_fit_its_header_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1 cells under a header of 2"):
+        write_report(tmp_path / "r.html", "t", [Section("s", tables=[Table(("a", "b"), [("only",)])])])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one.html", "two.html"):
+        write_report(tmp_path / name, "t", [Section("s", figures=[chart()])])
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+
+
+def test_the_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "r.html").write_text("old")
+    write_report(tmp_path / "r.html", "new", [])
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+    assert "<title>new</title>" in (tmp_path / "r.html").read_text()
+    assert (tmp_path / "r.html").stat().st_mode & stat.S_IRUSR
+
+
+@pytest.fixture
+def undefined() -> tuple[Results, dict[str, TaskScores]]:
+    """An evaluation in which one task's correlation is undefined and another's data is absent."""
+    scores = TaskScores(
+        scores={"spearman": float("nan"), "pearson": float("nan")},
+        main="spearman",
+        headline=("spearman",),
+        counts={"pairs": 1379},
+        section=Section("STSBenchmark"),
+        subsets={"test": {"spearman": float("nan"), "num_pairs": 1379}},
+    )
+    results = Results(model="collapsed", skipped={"STS13": "no folder STS13-en-test"}, environment=environment("cpu"))
+    results.add("STSBenchmark", scores)
+    results.averages["sts_simcse"] = {"value": float("nan"), "tasks": ["STSBenchmark"], "missing": ["STS13"]}
+    return results, {"STSBenchmark": scores}
+
+
+def test_an_undefined_score_is_null_in_json(undefined: tuple[Results, dict[str, TaskScores]]) -> None:
+    read = json.loads(undefined[0].to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert read["scores"] == {"STSBenchmark": {"spearman": None, "pearson": None}}
+    assert read["subsets"]["STSBenchmark"]["test"] == {"spearman": None, "num_pairs": 1379}
+    assert read["averages"]["sts_simcse"]["value"] is None
+
+
+def test_an_undefined_score_and_a_skipped_task_are_shown_as_such(
+    undefined: tuple[Results, dict[str, TaskScores]], tmp_path: Path
+) -> None:
+    text = terminal_summary(*undefined)
+    assert re.search(r"^STSBenchmark +1379 pairs +undefined$", text, re.MULTILINE)
+    assert "skipped STS13: no folder STS13-en-test" in text
+    assert "1 of 2 tasks, so not comparable with published averages (missing: STS13)" in text
+    write_report(tmp_path / "r.html", "t", report_sections(*undefined))
+    page = Page(tmp_path / "r.html")
+    assert {"undefined", "no folder STS13-en-test", "1379 pairs"} <= set(page.cells)
