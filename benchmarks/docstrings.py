@@ -140,7 +140,13 @@ def write_retrieval(found: list[Module], folder: Path, size: int) -> int:
     for module in found:
         for docstring in module.docstrings if module.held_out else ():
             pair = summary_and_body(docstring)
-            if pair and pair[0] not in known and pair[1] not in known and pair[0] not in pairs and pair[1] not in bodies:
+            if (
+                pair
+                and pair[0] not in known
+                and pair[1] not in known
+                and pair[0] not in pairs
+                and pair[1] not in bodies
+            ):
                 pairs[pair[0]] = pair[1]
                 bodies.add(pair[1])
     chosen = sorted(pairs.items(), key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())[:size]

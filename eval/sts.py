@@ -96,22 +96,22 @@ def simcse_average(scores: Scores) -> dict[str, dict[str, Any]]:
     return {"sts_simcse": {"value": value, "tasks": present, "missing": missing}}
 
 
-def stsb_dev_spearman(encode: Encode, data_dir: str | Path) -> float:
-    """Spearman of STS-B's dev split by cosine, in percent: SimCSE's criterion for the best checkpoint.
-
-    Args:
-        encode: n texts -> array (n, dim).
-        data_dir: a SentEval data folder.
-
-    Returns:
-        NaN when all cosines are equal, as for a collapsed encoder.
+def read_stsb_dev(data_dir: str | Path) -> Pairs:
+    """STS-B's dev split in a SentEval data folder.
 
     Raises:
         MissingDataError: the split is not there.
         DataError: its file is malformed.
     """
     folder, read, files = SPLITS["STSBenchmark"]
-    pairs = read(find_downstream(Path(data_dir)) / folder / files["dev"])
+    return read(find_downstream(Path(data_dir)) / folder / files["dev"])
+
+
+def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
+    """Spearman of the pairs by cosine, in percent; on STS-B dev, SimCSE's criterion for the best checkpoint.
+
+    `encode` takes n texts to an array (n, dim). NaN when all cosines are equal, as for a collapsed encoder.
+    """
     return correlations(_embedded_cosines({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AttentionInterface, AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
@@ -26,6 +27,7 @@ from train.packing import Packed, pack_ids
 
 PACKED_ATTENTION = "clearspan_packed"
 POOLINGS = ("mean", "cls")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 TOKEN_HEADS = (
     ("lm_head",),  # RoBERTa and its kin
     ("cls",),  # BERT
@@ -62,12 +64,13 @@ def _packed_attention(
         reach = sliding_window - 1 if sliding_window else -1
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
     lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
-    parts = zip(*(x.split(lengths, dim=2) for x in (query, key, value)), strict=True)
+    whole = [x.float() for x in (query, key, value)]  # a CPU's bf16 attention backward takes three times as long
+    parts = zip(*(x.split(lengths, dim=2) for x in whole), strict=True)
     outs = [
         F.scaled_dot_product_attention(q, k, v, _window(q, sliding_window), dropout_p=dropout, scale=scaling)
         for q, k, v in parts
     ]
-    return torch.cat(outs, dim=2).transpose(1, 2), None
+    return torch.cat(outs, dim=2).transpose(1, 2).to(query.dtype), None
 
 
 def _window(query: Tensor, sliding_window: int | None) -> Tensor | None:
@@ -198,11 +201,14 @@ def _first_position(model: PreTrainedModel) -> int:
     return 0
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, shape: type) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(content, shape):
+        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
+    return content
 
 
 class TextEncoder:
@@ -235,13 +241,15 @@ class TextEncoder:
         if (folder / "modules.json").is_file():
             weights, pooling, normalize = _sentence_transformers_modules(folder)
             settings = weights / "sentence_bert_config.json"
-            limit = _read_json(settings).get("max_seq_length") if settings.is_file() else None
+            limit = _read_json(settings, dict).get("max_seq_length") if settings.is_file() else None
         if not (weights / "config.json").is_file():
             raise EncoderError(f"{weights}: no config.json here, so no model; give the folder that holds it")
+        if not any((weights / name).is_file() for name in TOKENIZER_FILES):
+            raise EncoderError(f"{weights}: no tokenizer here (none of {', '.join(TOKENIZER_FILES)})")
         try:
             model = load_model(weights, AutoModel)
             tokenizer = AutoTokenizer.from_pretrained(weights, local_files_only=True)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise EncoderError(f"{weights}: no usable model ({str(error).strip().splitlines()[0]})") from None
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -327,12 +335,15 @@ def _batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[i
 def _sentence_transformers_modules(folder: Path) -> tuple[Path, str, bool]:
     """(weights' folder, pooling, normalise) of a sentence-transformers folder, from its modules.json."""
     weights, pooling, normalize = folder, "mean", False
-    for module in _read_json(folder / "modules.json"):
+    modules = _read_json(folder / "modules.json", list)
+    if not modules or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
+        raise EncoderError(f"{folder / 'modules.json'}: expected a list of modules, each with type and path")
+    for module in modules:
         name = module["type"].rsplit(".", 1)[-1]
         if name == "Transformer":
             weights = folder / module["path"]
         elif name == "Pooling":
-            settings = _read_json(folder / module["path"] / "config.json")
+            settings = _read_json(folder / module["path"] / "config.json", dict)
             modes = {
                 key.removeprefix("pooling_mode_")
                 for key, on in settings.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 from train.checkpoint import CheckpointError, Checkpoints
 from train.encoder import PACKED_ATTENTION, Encoder, EncoderError
@@ -52,11 +52,8 @@ def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> N
     folder.mkdir(parents=True, exist_ok=True)
     encoder.base.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
-    pooling = {f"pooling_mode_{mode}": mode == encoder.pooling for mode in ("max", "mean_sqrt_len")}
-    pooling |= {
-        "pooling_mode_cls_token": encoder.pooling == "cls",
-        "pooling_mode_mean_tokens": encoder.pooling == "mean",
-    }
+    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len"}
+    pooling = {f"pooling_mode_{key}": mode == encoder.pooling for key, mode in modes.items()}
     files = {
         "modules.json": [
             {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -101,8 +98,10 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     which = which or ("best" if checkpoints.tag("best") else "last")
     states = checkpoints.model_states(which)
     recipe = (run / "recipe.yaml").read_text()
-    model = AutoModel.from_config(AutoConfig.from_pretrained(skeleton), attn_implementation=PACKED_ATTENTION)
+    config = AutoConfig.from_pretrained(skeleton)
+    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
     encoder = Encoder(model, yaml.safe_load(recipe)["model"]["pooling"])
+    encoder.drop_token_head()
     wanted = set(encoder.base.state_dict())
     found = {}
     for key, tensor in states.items():
@@ -110,10 +109,9 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
         for candidate in (name, name.removeprefix(encoder.base.base_model_prefix + ".")):
             if candidate in wanted:
                 found[candidate] = tensor
-    missing = [key for key in wanted - set(found) if not key.startswith("pooler.")]
-    if missing:
+    if missing := sorted(wanted - set(found)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
-    encoder.base.load_state_dict(found, strict=False)
+    encoder.base.load_state_dict(found)
     save_model(encoder, load_tokenizer(skeleton), out, recipe)
     return which
 

@@ -180,13 +180,13 @@ class Trainer:
         """Scores on rank 0, tells all ranks; whether it is the best so far."""
         assert self.evaluate is not None
         score = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
-        if self.rank == 0:
+        if tracker:
             score += self.evaluate(self.learner)
-            assert tracker is not None
-            tracker.log(self.step, {"dev_score": score.item()})
-        score = sum_over_ranks(score)
-        better = score.item() > self.best
-        self.best = max(self.best, score.item())
+            if score.isfinite():  # undefined for an encoder that gives every text the same vector: never the best
+                tracker.log(self.step, {"dev_score": score.item()})
+        found = sum_over_ranks(score).item()
+        better = found > self.best
+        self.best = found if better else self.best
         return better
 
     def _save(self, best: bool) -> None:

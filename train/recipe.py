@@ -98,7 +98,7 @@ def objective_names() -> list[str]:
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
 
-    An override of `objectives.NAME=null` takes an objective out.
+    `null` takes a key back to its default: `objectives.NAME=null` leaves an objective out.
 
     Raises:
         RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work.
@@ -114,17 +114,21 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     return _typed(merged, str(path))
 
 
+def _without_nulls(content: Any) -> Any:
+    if not isinstance(content, dict):
+        return content
+    return {key: _without_nulls(value) for key, value in content.items() if value is not None}
+
+
 def _typed(content: Any, where: str) -> Recipe:
     if not isinstance(content, DictConfig):
         raise RecipeError(f"{where}: expected a mapping of keys, found {type(content).__name__}")
     try:
-        objectives = content.pop("objectives", None) or {}
-        config = OmegaConf.merge(OmegaConf.structured(Recipe), content)
-        recipe = OmegaConf.to_object(config)
+        plain = _without_nulls(OmegaConf.to_container(content))
+        objectives = plain.pop("objectives", {})
+        recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
         assert isinstance(recipe, Recipe)
         for name, options in objectives.items():
-            if options is None:
-                continue
             if name not in objective_names():
                 raise RecipeError(f"{where}: no objective {name!r}; there are {', '.join(objective_names())}")
             defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)

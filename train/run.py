@@ -56,13 +56,20 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
     """Scores the encoder in training on STS-B dev, where the recipe asks for it."""
     if not recipe.training.eval_steps:
         return None
-    from eval.sts import stsb_dev_spearman
+    from eval.files import DataError, MissingDataError
+    from eval.sts import pairs_spearman, read_stsb_dev
     from train.encoder import TextEncoder
+    from train.recipe import RecipeError
+
+    try:
+        pairs = read_stsb_dev(recipe.training.eval_data)
+    except (DataError, MissingDataError) as error:
+        raise RecipeError(f"training.eval_data: {error}") from None
 
     def score(learner: Any) -> float:
         encoder = learner.encoder
         texts = TextEncoder(encoder, tokenizer, encoder.pooling, encoder.max_tokens)
-        return stsb_dev_spearman(texts.encode, recipe.training.eval_data)
+        return pairs_spearman(texts.encode, pairs)
 
     return score
 
@@ -142,12 +149,13 @@ def train(options: argparse.Namespace) -> None:
         if rank == 0:
             print(describe(recipe, learner, size, total_steps(recipe, stream), ranks))
         return
+    evaluate = evaluator(recipe, tokenizer)
     if rank == 0:
         prepare_output(recipe, options.resume)
         save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
     join_ranks()
     barrier()
-    trainer = Trainer(recipe, learner, stream, evaluator(recipe, tokenizer), options.quiet)
+    trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
     if options.resume:
         trainer.resume()
     trainer.fit()

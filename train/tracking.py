@@ -47,7 +47,9 @@ class Tracker:
         self.lines.write(json.dumps({"step": step, **figures}) + "\n")
         for name, value in figures.items():
             self.board.add_scalar(name, value, step)
-        shown: dict[str, object] = {name: f"{figures[name]:.4g}" for name in ("loss", "tokens_per_s") if name in figures}
+        shown: dict[str, object] = {
+            name: f"{figures[name]:.4g}" for name in ("loss", "tokens_per_s") if name in figures
+        }
         self.bar.set_postfix(shown)
 
     def advance(self) -> None:

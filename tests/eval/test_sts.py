@@ -182,8 +182,8 @@ def test_a_folder_that_is_no_senteval_folder_misses_every_task(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("given_folder", [".", "senteval", "senteval/downstream"])
-def test_stsb_dev_spearman_finds_the_data_however_it_is_named(shared_data: Path, given_folder: str) -> None:
-    value = sts.stsb_dev_spearman(bag_of_words, shared_data / given_folder)
+def test_stsb_dev_finds_the_data_however_it_is_named(shared_data: Path, given_folder: str) -> None:
+    value = sts.pairs_spearman(bag_of_words, sts.read_stsb_dev(shared_data / given_folder))
     rows = [
         line.split("\t")
         for line in (shared_data / "senteval/downstream/STS/STSBenchmark/sts-dev.csv").read_text("utf-8").splitlines()
@@ -193,14 +193,15 @@ def test_stsb_dev_spearman_finds_the_data_however_it_is_named(shared_data: Path,
     assert value == pytest.approx(100 * spearmanr(cosine, [float(row[4]) for row in rows]).statistic, abs=0.01)
 
 
-def test_stsb_dev_spearman_of_a_collapsed_encoder_is_nan(shared_data: Path) -> None:
-    assert math.isnan(sts.stsb_dev_spearman(lambda texts: np.zeros((len(texts), 4), np.float32), shared_data))
+def test_stsb_dev_of_a_collapsed_encoder_is_nan(shared_data: Path) -> None:
+    pairs = sts.read_stsb_dev(shared_data)
+    assert math.isnan(sts.pairs_spearman(lambda texts: np.zeros((len(texts), 4), np.float32), pairs))
 
 
-def test_stsb_dev_spearman_says_which_file_is_missing(tmp_path: Path) -> None:
+def test_stsb_dev_says_which_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "downstream").mkdir()
     with pytest.raises(MissingDataError, match=r"sts-dev\.csv"):
-        sts.stsb_dev_spearman(bag_of_words, tmp_path)
+        sts.read_stsb_dev(tmp_path)
 
 
 def test_scores_are_plain_numbers(shared_data: Path) -> None:

@@ -1,6 +1,8 @@
-"""Runs a function on several gloo ranks, each a process of its own."""
+"""Runs a function, or a training command, on several ranks, each a process of its own."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from tests.conftest import ROOT
 
 
 def _rank(rank: int, ranks: int, function: Callable[[int, int], Any], folder: str) -> None:
@@ -24,3 +28,21 @@ def run_on_ranks(function: Callable[[int, int], Any], ranks: int) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_rank, (ranks, function, folder), nprocs=ranks)
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(ranks)]
+
+
+def environment() -> dict[str, str]:
+    """One thread a rank, and this interpreter's commands first."""
+    bin_folder = Path(sys.executable).parent
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+def launch(ranks: int, script: str, *arguments: str, port: int) -> subprocess.CompletedProcess:
+    """The command of the README, on CPU ranks of one thread each."""
+    command = ["deepspeed", "--num_accelerators", str(ranks), "--master_port", str(port), script, *arguments, "--quiet"]
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+def train_alone(*arguments: str) -> subprocess.CompletedProcess:
+    """`python train/run.py`, without the launcher: one rank."""
+    command = [sys.executable, "train/run.py", "--recipe", "demo", *arguments, "--quiet"]
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)

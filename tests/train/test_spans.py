@@ -123,8 +123,10 @@ def test_a_documents_spans_do_not_depend_on_batch_or_order(strategy: str) -> Non
 
 def test_epochs_and_seeds_give_other_spans() -> None:
     lengths = torch.full((64,), 4096)
-    starts = [sample(lengths, keyed.mix(seed, epoch, torch.arange(64)), PAPER).anchor_start for seed, epoch in
-              ((0, 0), (0, 1), (1, 0))]
+    starts = [
+        sample(lengths, keyed.mix(seed, epoch, torch.arange(64)), PAPER).anchor_start
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
     assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
 
 

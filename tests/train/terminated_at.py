@@ -1,0 +1,20 @@
+"""`train/run.py`, but the last rank gets a SIGTERM while it works on a given step: `terminated_at.py STEP [...]`."""
+
+import os
+import signal
+import sys
+
+from train import loop, run
+
+STEP = int(sys.argv.pop(1 if sys.argv[1].isdigit() else 2))  # the launcher puts --local_rank first
+train_step = loop.Trainer._train_step
+
+
+def terminated(trainer: loop.Trainer, batch: object) -> object:
+    if trainer.step + 1 == STEP and trainer.rank == trainer.ranks - 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return train_step(trainer, batch)
+
+
+loop.Trainer._train_step = terminated
+sys.exit(run.main())

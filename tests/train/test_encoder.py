@@ -1,0 +1,186 @@
+"""The packed encoder against transformers' own padded forward, and its folders against sentence-transformers."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    BertConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PretrainedConfig,
+    RobertaConfig,
+)
+
+from train.encoder import PACKED_ATTENTION, Encoder, EncoderError, TextEncoder
+from train.packing import pack_ids
+
+SIZE = {
+    "vocab_size": 500,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+}
+CONFIGS = {
+    "roberta": RobertaConfig(**SIZE, max_position_embeddings=514, type_vocab_size=1),
+    "bert": BertConfig(**SIZE),
+    "distilbert": DistilBertConfig(vocab_size=500, dim=64, n_layers=3, n_heads=4, hidden_dim=128),
+    "electra": ElectraConfig(**SIZE, embedding_size=32),
+    "modernbert": ModernBertConfig(
+        **SIZE, pad_token_id=1, bos_token_id=0, eos_token_id=2, cls_token_id=0, sep_token_id=2, local_attention=32
+    ),
+}
+LENGTHS = [97, 3, 64, 31, 32, 1, 200]
+
+
+def models(config: PretrainedConfig) -> tuple[Encoder, torch.nn.Module]:
+    """The same weights packed, and as transformers runs them."""
+    torch.manual_seed(0)
+    packed = AutoModelForMaskedLM.from_config(copy.deepcopy(config), attn_implementation=PACKED_ATTENTION)
+    padded = AutoModelForMaskedLM.from_config(copy.deepcopy(config), attn_implementation="eager")
+    padded.load_state_dict(packed.state_dict())
+    return Encoder(packed).eval(), padded.eval()
+
+
+def sequences() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(5, 500, (length,), generator=generator).tolist() for length in LENGTHS]
+
+
+def padded_hidden(model: torch.nn.Module, ids: list[list[int]]) -> torch.Tensor:
+    """Hidden states of the real tokens, flat, from one padded batch."""
+    width = max(map(len, ids))
+    batch = torch.tensor([row + [1] * (width - len(row)) for row in ids])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
+    states = model.base_model(input_ids=batch, attention_mask=mask).last_hidden_state
+    return states[mask.bool()]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
+    encoder, model = models(CONFIGS[name])
+    ids = sequences()
+    packed, padded = encoder(pack_ids(ids)), padded_hidden(model, ids)
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
+    weights = torch.randn(packed.shape, generator=torch.Generator().manual_seed(2)) / len(packed)
+    (packed * weights).sum().backward()
+    (padded * weights).sum().backward()
+    reached = 0
+    for (key, ours), (_, theirs) in zip(encoder.model.named_parameters(), model.named_parameters(), strict=True):
+        assert (ours.grad is None) == (theirs.grad is None), key
+        if ours.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
+            reached += bool(ours.grad.abs().sum() > 0)
+    assert reached >= 15
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_token_head_equals_the_models_own_logits(name: str) -> None:
+    encoder, model = models(CONFIGS[name])
+    (ids, *_) = sequences()
+    ours = encoder.token_logits(encoder(pack_ids([ids])))
+    torch.testing.assert_close(ours, model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooling_equals_pooling_each_sequence(pooling: str) -> None:
+    encoder, _ = models(CONFIGS["roberta"])
+    encoder.pooling = pooling
+    packed = pack_ids(sequences())
+    hidden = encoder(packed)
+    parts = hidden.split(LENGTHS)
+    expected = torch.stack([part.mean(0) if pooling == "mean" else part[0] for part in parts])
+    torch.testing.assert_close(encoder.pool(hidden, packed), expected)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [MPNetConfig(**SIZE), DebertaV2Config(**SIZE, pos_att_type=["p2c", "c2p"], relative_attention=True)],
+    ids=["mpnet", "deberta"],
+)
+def test_a_model_that_cannot_run_packed_is_refused(config: PretrainedConfig) -> None:
+    model = AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION)
+    with pytest.raises(EncoderError, match="cannot run packed"):
+        Encoder(model)
+
+
+def test_positions_start_where_the_model_expects_them() -> None:
+    assert {name: models(config)[0].first_position for name, config in CONFIGS.items()} == {
+        "roberta": 2,
+        "bert": 0,
+        "distilbert": 0,
+        "electra": 0,
+        "modernbert": 0,
+    }
+    assert models(CONFIGS["roberta"])[0].max_tokens == 512
+
+
+def test_a_real_model_encodes_as_sentence_transformers_does(minilm: Path, texts: list[str]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    chosen = ["", "A short one.", *(line for text in texts[:3] for line in text.splitlines()[:20]), texts[0]]
+    ours = TextEncoder.load(minilm, device="cpu").encode(chosen, batch_tokens=512)
+    theirs = SentenceTransformer(str(minilm), device="cpu").encode(chosen)
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_an_architecture_that_cannot_pack_is_evaluated_padded(tokenizer_folder: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "mpnet"
+    shutil.copytree(tokenizer_folder, folder)
+    torch.manual_seed(0)
+    AutoModel.from_config(MPNetConfig(**{**SIZE, "vocab_size": 1500})).save_pretrained(folder)
+    chosen = ["one", "a longer sentence of several words", "two words"]
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(chosen)
+    np.testing.assert_allclose(TextEncoder.load(folder, device="cpu").encode(chosen), theirs, atol=1e-5)
+
+
+def test_encode_of_nothing_is_empty(minilm: Path) -> None:
+    assert TextEncoder.load(minilm).encode([]).shape == (0, 384)
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="no such folder"):
+        TextEncoder.load(tmp_path / "absent")
+    with pytest.raises(EncoderError, match=r"no config\.json"):
+        TextEncoder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling"),
+        ("modules.json", [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}], "Dense"),
+        ("modules.json", {}, "expected a list"),
+        ("modules.json", ["Transformer"], "type and path"),
+        ("sentence_bert_config.json", [], "expected a dict"),
+        ("config.json", {"model_type": "no-such-model"}, "no-such-model"),
+        ("model.safetensors", "garbage", "no usable model"),
+    ],
+)
+def test_an_unsupported_folder_says_what_is_unsupported(
+    minilm: Path, tmp_path: Path, file: str, content: object, named: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(minilm, folder)
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(EncoderError, match=named):
+        TextEncoder.load(folder)
+
+
+def test_a_model_without_a_tokenizer_is_refused(minilm: Path, tmp_path: Path) -> None:
+    shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer.json", "vocab.txt"))
+    with pytest.raises(EncoderError, match="no tokenizer here"):
+        TextEncoder.load(tmp_path / "model")

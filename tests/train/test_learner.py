@@ -1,0 +1,171 @@
+"""Objectives over one packed forward."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shards import Dataset
+from tests.train.ranks import run_on_ranks
+from train.learner import Learner, build_learner
+from train.losses import nt_xent
+from train.objectives.mlm import MaskedLM
+from train.packing import pack, pack_ids
+from train.recipe import Recipe, RecipeError, load, span_configs
+from train.stream import Batch, DocumentStream, StreamState
+
+
+def learner_and_batch(
+    overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
+) -> tuple[Learner, Batch, Recipe]:
+    """A learner without dropout and a rank's part of the first batch."""
+    loaded = load(recipe, [*overrides, "output=unused"])
+    dataset = Dataset(loaded.data.path)
+    learner, _, _ = build_learner(loaded, dataset, ranks, static)
+    spans = span_configs(loaded)[0]
+    stream = DocumentStream(dataset, loaded.training.batch_size, 0, 1, spans.required_tokens, False, rank, ranks)
+    return learner, next(stream.batches(StreamState()))[0], loaded
+
+
+def step(overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False) -> list[torch.Tensor]:
+    """Loss and gradients of one step."""
+    learner, batch, _ = learner_and_batch(overrides, rank, ranks, static)
+    loss, _ = learner(batch)
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in learner.parameters() if p.grad is not None)]
+
+
+@dataclasses.dataclass
+class StepOnARank:
+    """`step`, to be sent to other processes."""
+
+    overrides: list[str]
+
+    def __call__(self, rank: int, ranks: int) -> list[torch.Tensor]:
+        return step(self.overrides, rank, ranks)
+
+
+def test_two_ranks_give_the_loss_and_gradients_of_one_on_the_same_documents(tiny: list[str]) -> None:
+    one, (first, second) = step(tiny), run_on_ranks(StepOnARank(tiny), 2)
+    assert len(one) == len(first) > 30
+    for expected, a, b in zip(one, first, second, strict=True):
+        torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
+    for expected, found in zip(step(tiny), step(tiny, static=True), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_summed_loss_is_what_the_parts_give_by_hand(tiny: list[str]) -> None:
+    """Masking, pooling, mean of positives, NT-Xent and cross-entropy, each span encoded on its own."""
+    learner, batch, recipe = learner_and_batch(
+        [*tiny, "objectives.spans.spans.num_positives=2", "objectives.mlm.weight=0.5"]
+    )
+    total, figures = learner(batch)
+    spans, mlm = learner.objectives
+    requests = {"spans": spans.sequences(batch, {})}
+    packed = pack(list(requests.values()), learner.special)
+    original = packed.ids.clone()
+    mlm.sequences(batch, requests)
+    mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
+    hidden = [learner.encoder(pack_ids([ids.tolist()])) for ids in packed.ids.split(packed.lengths)]
+    pooled = torch.stack([states.mean(0) for states in hidden])
+    anchors, positives = pooled[:16], pooled[16:].view(16, 2, -1).mean(1)
+    contrastive = nt_xent(anchors, positives, recipe.objectives["spans"].temperature)
+    logits = learner.encoder.token_logits(torch.cat(hidden)[mlm.index])
+    masked = F.cross_entropy(logits, original[mlm.index])
+    torch.testing.assert_close(figures["spans/loss"], contrastive.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(figures["mlm/loss"], masked.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(total, contrastive + 0.5 * masked, atol=1e-5, rtol=1e-5)
+
+
+def masking(overrides: list[str]) -> tuple[Learner, MaskedLM, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(learner, objective, ids before, ids after, candidate positions) of a large batch of anchors."""
+    learner, batch, _ = learner_and_batch([*overrides, "training.batch_size=64"])
+    spans, mlm = learner.objectives
+    requests = {"spans": spans.sequences(batch, {})}
+    packed = pack(list(requests.values()), learner.special)
+    before, candidates = packed.ids.clone(), packed.content & (packed.sequence < spans.num_anchors)
+    mlm.sequences(batch, requests)
+    mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
+    return learner, mlm, before, packed.ids, candidates
+
+
+def test_masking_takes_15_percent_of_anchor_tokens_80_10_10(tiny: list[str]) -> None:
+    learner, mlm, before, after, candidates = masking(tiny)
+    chosen = torch.zeros_like(candidates)
+    chosen[mlm.index] = True
+    assert not (chosen & ~candidates).any() and torch.equal(before[~chosen], after[~chosen])
+    assert torch.equal(mlm.labels, before[mlm.index])
+    number = chosen.sum().item()
+    assert number / candidates.sum().item() == pytest.approx(0.15, abs=0.03)
+    masked = (after[chosen] == learner.special.mask).sum().item()
+    kept = (after[chosen] == before[chosen]).sum().item()
+    assert masked / number == pytest.approx(0.8, abs=0.08)
+    assert kept / number == pytest.approx(0.1, abs=0.06)
+    assert (number - masked - kept) / number == pytest.approx(0.1, abs=0.06)
+
+
+def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
+    learner, batch, _ = learner_and_batch(tiny)
+    alone = Batch(batch.tokens[: batch.offsets[1]], batch.offsets[:2], batch.ids[:1], batch.epochs[:1])
+    drawn = []
+    for documents in (batch, alone):
+        spans, mlm = learner.objectives
+        requests = {"spans": spans.sequences(documents, {})}
+        packed = pack(list(requests.values()), learner.special)
+        mlm.sequences(documents, requests)
+        mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
+        drawn.append(packed.ids[: packed.cu_seqlens[2]])
+    assert torch.equal(drawn[0], drawn[1])
+
+
+def test_mlm_only_masks_anchors_of_its_own(tiny: list[str]) -> None:
+    own = [o for o in tiny if not o.startswith("objectives.spans")]
+    spans = [f"objectives.mlm.spans.{key}" for key in ("min_span=4", "max_span=24", "min_distance=16")]
+    model = [f"model.config.{key}" for key in ("model_type=roberta", "num_hidden_layers=2", "num_attention_heads=4")]
+    learner, batch, _ = learner_and_batch([*own, *spans, *model], recipe="mlm-only")
+    _, figures = learner(batch)
+    assert figures.keys() == {"loss", "tokens", "mlm/loss", "mlm/accuracy"}
+    assert figures["mlm/loss"].item() == pytest.approx(7.3, abs=0.5), "ln of the vocabulary, before any training"
+
+
+def test_contrastive_only_trains_no_masked_lm_head(tiny: list[str]) -> None:
+    learner, batch, _ = learner_and_batch([*tiny, "objectives.mlm=null"])
+    learner(batch)[0].backward()
+    assert not any("lm_head" in name for name, _ in learner.named_parameters())
+    assert all(p.grad is not None for n, p in learner.named_parameters() if "token_type" not in n)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["objectives.spans=null"], "needs the objective spans"),
+        (["objectives.spans.spans.min_span=65", "objectives.spans.spans.max_span=70"], "min_span"),
+        (["model.config.model_type=gpt-nope"], "gpt-nope"),
+        (["model.config.no_such_option=[1]", "model.config.num_attention_heads=3"], "multiple of the number"),
+        (["model.pooling=max"], "pooling"),
+    ],
+)
+def test_what_does_not_go_together_is_named(tiny: list[str], overrides: list[str], named: str) -> None:
+    with pytest.raises(RecipeError, match=named):
+        learner_and_batch([*tiny, *overrides])
+
+
+def test_a_pretrained_folder_is_taken_with_its_own_tokenizer_only(
+    tiny: list[str], tokenizer_folder: Path, minilm: Path, tmp_path: Path
+) -> None:
+    learner, _, _ = learner_and_batch(tiny)
+    folder = tmp_path / "pretrained"
+    learner.encoder.model.save_pretrained(folder)
+    for path in tokenizer_folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    pretrained = [o for o in tiny if not o.startswith("model.config")]
+    again, _, _ = learner_and_batch([*pretrained, "model.config=null", f"model.path={folder}"])
+    states, expected = again.encoder.model.state_dict(), learner.encoder.model.state_dict()
+    assert all(torch.equal(states[key], expected[key]) for key in expected)
+    with pytest.raises(RecipeError, match="tokenizer is not the one"):
+        learner_and_batch([*pretrained, "model.config=null", f"model.path={minilm}"])

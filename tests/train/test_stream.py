@@ -1,0 +1,114 @@
+"""The order of documents: a pure function of seed, epoch and position."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from shards import Dataset
+from tests.train.conftest import write_dataset
+from train.stream import Batch, DocumentStream, StreamError, StreamState
+
+
+def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> DocumentStream:
+    settings = {"batch_size": 8, "seed": 3, "shuffle_shards": 2, "min_tokens": 1, "skip_short": False}
+    return DocumentStream(Dataset(folder), **{**settings, **changes}, rank=rank, ranks=ranks)
+
+
+def take(source: DocumentStream, count: int, state: StreamState | None = None) -> list[tuple[Batch, StreamState]]:
+    batches = source.batches(state or StreamState())
+    return [next(batches) for _ in range(count)]
+
+
+def ids(batches: list[tuple[Batch, StreamState]]) -> list[int]:
+    return [i for batch, _ in batches for i in batch.ids.tolist()]
+
+
+def test_an_epoch_holds_every_document_once_then_another_order_begins(dataset_folder: Path) -> None:
+    source = stream(dataset_folder, batch_size=1)
+    n = source.dataset.num_examples
+    assert len(source.dataset.shards) >= 5, "the test wants several windows"
+    drawn = take(source, 2 * n)
+    first, second = ids(drawn[:n]), ids(drawn[n:])
+    assert len(set(first)) == n and set(first) == set(second) and first != second
+    assert [batch.epochs.item() for batch, _ in drawn] == [0] * n + [1] * n
+
+
+def test_tokens_are_those_of_the_shards(dataset_folder: Path, documents: list[list[int]]) -> None:
+    ((batch, _),) = take(stream(dataset_folder), 1)
+    known = {tuple(ids) for ids in documents}
+    assert all(tuple(part.tolist()) in known for part in batch.tokens.split(batch.offsets.diff().tolist()))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> None:
+    whole = take(stream(dataset_folder), 12)
+    parts = [take(stream(dataset_folder, rank, ranks), 12) for rank in range(ranks)]
+    for step, (batch, state) in enumerate(whole):
+        shared = [part[step] for part in parts]
+        assert torch.equal(batch.ids, torch.cat([b.ids for b, _ in shared]))
+        assert torch.equal(batch.tokens, torch.cat([b.tokens for b, _ in shared]))
+        assert {s for _, s in shared} == {state}
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_any_state_continues_as_if_never_stopped(dataset_folder: Path, skip: bool) -> None:
+    settings = {"min_tokens": 400, "skip_short": True} if skip else {}
+    whole = take(stream(dataset_folder, **settings), 30)
+    for stop in (1, 7, 16):
+        rest = take(stream(dataset_folder, **settings), 30 - stop, whole[stop - 1][1])
+        assert ids(rest) == ids(whole[stop:])
+        assert [state for _, state in rest] == [state for _, state in whole[stop:]]
+
+
+def test_a_resume_reads_no_window_before_its_own(dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stream(dataset_folder, batch_size=1, shuffle_shards=1)
+    n = source.dataset.num_examples
+    read: list[str] = []
+    original = Dataset.batches
+    monkeypatch.setattr(Dataset, "batches", lambda self, shard: (read.append(shard.name), original(self, shard))[1])
+    take(source, 1, StreamState(0, n - 1))
+    assert len(read) == 1
+
+
+def test_seeds_give_other_orders_and_shuffling_crosses_shards(dataset_folder: Path) -> None:
+    assert ids(take(stream(dataset_folder), 3)) != ids(take(stream(dataset_folder, seed=4), 3))
+    wide = stream(dataset_folder, shuffle_shards=100)
+    in_order = [i for batch in wide.dataset for i in batch.column("id").to_pylist()]
+    places = [in_order.index(i) for i in ids(take(wide, 2))]
+    assert max(places) - min(places) > len(in_order) // 2
+
+
+def test_short_documents_are_an_error_or_skipped_and_counted(dataset_folder: Path, documents: list[list[int]]) -> None:
+    with pytest.raises(StreamError, match="short_documents"):
+        take(stream(dataset_folder, min_tokens=400), 12)
+    source = stream(dataset_folder, min_tokens=400, skip_short=True, batch_size=2)
+    long = sum(len(ids) >= 400 for ids in documents)
+    drawn = take(source, long // 2)
+    assert all(batch.offsets.diff().min() >= 400 for batch, _ in drawn)
+    assert len(set(ids(drawn))) == long // 2 * 2
+    take(source, 1, drawn[-1][1])
+    assert source.skipped[0] <= len(documents) - long < sum(source.skipped.values()) + len(documents)
+
+
+def test_no_document_long_enough_is_an_error_not_an_endless_loop(dataset_folder: Path) -> None:
+    with pytest.raises(StreamError, match="no document has the 100000 tokens"):
+        take(stream(dataset_folder, min_tokens=100_000, skip_short=True), 1)
+
+
+def test_what_cannot_be_batched_is_refused_with_the_key(
+    dataset_folder: Path, documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(StreamError, match="batch_size 8 is not a multiple of the 3 ranks"):
+        stream(dataset_folder, ranks=3)
+    with pytest.raises(StreamError, match="fewer than"):
+        stream(write_dataset(tmp_path / "few", documents[:4], tokenizer_folder))
+
+
+def test_prefetching_gives_the_same_batches_and_passes_errors_on(dataset_folder: Path) -> None:
+    source = stream(dataset_folder)
+    ahead = source.prefetched(StreamState())
+    assert ids([next(ahead) for _ in range(5)]) == ids(take(source, 5))
+    failing = stream(dataset_folder, min_tokens=100_000).prefetched(StreamState())
+    with pytest.raises(StreamError):
+        next(failing)
