@@ -1,0 +1,186 @@
+"""`make demo`: the whole job, on text that every machine has, through the commands that a user types.
+
+    documentation of the installed packages -> tokenizer -> token shards (Beam) -> training (DeepSpeed) -> model folder
+    -> held-out retrieval: given a function's summary line, find its own docstring body among 1,000
+
+The same encoder is scored untrained, trained with spans + MLM, and trained with MLM only for as many steps and about as
+many tokens, beside bag of words and tf-idf. Every line of the table is printed, whatever it says.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+
+from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from benchmarks.vocabulary import learn_tokenizer
+from eval import plots
+from eval.report import Section, Table, write_report
+from eval.retrieval import figures, read_collection, relevant_ranks
+from shards import Dataset
+from train.encoder import TextEncoder
+from train.export import save_model
+from train.learner import build_encoder, load_tokenizer
+from train.recipe import load, to_yaml
+
+VOCABULARY = 8192
+MIN_TOKENS = 512
+PAIRS = 1000
+TASK = "retrieval/docstrings"
+MLM_ONLY = [
+    "objectives.spans=null",
+    "objectives.mlm.input=separate",
+    *(f"objectives.mlm.spans.{key}" for key in ("num_anchors=3", "min_span=8", "max_span=64", "min_distance=128")),
+]
+METRICS = {"mrr": "MRR", "recall@1": "recall@1", "recall@10": "recall@10"}
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Says what goes on, and how long it took."""
+    print(f"{text} ...", flush=True)
+    start = time.perf_counter()
+    yield
+    print(f"{text}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def run(*command: str | Path) -> None:
+    """One command as a user types it; its output is shown only if it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"demo: {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+def train(out: Path, name: str, *overrides: str) -> Path:
+    """A run of the recipe `demo` through the deepspeed launcher; returns the exported model's folder."""
+    run("deepspeed", "train/run.py", "--recipe", "demo", f"data.path={out / 'shards'}", f"output={out / 'runs' / name}",
+        *overrides, "--quiet")  # fmt: skip
+    return out / "runs" / name / "model"
+
+
+def untrained(out: Path) -> Path:
+    """The recipe's encoder as training begins with it."""
+    recipe = load("demo", [f"data.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
+    tokenizer = load_tokenizer(Dataset(recipe.data.path).local_tokenizer())
+    encoder = build_encoder(recipe, tokenizer)
+    encoder.drop_token_head()
+    save_model(encoder, tokenizer, Path(recipe.output) / "model", to_yaml(recipe))
+    return Path(recipe.output) / "model"
+
+
+def score(out: Path, name: str, model: Path) -> dict[str, float]:
+    """The retrieval figures of a model folder, in percent, by the evaluator's own command."""
+    scores = out / "scores" / name
+    run(
+        sys.executable,
+        "-m",
+        "eval",
+        "--model",
+        model,
+        "--tasks",
+        "retrieval",
+        "--data",
+        out,
+        "--output",
+        scores,
+        "--quiet",
+    )
+    return dict(json.loads((scores / "results.json").read_text())["scores"][TASK])
+
+
+def word_scores(out: Path) -> dict[str, dict[str, float]]:
+    """The same figures for words alone, unigrams fitted on the 1,000 bodies and summaries."""
+    collection = read_collection(out / TASK)
+    scores = {}
+    for name, vectorizer in (("bag of words", CountVectorizer()), ("tf-idf", TfidfVectorizer())):
+        vectors = vectorizer.fit_transform([*collection.documents, *collection.queries]).toarray().astype(np.float32)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        documents, queries = np.split(vectors, [len(collection.documents)])
+        ranks = relevant_ranks(queries, documents, collection.relevant)
+        scores[name] = figures(ranks, collection.grades)
+    return scores
+
+
+def neighbours(model: Path, out: Path, count: int) -> list[tuple[str, str, str]]:
+    """(summary, nearest body, own body) of the first queries."""
+    collection, encoder = read_collection(out / TASK), TextEncoder.load(model)
+    queries, documents = (encoder.encode(texts) for texts in (collection.queries[:count], collection.documents))
+    queries, documents = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, documents))
+    nearest = (queries @ documents.T).argmax(1)
+    own = [collection.documents[rows[0]] for rows in collection.relevant[:count]]
+    return [(collection.queries[i], collection.documents[nearest[i]], own[i]) for i in range(count)]
+
+
+def curves(out: Path, names: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """name -> (step, loss) of the runs' metrics."""
+    lines = {name: (out / "runs" / name / "metrics.jsonl").read_text().splitlines() for name in names}
+    records = {name: [json.loads(line) for line in found] for name, found in lines.items()}
+    return {
+        name: (np.array([r["step"] for r in rows]), np.array([r["loss"] for r in rows]))
+        for name, rows in records.items()
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder to write, made anew (default demo)")
+    out = parser.parse_args().output
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+
+    with step("corpus: documentation of the installed packages"):
+        found = modules()
+        num_modules, num_pairs = write_corpus(found, out / "corpus.jsonl"), write_retrieval(found, out / TASK, PAIRS)
+    with step(f"tokenizer: byte-level BPE of {VOCABULARY:,} ids"):
+        learn_tokenizer((module.text for module in found if not module.held_out), VOCABULARY, out / "tokenizer")
+    with step("shards: python -m pipelines documents"):
+        run(sys.executable, "-m", "pipelines", "documents", "--input", out / "corpus.jsonl", "--output", out / "shards",
+            "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--quiet")  # fmt: skip
+    dataset = Dataset(out / "shards")
+    totals = dataset.manifest.totals
+    corpus = (
+        f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens; {num_pairs:,} held-out pairs"
+    )
+    print(f"  {corpus}")
+
+    models = {"untrained": untrained(out)}
+    with step("training: spans + MLM"):
+        models["spans + MLM"] = train(out, "spans + MLM")
+    with step("training: MLM only"):
+        models["MLM only"] = train(out, "MLM only", *MLM_ONLY)
+    with step("scores: python -m eval --tasks retrieval"):
+        scores = {name: score(out, name, model) for name, model in models.items()} | word_scores(out)
+
+    header = ["model", *METRICS.values()]
+    rows = [[name, *(f"{found[metric]:.1f}" for metric in METRICS)] for name, found in scores.items()]
+    shown = neighbours(models["spans + MLM"], out, 3)
+    figure = plots.scatter(curves(out, ["spans + MLM", "MLM only"]), "step", "loss")
+    write_report(
+        out / "report.html",
+        "Clearspan demo",
+        [
+            Section("Summary line to docstring body", corpus, [Table(header, rows, "percent; chance MRR is 0.75")],
+                    [plots.bars(list(scores), [found["mrr"] for found in scores.values()], "MRR, %")]),
+            Section("Training loss", "Sums of different objectives: the curves do not compare.", figures=[figure]),
+            Section("Nearest neighbours", "", [Table(["summary", "nearest body", "its own body"], shown)]),
+        ],
+    )  # fmt: skip
+    print("\n" + "\n".join(f"{row[0]:<14}" + "".join(f"{cell:>12}" for cell in row[1:]) for row in [header, *rows]))
+    for summary, nearest, own in shown:
+        print(
+            f"\n  {summary}\n  -> {nearest[:110]}\n     ({'its own' if nearest == own else 'its own is: ' + own[:90]})"
+        )
+    print(f"\nreport: {out / 'report.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
