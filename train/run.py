@@ -171,7 +171,7 @@ def train(options: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    options = parser().parse_args(argv)
+    options = parser().parse_intermixed_args(argv)
     import torch.distributed as dist
 
     from shards import ShardError

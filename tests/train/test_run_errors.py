@@ -110,3 +110,12 @@ def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     scores = [line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if "dev_score" in line]
     assert len(scores) == 2
     assert (tmp_path / "run" / "checkpoints" / "best").is_file()
+
+
+def test_overrides_may_stand_before_and_after_options(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = f"output={tmp_path / 'run'}"
+    assert main(["optimizer.learning_rate=0.5", "--recipe", "demo", *tiny, "--dry-run", output, "optimizer.eps=0.25"]) == 0
+    printed = capsys.readouterr().out
+    assert "learning_rate: 0.5" in printed and "eps: 0.25" in printed

@@ -1,0 +1,58 @@
+"""Corpus -> shards -> training -> model folder -> scores, each stage by its command, on real documents."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tests.conftest import ROOT
+from tests.train.ranks import environment, launch
+
+
+def command(*words: str | Path) -> str:
+    """Runs `python -m ...`; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, words)], cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_openwebtext_becomes_a_scored_model(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> None:
+    """DeCLUTR's own recipe, with its spans and batches, on an encoder small enough for a test."""
+    corpus = shared_data / "text" / "openwebtext_sample.jsonl"
+    shards, run, scores = (tmp_path / name for name in ("shards", "run", "scores"))
+    command(
+        "pipelines", "documents", "--input", corpus, "--output", shards, "--tokenizer", roberta_tokenizer, "--quiet"
+    )
+    manifest = json.loads(command("shards", "ls", shards, "--json"))
+    assert manifest["totals"]["examples"] == 163 and manifest["counts"]["read"] == 1426
+    command("shards", "verify", shards)
+
+    small = ["model_type=roberta", "hidden_size=32", "num_hidden_layers=2", "num_attention_heads=2"]
+    small += ["intermediate_size=64", "max_position_embeddings=514"]
+    overrides = [f"data.path={shards}", f"output={run}", *(f"model.config.{key}" for key in small)]
+    overrides += ["training.batch_size=4", "training.max_steps=4", "training.logging_steps=1", "training.bf16=false"]
+    trained = launch(1, "train/run.py", "--recipe", "declutr-small", *overrides, port=29990)
+    assert trained.returncode == 0, trained.stderr
+    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(losses) == 4 and np.isfinite(losses).all()
+
+    command(
+        "eval",
+        "--model",
+        run / "model",
+        "--tasks",
+        "sts",
+        "--data",
+        shared_data / "senteval",
+        "--output",
+        scores,
+        "--quiet",
+    )
+    results = json.loads((scores / "results.json").read_text())
+    assert {"STS12", "STS14", "STS16", "STSBenchmark", "SICKRelatedness"} <= results["scores"].keys()
+    assert {"spearman_all", "spearman_mean", "spearman_wmean"} <= results["scores"]["STS12"].keys()
+    assert "http" not in (scores / "report.html").read_text().split("</style>", 1)[-1].replace("http://www.w3.org", "")
