@@ -72,6 +72,12 @@ class Checkpoints:
         tag = self.tag("last")
         if tag is None:
             raise CheckpointError(f"{self.folder}: no checkpoint to resume from; start without --resume")
+        parts, ranks = len(list((self.folder / tag).glob("zero_pp_rank_*"))), world()[1]
+        if parts not in (0, ranks):
+            raise CheckpointError(
+                f"{self.folder / tag}: saved with training.zero_stage=1 on {parts} ranks, so it resumes on {parts}, "
+                f"not on {ranks}; stage 0 resumes on any number"
+            )
         engine.checkpoint_engine = SafeCheckpointEngine()
         path, state = engine.load_checkpoint(str(self.folder), tag=tag)
         if path is None:

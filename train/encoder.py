@@ -300,12 +300,12 @@ def load_model(folder: Path, auto_class: Any, attention: str | None = PACKED_ATT
     options: dict[str, Any] = {"attn_implementation": attention} if attention else {}
     if auto_class is AutoModel and config.model_type in ("bert", "roberta", "xlm-roberta", "camembert", "mpnet"):
         options["add_pooling_layer"] = False
-    with _quiet_transformers():
+    with quiet_transformers():
         return auto_class.from_pretrained(folder, local_files_only=True, config=config, dtype=torch.float32, **options)
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No loading bars and no report of heads left out on purpose."""
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -15,7 +15,7 @@ import yaml
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from train.checkpoint import CheckpointError, Checkpoints
-from train.encoder import PACKED_ATTENTION, Encoder, EncoderError
+from train.encoder import PACKED_ATTENTION, Encoder, EncoderError, quiet_transformers
 from train.learner import load_tokenizer
 
 EXAMPLE = """example:
@@ -50,7 +50,8 @@ The recipe of the run:
 def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> None:
     """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card."""
     folder.mkdir(parents=True, exist_ok=True)
-    encoder.base.save_pretrained(folder, safe_serialization=True)
+    with quiet_transformers():
+        encoder.base.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len"}
     pooling = {f"pooling_mode_{key}": mode == encoder.pooling for key, mode in modes.items()}

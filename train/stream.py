@@ -227,3 +227,4 @@ def prefetch(
             yield item
     finally:
         stopped.set()
+        thread.join()

@@ -71,6 +71,30 @@ def test_a_terminated_run_resumes_bit_for_bit(
     assert weights.keys() == expected.keys() and all(torch.equal(weights[k], expected[k]) for k in expected)
 
 
+def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(
+    whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path
+) -> None:
+    run, port = tmp_path / "run", 29010 + os.getpid() % 300
+    arguments = ["--recipe", "demo", *tiny, "training.zero_stage=1", f"output={run}"]
+    stopped = launch(2, "tests/train/terminated_at.py", "3", *arguments, port=port)
+    assert stopped.returncode == 0, stopped.stderr
+    refused = launch(1, "train/run.py", *arguments, "--resume", port=port + 1)
+    assert refused.returncode == 1 and "saved with training.zero_stage=1 on 2 ranks" in refused.stderr
+    resumed = launch(2, "train/run.py", *arguments, "--resume", port=port + 2)
+    assert resumed.returncode == 0, resumed.stderr
+    for found, expected in zip(metrics(run), metrics(whole_runs[2]), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_run_resumes_on_another_number_of_ranks(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
+    run, port = tmp_path / "run", 28710 + os.getpid() % 300
+    arguments = ["--recipe", "demo", *tiny, f"output={run}"]
+    assert launch(2, "tests/train/terminated_at.py", "3", *arguments, port=port).returncode == 0
+    assert launch(1, "train/run.py", *arguments, "--resume", port=port + 1).returncode == 0
+    for found, expected in zip(metrics(run), metrics(whole_runs[1]), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, Path], texts: list[str]) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer

@@ -116,6 +116,8 @@ def test_overrides_may_stand_before_and_after_options(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = f"output={tmp_path / 'run'}"
-    assert main(["optimizer.learning_rate=0.5", "--recipe", "demo", *tiny, "--dry-run", output, "optimizer.eps=0.25"]) == 0
+    assert (
+        main(["optimizer.learning_rate=0.5", "--recipe", "demo", *tiny, "--dry-run", output, "optimizer.eps=0.25"]) == 0
+    )
     printed = capsys.readouterr().out
     assert "learning_rate: 0.5" in printed and "eps: 0.25" in printed
