@@ -1,0 +1,9 @@
+"""Raw corpora to verified shards, on Beam: plan, process, commit.
+
+    plan      inputs -> deterministic work units, plan.json (driver)
+    process   a unit: read -> filter -> tokenize -> spool -> re-read -> publish -> _done/unit.json (workers)
+    commit    every unit done, every record accounted for -> manifest.json (one worker)
+
+Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. What a kind of dataset
+does with its records is in a file of its own (`documents`); the graph, the plan and the readers serve all of them.
+"""

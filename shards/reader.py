@@ -8,15 +8,15 @@ on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/
 
 import hashlib
 import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import webdataset as wds
 
 from shards import storage
 from shards.manifest import NAME, Manifest, ShardInfo
-from shards.schema import EXTENSION, decode, num_tokens, token_columns
+from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_columns
 
 TOKENIZER_FOLDER = "tokenizer"
 
@@ -32,6 +32,52 @@ def cache_folder() -> Path:
 def file_sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_bytes(path: Path, shard: ShardInfo) -> None:
+    """Raises ShardError where a local shard's size or hash is not what its entry in the manifest says."""
+    size = path.stat().st_size
+    if size != shard.bytes:
+        raise ShardError(f"{shard.name}: {size:,} bytes where the manifest says {shard.bytes:,}")
+    if file_sha256(path) != shard.sha256:
+        raise ShardError(f"{shard.name}: its sha256 is not the manifest's")
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of a tar's regular files, read by webdataset: imported here, since it imports torch."""
+    from webdataset.tariterators import tar_file_iterator
+
+    with path.open("rb") as stream:
+        for member in tar_file_iterator(stream):
+            yield member["fname"], member["data"]
+
+
+def read_batches(path: Path, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
+    """The record batches of a local shard, in order.
+
+    Raises:
+        ShardError: a member is no batch of examples, or the counts are not the manifest's.
+    """
+    batches = examples = tokens = 0
+    try:
+        for member, data in _members(path):
+            name = f"{shard.name}/{member}"
+            if not member.endswith(f".{EXTENSION}"):
+                raise ShardError(f"{name}: not a file with extension .{EXTENSION}")
+            batch = decode(data, name)
+            batches += 1
+            examples += batch.num_rows
+            tokens += num_tokens(batch)
+            yield batch
+    except tarfile.TarError as error:
+        raise ShardError(f"{shard.name}: not a readable tar ({error})") from None
+    except MemberError as error:
+        raise ShardError(str(error)) from None
+    if (batches, examples, tokens) != (shard.batches, shard.examples, shard.tokens):
+        raise ShardError(
+            f"{shard.name}: holds {batches:,} batches, {examples:,} examples, {tokens:,} tokens where the manifest "
+            f"says {shard.batches:,}, {shard.examples:,}, {shard.tokens:,}"
+        )
 
 
 class Dataset:
@@ -84,15 +130,14 @@ class Dataset:
             local = Path(source)
             if not local.exists():
                 raise ShardError(f"{source}: the manifest names this shard, but it is missing: run the pipeline again")
-        problem = None
-        if local.stat().st_size != shard.bytes:
-            problem = f"{local.stat().st_size:,} bytes where the manifest says {shard.bytes:,}"
-        elif file_sha256(local) != shard.sha256:
-            problem = "its sha256 is not the manifest's"
-        if problem:
+        try:
+            check_bytes(local, shard)
+        except ShardError as error:
             if storage.is_remote(self.folder):
                 local.unlink()
-            raise ShardError(f"{source}: {problem}: the shard is damaged; delete it and run the pipeline again")
+            raise ShardError(
+                f"{self.folder}: {error}: the shard is damaged; delete it and run the pipeline again"
+            ) from None
         return local
 
     def batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
@@ -101,25 +146,7 @@ class Dataset:
         Raises:
             ShardError: the shard, or a member of it, is not what the manifest says.
         """
-        path = self.fetch(shard)
-        samples = wds.WebDataset(str(path), shardshuffle=False, nodesplitter=None, empty_check=False)
-        examples = tokens = 0
-        for sample in samples:
-            name = f"{shard.name}/{sample['__key__']}"
-            if EXTENSION not in sample:
-                raise ShardError(f"{name}: no member with extension .{EXTENSION}")
-            try:
-                batch = decode(sample[EXTENSION], name)
-            except ValueError as error:
-                raise ShardError(str(error)) from None
-            examples += batch.num_rows
-            tokens += num_tokens(batch)
-            yield batch
-        if (examples, tokens) != (shard.examples, shard.tokens):
-            raise ShardError(
-                f"{shard.name}: holds {examples:,} examples and {tokens:,} tokens where the manifest says "
-                f"{shard.examples:,} and {shard.tokens:,}"
-            )
+        yield from read_batches(self.fetch(shard), shard)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Every batch of every shard, in the manifest's order."""

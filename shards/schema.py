@@ -6,6 +6,7 @@ decoded member is used without copying. Only data types of the schemas here are 
     documents  id, tokens, source
 """
 
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "documents": ("id:int64", "tokens:tokens", "source:string"),
 }
 """Columns of each kind of text shard, as name:type. `tokens` is list<uint16> or list<uint32>, by vocabulary size."""
+
+
+class MemberError(ValueError):
+    """A member's bytes are no batch of examples. The message names the member."""
 
 
 def token_type(vocab_size: int) -> pa.DataType:
@@ -50,24 +55,49 @@ def decode(data: bytes, name: str = "member") -> pa.RecordBatch:
     """The record batch in a tar member's bytes.
 
     Raises:
-        ValueError: it is not one zstd frame of at most MAX_MEMBER_BYTES holding one batch of a known kind.
+        MemberError: it is not one zstd frame of at most MAX_MEMBER_BYTES holding one batch of a known kind.
     """
     try:
         size = zstandard.frame_content_size(data)
         if not 0 <= size <= MAX_MEMBER_BYTES:
-            raise ValueError(f"{name}: a frame of {size:,} bytes is outside the limit of {MAX_MEMBER_BYTES:,}")
-        stream = pa.ipc.open_stream(pa.py_buffer(zstandard.ZstdDecompressor().decompress(data)))
-        batches = list(stream)
-    except (zstandard.ZstdError, pa.ArrowException) as error:
-        raise ValueError(f"{name}: not a zstd-compressed Arrow stream ({str(error).splitlines()[0]})") from None
-    if len(batches) != 1:
-        raise ValueError(f"{name}: holds {len(batches)} record batches, expected 1")
-    batch = batches[0]
-    known = [schema(kind, tokens) for kind in KINDS for tokens in (pa.uint16(), pa.uint32())]
-    if not any(batch.schema.equals(candidate) for candidate in known):
-        raise ValueError(f"{name}: columns {batch.schema.names} are of no known kind ({', '.join(KINDS)})")
-    batch.validate(full=True)
+            stated = f"of {size:,} bytes" if size >= 0 else "that does not state its size"
+            raise MemberError(f"{name}: a frame {stated} is outside the limit of {MAX_MEMBER_BYTES:,}")
+        stream = pa.py_buffer(zstandard.ZstdDecompressor().decompress(data))
+        messages = list(pa.ipc.MessageReader.open_stream(stream))
+        if [message.type for message in messages] != ["schema", "record batch"]:
+            raise MemberError(f"{name}: holds {[message.type for message in messages]}, expected one record batch")
+        batch_schema = pa.ipc.read_schema(messages[0])
+        known = [schema(kind, tokens) for kind in KINDS for tokens in (pa.uint16(), pa.uint32())]
+        if not any(batch_schema.equals(candidate) for candidate in known):
+            raise MemberError(f"{name}: columns {batch_schema.names} are of no known kind ({', '.join(KINDS)})")
+        if _is_compressed(messages[1].metadata):
+            raise MemberError(f"{name}: compressed inside its frame, where the limit on its size does not reach")
+        batch = pa.ipc.read_record_batch(messages[1], batch_schema)
+        batch.validate(full=True)
+    except MemberError:
+        raise
+    except (zstandard.ZstdError, pa.ArrowException, OSError, ValueError, OverflowError, struct.error) as error:
+        raise MemberError(f"{name}: not a zstd-compressed Arrow stream ({error})".splitlines()[0]) from None
     return batch
+
+
+def _is_compressed(metadata: pa.Buffer) -> bool:
+    """Whether an Arrow record batch message says that its buffers are compressed.
+
+    Reads the field of its flatbuffer that pyarrow does not show: Message.header (field 2), then RecordBatch.compression
+    (field 3). A table's field is absent where its vtable is too short or holds 0.
+    """
+    data = metadata.to_pybytes()
+
+    def field(table: int, index: int) -> int:
+        vtable = table - int(struct.unpack_from("<i", data, table)[0])
+        if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
+            return 0
+        offset = int(struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0])
+        return table + offset if offset else 0
+
+    header = field(struct.unpack_from("<I", data, 0)[0], 2)
+    return field(header + struct.unpack_from("<I", data, header)[0], 3) != 0
 
 
 def num_tokens(batch: pa.RecordBatch) -> int:

@@ -50,14 +50,21 @@ def read_bytes(path: str) -> bytes:
         return stream.read()
 
 
-def list_files(folder: str) -> list[str]:
-    """Names of the files directly in a folder, sorted; a folder that is not there has none."""
+def file_sizes(folder: str) -> dict[str, int]:
+    """Bytes of the files directly in a folder, by name, sorted; a folder that is not there has none."""
     if is_remote(folder):
         (match,) = _beam().match([join(folder, "*")])
-        return sorted(metadata.path.rsplit("/", 1)[1] for metadata in match.metadata_list)
-    if not Path(folder).is_dir():
-        return []
-    return sorted(entry.name for entry in Path(folder).iterdir() if entry.is_file())
+        sizes = {entry.path.rsplit("/", 1)[1]: entry.size_in_bytes for entry in match.metadata_list}
+    elif Path(folder).is_dir():
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
+    else:
+        sizes = {}
+    return dict(sorted(sizes.items()))
+
+
+def list_files(folder: str) -> list[str]:
+    """Names of the files directly in a folder, sorted; a folder that is not there has none."""
+    return list(file_sizes(folder))
 
 
 def remove(path: str) -> None:
@@ -67,6 +74,16 @@ def remove(path: str) -> None:
             _beam().delete([path])
     else:
         Path(path).unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: str) -> None:
+    """Removes what killed processes left half published in a local folder; object stores keep no such thing."""
+    if not is_remote(folder) and Path(folder).is_dir():
+        for entry in Path(folder).glob(f"{TEMPORARY}*"):
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class Trainer:
             config=deepspeed_config(recipe, self.ranks),
         )
         self.step, self.state, self.best = 0, StreamState(), float("-inf")
-        self.stopping = False
+        self.stopping = self._signalled = False
 
     def resume(self) -> None:
         """Takes up the last checkpoint.
@@ -105,7 +105,10 @@ class Trainer:
         self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
 
     def fit(self) -> None:
-        """Trains to the last step, or until SIGTERM or SIGINT: then it saves after the step in hand and returns."""
+        """Trains to the last step, or until SIGTERM or SIGINT: then it saves and returns.
+
+        One rank does so after the step in hand, several at the next logging step, all together.
+        """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         tracker = Tracker(self.run, self.total, self.step, self.quiet) if self.rank == 0 else None
         batches = self.stream.prefetched(self.state)
@@ -122,7 +125,10 @@ class Trainer:
                     self._log(tracker, figures, waited, time.perf_counter() - started)
                 if tracker:
                     tracker.advance()
-                self.stopping = self._any_rank(self.stopping)
+                if self.ranks > 1 and (last or self.step % training.logging_steps == 0):
+                    self.stopping = self._any_rank(self._signalled)  # a host sync, so not at every step
+                elif self.ranks == 1:
+                    self.stopping = self._signalled
                 better = False
                 if self.evaluate and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate(tracker)
@@ -197,7 +203,7 @@ class Trainer:
         return bool(sum_over_ranks(torch.tensor(float(flag), device=self.engine.device)))
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.stopping = True
+        self._signalled = True
 
 
 def barrier() -> None:

@@ -5,6 +5,8 @@ gradients over ranks, so N ranks give the loss and gradients of one rank on the 
 number of rows). The gather is differentiable.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -84,4 +86,4 @@ def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
 def uniformity(points: Tensor) -> Tensor:
     """log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020): (n, d), n >= 2 -> scalar."""
     distances = torch.pdist(F.normalize(points.float(), dim=1)).square()
-    return torch.logsumexp(-2 * distances, dim=0) - torch.log(torch.tensor(float(len(distances))))
+    return torch.logsumexp(-2 * distances, dim=0) - math.log(len(distances))

@@ -1,0 +1,127 @@
+"""`python -m pipelines KIND ...`: a raw corpus to a folder of verified shards."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from pipelines.documents import Documents
+from pipelines.errors import EXPECTED, one_line
+from pipelines.job import Kind
+from pipelines.quiet import quiet_beam
+from pipelines.run import Options, run
+
+KINDS: dict[str, type[Kind]] = {"documents": Documents}
+HELP = {"documents": "long texts, one a record: JSON lines, or text files of one document each (plain, .gz, .zst)"}
+EXAMPLES = """example:
+  python -m pipelines documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base
+
+Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner).
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="python -m pipelines",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = root.add_subparsers(dest="kind", required=True)
+    for name, kind in KINDS.items():
+        command = commands.add_parser(
+            name,
+            help=HELP[name],
+            description=HELP[name],
+            epilog=EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        add = command.add_argument
+        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, or quoted globs")
+        add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
+        add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
+        kind.add_arguments(command)
+        add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
+        add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
+        add("--max-document-bytes", type=int, default=256_000_000, metavar="N", help="a longer record is bad (256 MB)")
+        add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
+        add("--encoder", choices=("auto", "tokenizers"), default="auto", help="auto: gigatoken where it gives the same")
+        add("--quiet", action="store_true", help="no progress bar")
+        add("--json", action="store_true", help="the summary for programs to read")
+    return root
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises ValueError where a value makes no sense."""
+    for name in ("workers", "unit_bytes", "max_document_bytes"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1")
+    if not 0 <= arguments.max_bad_fraction <= 1:
+        raise ValueError("--max-bad-fraction must be between 0 and 1")
+
+
+def check_beam(arguments: Sequence[str]) -> None:
+    """Raises ValueError where an option is neither ours nor Beam's: a misspelt one must not go unnoticed."""
+    if not arguments[0].startswith("--"):
+        raise ValueError(f"unexpected argument: {arguments[0]}")
+    with quiet_beam():
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        options = PipelineOptions(list(arguments))
+        unknown = options.get_all_options(retain_unknown_options=True).keys() - options.get_all_options().keys()
+    misspelt = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
+    if misspelt:
+        raise ValueError(f"no such option: {', '.join(misspelt)}")
+
+
+def interrupted(signum: int, frame: FrameType | None) -> None:
+    """Leaves at once: whatever is half done is done again, and worker processes end with this one."""
+    end_of_bar = "\n" if sys.stderr.isatty() else ""
+    print(f"{end_of_bar}pipelines: stopped: run the same command again to continue", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    root = parser()
+    arguments, rest = root.parse_known_args(argv)
+    try:
+        check(arguments)
+        kind = KINDS[arguments.kind].from_arguments(arguments)
+        if rest:
+            check_beam(rest)
+    except ValueError as error:
+        root.error(str(error))
+    options = Options(
+        inputs=arguments.input,
+        output=arguments.output,
+        tokenizer=arguments.tokenizer,
+        unit_bytes=arguments.unit_bytes,
+        max_document_bytes=arguments.max_document_bytes,
+        max_bad_fraction=arguments.max_bad_fraction,
+        workers=arguments.workers,
+        encoder=arguments.encoder,
+        quiet=arguments.quiet,
+        beam=rest,
+    )
+    if options.runner_named and options.workers:
+        root.error("--workers is for this machine: a runner named with --runner has options of its own")
+    handlers = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        summary = run(kind, options)
+    except EXPECTED as error:
+        print(f"pipelines: {one_line(error)}", file=sys.stderr)
+        return 1
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    print(summary.to_json() if arguments.json else summary)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

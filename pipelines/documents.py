@@ -1,0 +1,167 @@
+"""Documents: one long text a record, kept when it has at least `min_tokens` tokens.
+
+    record -> text -> (fewer bytes than tokens wanted: out) -> ids -> (too few: out) -> batches of about 1 MiB
+
+An example is {id, tokens, source}: id from the text's own bytes, so that the same document has the same id however it
+is packed; tokens without special ones; source "file:offset".
+"""
+
+import argparse
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.readers.jsonl import json_name
+from pipelines.records import Record
+from pipelines.tally import MissingFieldError, RecordError, Tally
+from pipelines.tokenization import Encoder
+from shards.schema import schema
+
+ENCODE_BYTES = 1 << 20
+BATCH_BYTES = 1 << 20
+BATCH_EXAMPLES = 4096
+
+
+def document_id(data: bytes) -> int:
+    """The first 63 bits of blake2b over a document's UTF-8 bytes."""
+    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    text: str
+    data: bytes
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """The kind "documents", with the options that shape it."""
+
+    min_tokens: int = 2048
+    text_field: str = "text"
+
+    name: ClassVar[str] = "documents"
+    reasons: ClassVar[tuple[str, ...]] = ("short_bytes", "short_tokens")
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--min-tokens", type=int, default=2048, metavar="N", help="shorter ones go (default 2048)")
+        parser.add_argument("--text-field", default="text", metavar="NAME", help="of a JSON record (default text)")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> "Documents":
+        """Raises ValueError where a value makes no sense."""
+        if arguments.min_tokens < 1:
+            raise ValueError("--min-tokens must be at least 1")
+        return cls(arguments.min_tokens, arguments.text_field)
+
+    def options(self) -> dict[str, Any]:
+        """What shapes the dataset, for its fingerprint."""
+        return dataclasses.asdict(self)
+
+    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
+        """Why no record of `read` was kept."""
+        if "tokens" in longest:
+            seen = f"{longest['tokens']:,} tokens"
+        else:
+            seen = f"{longest.get('bytes', 0):,} bytes, so no more tokens than that"
+        return f"none of {read:,} documents has {self.min_tokens:,} tokens, the longest {seen}: lower --min-tokens"
+
+    def batches(self, records: Iterable[Record], encoder: Encoder, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
+        batch = _Batch(encoder.dtype)
+        for documents in self._groups(records, encoder.byte_level, tally):
+            ids = encoder.encode([document.text for document in documents], [document.source for document in documents])
+            for document, tokens in zip(documents, ids, strict=True):
+                tally.counts.measure("tokens", len(tokens))
+                if len(tokens) < self.min_tokens:
+                    tally.counts.filtered["short_tokens"] += 1
+                    continue
+                tally.counts.kept += 1
+                batch.add(document, tokens)
+                if batch.is_full:
+                    yield batch.take()
+        if batch.ids:
+            yield batch.take()
+
+    def _groups(self, records: Iterable[Record], byte_level: bool, tally: Tally) -> Iterator[list[_Document]]:
+        """Documents to encode together: those that may be long enough."""
+        group: list[_Document] = []
+        size = 0
+        for record in records:
+            tally.counts.read += 1
+            try:
+                text, data = self._text(record)
+            except RecordError as problem:
+                tally.reject(record, problem)
+                continue
+            tally.counts.measure("bytes", len(data))
+            if byte_level and len(data) < self.min_tokens:
+                tally.counts.filtered["short_bytes"] += 1
+                continue
+            group.append(_Document(text, data, record.source))
+            size += len(data)
+            if size >= ENCODE_BYTES:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def _text(self, record: Record) -> tuple[str, bytes]:
+        """A record's text, and the same as UTF-8."""
+        if record.problem:
+            raise RecordError(record.problem)
+        text: Any = record.value
+        if isinstance(text, dict):
+            if self.text_field not in text:
+                raise MissingFieldError(
+                    f'no field "{self.text_field}"', list(text), "name the one that holds the text with --text-field"
+                )
+            text = text[self.text_field]
+        if not isinstance(text, str):
+            raise RecordError(f'"{self.text_field}" is not a string but {json_name(text)}')
+        try:
+            return text, text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
+
+
+class _Batch:
+    """Examples on their way into one record batch."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.schema = schema("documents", pa.from_numpy_dtype(dtype))
+        self._clear()
+
+    def _clear(self) -> None:
+        self.ids: list[int] = []
+        self.tokens: list[np.ndarray] = []
+        self.sources: list[str] = []
+        self.num_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.num_bytes >= BATCH_BYTES or len(self.ids) >= BATCH_EXAMPLES
+
+    def add(self, document: _Document, tokens: np.ndarray) -> None:
+        self.ids.append(document_id(document.data))
+        self.tokens.append(tokens)
+        self.sources.append(document.source)
+        self.num_bytes += tokens.nbytes
+
+    def take(self) -> pa.RecordBatch:
+        """The batch; empties this one."""
+        offsets = np.zeros(len(self.tokens) + 1, dtype=np.int32)
+        np.cumsum([len(tokens) for tokens in self.tokens], out=offsets[1:])
+        columns = [
+            pa.array(self.ids, pa.int64()),
+            pa.ListArray.from_arrays(offsets, np.concatenate(self.tokens), type=self.schema.field("tokens").type),
+            pa.array(self.sources, pa.string()),
+        ]
+        self._clear()
+        return pa.record_batch(columns, schema=self.schema)

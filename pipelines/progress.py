@@ -1,0 +1,56 @@
+"""Progress of a run, from the accounts that its units leave: works wherever the workers are."""
+
+import threading
+from types import TracebackType
+
+from tqdm import tqdm
+
+from pipelines.job import done_units
+from pipelines.plan import Unit
+
+POLL_S = 0.5
+
+
+class Progress:
+    """A bar of input bytes with rate and time left, moved by a thread; silent where stderr is no terminal."""
+
+    def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
+        self.folder = folder
+        self.bytes = {unit.number: unit.bytes for unit in units}
+        self.seen = done_units(folder)
+        self.bar = tqdm(
+            total=sum(self.bytes.values()),
+            initial=self._done(self.seen),
+            unit="B",
+            unit_scale=True,
+            disable=True if quiet else None,
+        )
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _done(self, units: set[int]) -> int:
+        return sum(self.bytes[unit] for unit in units)
+
+    def poll(self) -> None:
+        """Moves the bar by what has been done since."""
+        units = done_units(self.folder)
+        self.bar.update(self._done(units - self.seen))
+        self.seen = units
+
+    def _watch(self) -> None:
+        while not self._end.wait(POLL_S):
+            self.poll()
+
+    def __enter__(self) -> "Progress":
+        if not self.bar.disable:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end.set()
+        if not self.bar.disable:
+            self._thread.join()
+            self.poll()
+        self.bar.close()

@@ -1,0 +1,46 @@
+"""What readers take and give: pieces of input files, and the records in them."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """A file by its name under the inputs' common folder, its size as stored, and what it holds."""
+
+    name: str
+    bytes: int
+    format: str
+    compression: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Bytes start..end of a file; end None: the whole of it."""
+
+    input: Input
+    start: int
+    end: int | None
+
+    @property
+    def bytes(self) -> int:
+        return (self.input.bytes if self.end is None else self.end) - self.start
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """What a reader found at one place: a JSON object or a whole text (`value`), or a `problem`.
+
+    `raw` is the record's bytes as read, or at least their head. `offset` counts in the decompressed file, None where
+    the record is the whole file.
+    """
+
+    name: str
+    offset: int | None
+    value: Any
+    raw: bytes
+    problem: str = ""
+
+    @property
+    def source(self) -> str:
+        return self.name if self.offset is None else f"{self.name}:{self.offset}"

@@ -1,0 +1,73 @@
+"""Where Beam runs. On this machine unless the user names a runner: FnApiRunner, in this process or with workers.
+
+DirectRunner is not asked for: it would look for another runner on the network first, and run Python on one core.
+"""
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms import environments
+
+from pipelines.errors import carried
+
+SMALL_BYTES = 64 * 1000 * 1000
+"""Less input than this takes one process less time than others take to start."""
+_leaving = threading.Lock()
+
+
+def num_processes(workers: int | None, num_units: int, num_bytes: int) -> int:
+    """How many processes to use: as many as asked for, or one per core where there is enough to do."""
+    wanted = workers or (1 if num_bytes < SMALL_BYTES else os.cpu_count() or 1)
+    return max(1, min(wanted, num_units))
+
+
+def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
+    if processes > 1:
+        command = f"exec {shlex.quote(sys.executable)} -m pipelines.worker {os.getpid()}"
+        runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(command))
+    else:
+        runner = FnApiRunner()
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    flags = ["--runner=FnApiRunner", f"--direct_num_workers={processes}", "--no_save_main_session", *arguments]
+    return beam.Pipeline(runner, PipelineOptions(flags))
+
+
+def named(arguments: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline for the runner that `arguments` name."""
+    return beam.Pipeline(options=PipelineOptions(["--no_save_main_session", *arguments]))
+
+
+def run(pipeline: beam.Pipeline) -> None:
+    """Runs to the end. Where a local worker ends before its time, so does this process: Beam would wait for ever.
+
+    Raises:
+        PipelineError: a worker's own error.
+    """
+    threading.excepthook = _thread_failed
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        if expected := carried(error):
+            raise expected from None
+        if "Channel closed prematurely" in str(error):
+            _leave()
+        raise
+
+
+def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
+    if "Worker subprocess exited" in str(arguments.exc_value):
+        _leave()
+
+
+def _leave() -> None:
+    _leaving.acquire()
+    message = "a worker process was killed or could not start: run again, with fewer --workers if memory was short"
+    print(f"pipelines: {message}", file=sys.stderr, flush=True)
+    os._exit(1)

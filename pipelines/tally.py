@@ -1,0 +1,106 @@
+"""What became of every record of a work unit: kept, filtered for a reason, or bad and written down.
+
+    read = kept + sum(filtered) + bad
+
+for a unit and, summed, for the dataset.
+"""
+
+import dataclasses
+import io
+import json
+
+import zstandard
+
+from pipelines.errors import PipelineError
+from pipelines.records import Record
+
+HEAD_BYTES = 1000
+EARLY_STOP = 1000
+"""A unit with so many bad records, and more bad than good ones, stops the run at once."""
+NUM_EXAMPLES = 3
+
+
+class RecordError(ValueError):
+    """A record that is not what the kind of dataset needs. The message is the reason."""
+
+
+class MissingFieldError(RecordError):
+    """A record without the field that is read. `mend` tells how to name another."""
+
+    def __init__(self, reason: str, fields: list[str], mend: str) -> None:
+        super().__init__(reason)
+        self.fields, self.mend = fields, mend
+
+
+@dataclasses.dataclass
+class Counts:
+    """The figures of a unit or of many; `longest` measures what was looked at, in the kind's own terms."""
+
+    read: int = 0
+    kept: int = 0
+    filtered: dict[str, int] = dataclasses.field(default_factory=dict)
+    bad: int = 0
+    longest: dict[str, int] = dataclasses.field(default_factory=dict)
+    bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
+    lacking: int = 0
+    fields: list[str] = dataclasses.field(default_factory=list)
+    mend: str = ""
+
+    def measure(self, name: str, size: int) -> None:
+        """Takes note of a record's size."""
+        self.longest[name] = max(size, self.longest.get(name, 0))
+
+    def add(self, other: "Counts") -> None:
+        """Adds a later unit's figures."""
+        for name in ("read", "kept", "bad", "lacking"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, number in other.filtered.items():
+            self.filtered[reason] = self.filtered.get(reason, 0) + number
+        for name, size in other.longest.items():
+            self.measure(name, size)
+        self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
+        self.fields = list(dict.fromkeys([*self.fields, *other.fields]))
+        self.mend = self.mend or other.mend
+
+    def complaint(self) -> str:
+        """What was wrong with the bad records, in one line."""
+        if self.lacking == self.read:
+            return f"{self.bad_examples[0][1]} in any record: there are {', '.join(self.fields) or 'none'}: {self.mend}"
+        examples = "; ".join(f"{source}: {reason}" for source, reason in self.bad_examples)
+        return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}"
+
+
+class Tally:
+    """Counts a unit's records and collects the bad ones, compressed."""
+
+    def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
+        self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
+        self.max_bad_fraction = max_bad_fraction
+        self._rejected = io.BytesIO()
+        self._lines = zstandard.ZstdCompressor().stream_writer(self._rejected, closefd=False)
+
+    def reject(self, record: Record, problem: RecordError) -> None:
+        """Counts a bad record and writes it down.
+
+        Raises:
+            PipelineError: most of what the unit holds is bad.
+        """
+        counts, reason = self.counts, str(problem)
+        counts.bad += 1
+        if len(counts.bad_examples) < NUM_EXAMPLES:
+            counts.bad_examples.append([record.source, reason])
+        if isinstance(problem, MissingFieldError):
+            counts.lacking += 1
+            counts.fields = list(dict.fromkeys([*counts.fields, *problem.fields]))[:20]
+            counts.mend = problem.mend
+        safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
+        head = safe.decode("utf-8", "ignore").rstrip("\r\n")
+        line = {"source": record.name, "offset": record.offset, "reason": reason, "head": head}
+        self._lines.write(json.dumps(line).encode() + b"\n")
+        if counts.bad >= EARLY_STOP and 2 * counts.bad > counts.read and self.max_bad_fraction < 0.5:
+            raise PipelineError(counts.complaint())
+
+    def rejected(self) -> bytes:
+        """The bad records as lines of JSON in one zstd frame; empty if there were none."""
+        self._lines.close()
+        return self._rejected.getvalue() if self.counts.bad else b""

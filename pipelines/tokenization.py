@@ -1,0 +1,195 @@
+"""Exact and fast token ids: those of the tokenizer the user names, computed by gigatoken where that gives the same.
+
+    tokenizer.json -> Encoder -> encode(texts) -> ids of every text, without special tokens
+
+`tokenizers` defines the ids and is always at hand. gigatoken (byte-level BPE, SentencePiece BPE) is used when it loads
+the file and agrees on a set of awkward texts, and a sample of each work unit proves it against `tokenizers` again.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gigatoken
+import numpy as np
+import orjson
+from tokenizers import Tokenizer
+
+from pipelines.errors import PipelineError
+from shards import token_type
+from shards.reader import TOKENIZER_FOLDER
+
+MAIN = "tokenizer.json"
+BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+PROOF_SHARE = 0.002
+PROOF_CHARACTERS = 1 << 16
+"""How much of a unit's text is encoded twice: a part of it, and at least this much. A few per cent of the time."""
+AWKWARD = (
+    "",
+    " ",
+    "\n",
+    "  two  spaces,\ttab\r\nand a line ",
+    "don't I'LL we'd 've ''s",
+    "1234567890 3.14 ½ ² ١٢٣ Ⅳ",
+    "naïve café cafe\u0301 ſ ǅ ß İ \u0345",
+    "日本語のテキスト 한국어 ไทย العربية हिन्दी",
+    "🙂🙂 👨‍👩‍👧 🏳️‍🌈 \U0010ffff \uffff",
+    "a\u00a0b\u2028c\u2029d\u3000e\u200bf\ufeffg\x00h\x1ci\x85j",
+    "x" * 3000 + " " * 3000 + "ab" * 2000,
+    "<|im_start|>[INST]</s><0x0A>▁▁ Ġ Ċ ##ing",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerFiles:
+    """A tokenizer as its files' bytes, by name, with what the manifest says of it."""
+
+    files: dict[str, bytes]
+    vocab_size: int
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.files[MAIN]).hexdigest()
+
+
+def read_tokenizer(path: str) -> TokenizerFiles:
+    """Reads a tokenizer.json, or the folder that holds one.
+
+    Raises:
+        PipelineError: there is none, or it is not what `tokenizers` reads.
+    """
+    main = Path(path) / MAIN if Path(path).is_dir() else Path(path)
+    if not main.is_file():
+        raise PipelineError(f"--tokenizer {path}: no {MAIN} there: name that file or its folder (none is downloaded)")
+    files = {MAIN: main.read_bytes()}
+    if Path(path).is_dir():
+        files.update({name: (main.parent / name).read_bytes() for name in BESIDE if (main.parent / name).is_file()})
+    vocabulary = load(files[MAIN], str(main)).get_vocab(with_added_tokens=True)
+    return TokenizerFiles(files, max(len(vocabulary), 1 + max(vocabulary.values(), default=0)))
+
+
+def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
+    """A tokenizer that gives every id of a text: no truncation, no padding, no random merges.
+
+    Raises:
+        PipelineError: the bytes are no tokenizer.json.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(data.decode("utf-8"))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise PipelineError(f"{name}: not a tokenizer.json: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None):
+        tokenizer.model.dropout = None
+    return tokenizer
+
+
+def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
+    """Added tokens whose literal occurrence gigatoken 0.10 may split off differently; None where there are none.
+
+    It ignores `single_word`, and matches otherwise than `tokenizers` where a normalizer or added runs of spaces come
+    into it. Runs of spaces themselves agree.
+    """
+    added = list(tokenizer.get_added_tokens_decoder().values())
+    words = [token for token in added if not token.content.isspace()]
+    if tokenizer.normalizer is None and len(words) == len(added):
+        words = [token for token in words if token.single_word]
+    return re.compile("|".join(re.escape(token.content) for token in words)) if words else None
+
+
+class Encoder:
+    """Encodes texts to ids, exactly as `Tokenizer.encode(text, add_special_tokens=False).ids`.
+
+    Args:
+        data: the bytes of tokenizer.json.
+        vocab_size: every id is below it.
+        backend: "auto", or "tokenizers" to leave gigatoken out.
+
+    Attributes:
+        byte_level: no text has more ids than UTF-8 bytes.
+        dtype: of the ids.
+    """
+
+    def __init__(self, data: bytes, vocab_size: int, backend: str = "auto") -> None:
+        self.tokenizer = load(data)
+        self.dtype = np.dtype(str(token_type(vocab_size)))
+        self.byte_level = _is_byte_level(self.tokenizer)
+        self._careful = _careful_tokens(self.tokenizer)
+        self._fast: Any = None
+        if backend == "auto":
+            self._fast = _fast(self.tokenizer)
+            if self._fast is not None and not self._agrees():
+                self._fast = None
+        self.start_unit()
+
+    def start_unit(self) -> None:
+        """Begins a new sample, so that which texts are proved depends on the unit alone."""
+        self._seen = self._proved = 0
+
+    def encode(self, texts: Sequence[str], sources: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, (n,) of `dtype`.
+
+        Raises:
+            PipelineError: on a text of the sample the ids are not those of `tokenizers`; it names the source.
+        """
+        if self._fast is None:
+            return self._exact(texts)
+        ids = self._quick(texts)
+        for text, source, found in zip(texts, sources, ids, strict=True):
+            self._seen += len(text)
+            if self._proved == 0 or self._proved + len(text) <= max(PROOF_CHARACTERS, PROOF_SHARE * self._seen):
+                self._proved += len(text)
+                if not np.array_equal(found, self._exact([text])[0]):
+                    raise PipelineError(
+                        f"{source}: gigatoken and tokenizers give different ids for this text: run again with "
+                        "--encoder tokenizers, in another --output"
+                    )
+        return ids
+
+    def _exact(self, texts: Sequence[str]) -> list[np.ndarray]:
+        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
+
+    def _quick(self, texts: Sequence[str]) -> list[np.ndarray]:
+        # Sequential: this process is one of many, and never forks.
+        layout = self._fast.encode_batch(list(texts), parallel=False).layout
+        flat, ends = layout.content.data.astype(self.dtype), layout.offsets.data
+        ids = [flat[start:end] for start, end in itertools.pairwise(ends)]
+        if self._careful is not None:
+            careful = [index for index, text in enumerate(texts) if self._careful.search(text)]
+            for index, exact in zip(careful, self._exact([texts[index] for index in careful]), strict=True):
+                ids[index] = exact
+        return ids
+
+    def _agrees(self) -> bool:
+        added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()][:256]
+        texts = [*AWKWARD, *(text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb"))]
+        return all(map(np.array_equal, self._quick(texts), self._exact(texts)))
+
+
+def _fast(tokenizer: Tokenizer) -> Any:
+    """gigatoken's form of a tokenizer; None for a kind it does not support."""
+    try:
+        return gigatoken.Tokenizer(tokenizer)
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Whether an id stands for at least one byte of the text: byte-level BPE that adds no bytes of its own."""
+    record = orjson.loads(tokenizer.to_str())
+    pre = record["pre_tokenizer"] or {}
+    steps = pre.get("pretokenizers", [pre])
+    byte_level = [step for step in steps if step.get("type") == "ByteLevel"]
+    return (
+        record["model"]["type"] == "BPE"
+        and record["normalizer"] is None
+        and len(byte_level) == 1
+        and not byte_level[0]["add_prefix_space"]
+        and all(step["type"] in ("ByteLevel", "Split", "Digits") for step in steps)
+    )

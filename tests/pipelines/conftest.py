@@ -1,0 +1,74 @@
+"""Small corpora of real text, and the command run in this process."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.__main__ import main
+
+
+@dataclasses.dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_path: Path) -> Command:
+    """`python -m pipelines documents` in this process: RoBERTa's tokenizer and tmp_path/out unless named."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        words = [str(argument) for argument in arguments]
+        for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
+            if name not in words:
+                words += [name, str(value)]
+        capsys.readouterr()
+        try:
+            code = main(["documents", *words])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def openwebtext(shared_data: Path) -> Path:
+    """1,426 documents, 163 of them of at least 2,048 RoBERTa tokens."""
+    return shared_data / "text" / "openwebtext_sample.jsonl"
+
+
+@pytest.fixture(scope="session")
+def texts(openwebtext: Path) -> list[str]:
+    with openwebtext.open(encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.fixture
+def head(openwebtext: Path, tmp_path: Path) -> Path:
+    """The first forty documents, five of them long."""
+    path = tmp_path / "head.jsonl"
+    with openwebtext.open("rb") as lines:
+        path.write_bytes(b"".join(itertools.islice(lines, 40)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def tree() -> Callable[[Path], dict[str, str]]:
+    """Every file under a folder with its sha256."""
+
+    def walk(folder: Path) -> dict[str, str]:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+    return walk

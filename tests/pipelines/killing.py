@@ -1,0 +1,53 @@
+"""`python killing.py WORKERS when NAME -- ARGUMENTS`: runs the pipeline, and dies when it publishes NAME.
+
+`when` is "before" (the temporary is written, the name is not there yet) or "after". With one worker the process itself
+does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def arm(when: str, name: str, victims: list[int]) -> None:
+    """From now on renaming a file to `name` is the end."""
+    replace = Path.replace
+
+    def armed(source: Path, target: Path) -> Path:
+        if Path(target).name != name:
+            return replace(source, target)
+        if when == "after":
+            replace(source, target)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        raise AssertionError("not killed")
+
+    Path.replace = armed  # type: ignore[method-assign]
+
+
+def main() -> None:
+    if sys.argv[1] == "-m":
+        # In place of a worker's interpreter: -m pipelines.worker PARENT.
+        arm(os.environ["WHEN"], os.environ["NAME"], [int(sys.argv[3]), os.getpid()])
+        sys.argv = sys.argv[2:]
+        from pipelines import worker
+
+        worker.main()
+        return
+    workers, when, name = sys.argv[1:4]
+    if workers == "1":
+        arm(when, name, [os.getpid()])
+    else:
+        os.environ.update(WHEN=when, NAME=name)
+        wrapper = Path(sys.argv[4])
+        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
+        wrapper.chmod(0o755)
+        sys.executable = str(wrapper)
+    from pipelines.__main__ import main as run
+
+    sys.exit(run([*sys.argv[5:], "--workers", workers]))
+
+
+if __name__ == "__main__":
+    main()

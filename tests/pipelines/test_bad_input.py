@@ -1,0 +1,190 @@
+"""What a user can get wrong: exit 1, one line that names it and tells the mend, and no manifest."""
+
+import errno
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from pipelines import tally
+from pipelines.tokenization import Encoder
+from shards import storage
+
+
+def assert_fails(outcome, *parts: str) -> None:
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err.startswith("pipelines: ") and outcome.err.count("\n") == 1, outcome.err
+    for part in parts:
+        assert part in outcome.err
+
+
+@pytest.fixture(autouse=True)
+def no_manifest(tmp_path: Path):
+    yield
+    assert not list(tmp_path.rglob("manifest.json"))
+    assert not list(tmp_path.rglob(".part-*"))
+
+
+def damage(head: Path, line: bytes, at: int = 20) -> Path:
+    """The forty documents with another line among them."""
+    lines = head.read_bytes().splitlines(keepends=True)
+    head.write_bytes(b"".join([*lines[:at], line + b"\n", *lines[at:]]))
+    return head
+
+
+def rejected(folder: Path) -> list[dict]:
+    files = sorted((folder / "_rejected").glob("*.jsonl.zst"))
+    data = b"".join(zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes()) for file in files)
+    return [json.loads(line) for line in data.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["absent.jsonl", "*.jsonl.gz"])
+def test_a_missing_file_or_a_glob_without_match(pipeline, tmp_path: Path, head: Path, name: str) -> None:
+    assert_fails(pipeline("--input", head, tmp_path / name), f"--input {tmp_path / name}: no such file")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_for_a_file(pipeline, tmp_path: Path) -> None:
+    assert_fails(pipeline("--input", tmp_path), f"{tmp_path}: a folder: name its files, e.g. ")
+
+
+def test_a_tokenizer_that_is_not_there(pipeline, head: Path, tmp_path: Path) -> None:
+    for path in ("roberta-base", tmp_path):
+        assert_fails(pipeline("--input", head, "--tokenizer", path), f"--tokenizer {path}: no tokenizer.json there")
+
+
+def test_a_tokenizer_that_is_none(pipeline, head: Path, tmp_path: Path) -> None:
+    for name, data in (("a.json", b"{}"), ("b.json", b"\xff\xfe"), ("c.json", b"")):
+        (tmp_path / name).write_bytes(data)
+        assert_fails(pipeline("--input", head, "--tokenizer", tmp_path / name), f"{name}: not a tokenizer.json")
+
+
+def test_a_wrong_text_field_names_the_fields_there_are(pipeline, head: Path) -> None:
+    outcome = pipeline("--input", head, "--text-field", "body")
+    assert_fails(outcome, 'no field "body" in any record: there are id, source, n_gpt2_tokens, text: ', "--text-field")
+
+
+def test_a_corpus_of_nothing_but_bad_records_stops_early(pipeline, openwebtext: Path, tmp_path: Path) -> None:
+    assert_fails(pipeline("--input", openwebtext, "--text-field", "body"), 'no field "body" in any record')
+    assert not (tmp_path / "out" / "_done").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n  \n"])
+def test_an_empty_corpus(pipeline, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(data)
+    assert_fails(pipeline("--input", tmp_path / "empty.jsonl"), "the inputs hold no records at all")
+
+
+BAD = {
+    b'{"text": "Call me Ishmael': "broken JSON",
+    b'{"text": "caf\xe9 au lait"}': "invalid UTF-8 at byte 13 of the line",
+    b'["Call me Ishmael."]': "not a JSON object but an array",
+    b'{"id": 7}': 'no field "text"',
+    b'{"text": ["Call", "me"]}': '"text" is not a string but an array',
+    b'{"text": null}': '"text" is not a string but null',
+    rb'{"text": "Call me \ud83d"}': "half of a surrogate pair at character 8 of the text",
+}
+
+
+def test_one_bad_record_among_forty_is_too_many_and_is_named(pipeline, head: Path) -> None:
+    offset = len(b"".join(head.read_bytes().splitlines(keepends=True)[:20]))
+    outcome = pipeline("--input", damage(head, b'{"text": "Call me Ishmael'))
+    assert_fails(outcome, "1 of 41 records are bad", f"head.jsonl:{offset}: broken JSON", "--max-bad-fraction 0.001")
+
+
+def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head: Path, tmp_path: Path) -> None:
+    for line in BAD:
+        damage(head, line)
+    assert_fails(pipeline("--input", head), "7 of 47 records are bad")
+    data = head.read_bytes()
+    found = {row["offset"]: row for row in rejected(tmp_path / "out")}
+    assert len(found) == 7
+    for line, reason in BAD.items():
+        row = found[data.index(line)]
+        assert row["source"] == "head.jsonl"
+        assert row["reason"].startswith(reason)
+        assert row["head"] == line.decode("utf-8", "backslashreplace")
+
+
+def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, head: Path, tmp_path: Path) -> None:
+    damage(head, b'{"text": "Call me Ishmael')
+    assert pipeline("--input", head).code == 1
+    outcome = pipeline("--input", head, "--max-bad-fraction", "0.05", "--json")
+    assert outcome.code == 0
+    summary = json.loads(outcome.out)
+    assert summary["bad"] == 1 and summary["kept"] == 5
+    assert summary["read"] == summary["kept"] + sum(summary["filtered"].values()) + 1 == 41
+    assert summary["run"]["units"] == 0
+    (tmp_path / "out" / "manifest.json").unlink()
+
+
+def test_a_head_is_at_most_a_kilobyte(pipeline, head: Path, tmp_path: Path) -> None:
+    damage(head, b"\xff\xe2\x82" * 5000)
+    assert pipeline("--input", head).code == 1
+    (row,) = rejected(tmp_path / "out")
+    assert 0 < len(row["head"].encode()) <= tally.HEAD_BYTES
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_truncated_compressed_file(pipeline, head: Path, tmp_path: Path, suffix: str) -> None:
+    data = {"gz": gzip.compress, "zst": zstandard.compress}[suffix](head.read_bytes())
+    path = tmp_path / f"cut.jsonl.{suffix}"
+    path.write_bytes(data[: len(data) // 2])
+    assert_fails(pipeline("--input", head, path), f"{path}: damaged or cut short")
+
+
+def test_no_document_long_enough(pipeline, head: Path) -> None:
+    some = pipeline("--input", head, "--min-tokens", "20000")
+    assert_fails(some, "none of 40 documents has 20,000 tokens, the longest 9,683 tokens: lower --min-tokens")
+    none = pipeline("--input", head, "--min-tokens", "1000000")
+    assert_fails(none, "none of 40 documents has 1,000,000 tokens, the longest 43,051 bytes, so no more tokens")
+
+
+def test_a_record_above_the_limit_is_bad(pipeline, head: Path, tmp_path: Path) -> None:
+    assert_fails(pipeline("--input", head, "--max-document-bytes", "30000"), "longer than 30,000 bytes")
+    assert len(rejected(tmp_path / "out")) > 0
+
+
+def test_a_binary_file(pipeline, head: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"PAR1\0\0\0\0")
+    assert_fails(pipeline("--input", head, tmp_path / "data.parquet"), "data.parquet: binary")
+
+
+def test_an_output_that_holds_other_files_is_left_alone(pipeline, head: Path, tmp_path: Path, tree) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.docx").write_bytes(b"years of work")
+    before = tree(tmp_path)
+    assert_fails(pipeline("--input", head), "holds other files (thesis.docx): choose an --output that is new or empty")
+    assert tree(tmp_path) == before
+
+
+def test_an_output_that_is_a_file(pipeline, head: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"")
+    assert_fails(pipeline("--input", head), str(tmp_path / "out"))
+
+
+def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(local: Path, path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "publish_file", full)
+        assert_fails(pipeline("--input", head), "No space left on device", "documents-00000-000.tar")
+    assert pipeline("--input", head).code == 0
+    (tmp_path / "out" / "manifest.json").unlink()
+
+
+def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = Encoder._quick
+
+    def wrong(encoder: Encoder, texts: list[str]) -> list:
+        return [ids[::-1] if "Dunedin" in text else ids for text, ids in zip(texts, quick(encoder, texts), strict=True)]
+
+    monkeypatch.setattr(Encoder, "_quick", wrong)
+    assert_fails(
+        pipeline("--input", head, "--min-tokens", "100"), "head.jsonl:0: gigatoken and tokenizers give different ids"
+    )

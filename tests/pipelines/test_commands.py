@@ -1,0 +1,147 @@
+"""`python -m pipelines`: usage, summaries, progress."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines import progress
+from pipelines.errors import PipelineError, carried, carrying
+from pipelines.plan import cut
+from pipelines.records import Input
+from pipelines.runners import SMALL_BYTES, num_processes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--min-tokens", "0"], "--min-tokens must be at least 1"),
+        (["--min-tokens", "many"], "invalid int value"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--unit-bytes", "0"], "--unit-bytes must be at least 1"),
+        (["--max-document-bytes", "-1"], "--max-document-bytes must be at least 1"),
+        (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be between 0 and 1"),
+        (["--encoder", "magic"], "invalid choice"),
+        (["--min-token", "5"], "no such option: --min-token"),
+        (["--direct_num_worker=5"], "no such option: --direct_num_worker"),
+        (["--runner=FnApiRunner", "--workers", "2"], "--workers is for this machine"),
+    ],
+)
+def test_bad_usage_is_exit_2_and_says_what(
+    pipeline, head: Path, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    outcome = pipeline("--input", head, *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert complaint in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("missing", ["--input", "--output", "--tokenizer"])
+def test_what_is_required_is_asked_for(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipelines.__main__ import main
+
+    words = {"--input": "a.jsonl", "--output": "out", "--tokenizer": "t"}
+    arguments = [word for name, value in words.items() if name != missing for word in (name, value)]
+    with pytest.raises(SystemExit) as error:
+        main(["documents", *arguments])
+    assert error.value.code == 2
+    assert f"the following arguments are required: {missing}" in capsys.readouterr().err
+
+
+def test_help_shows_an_example(pipeline) -> None:
+    outcome = pipeline("--help")
+    assert outcome.code == 0
+    assert "python -m pipelines documents --input 'corpus/*.jsonl' --output" in outcome.out
+
+
+def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path) -> None:
+    outcome = pipeline("--input", head)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "read 40 = kept 5, 16 short_bytes, 19 short_tokens, bad 0" in outcome.out
+    assert " MB/s, " in outcome.out and " documents/s" in outcome.out
+
+
+def test_the_json_summary_is_for_programs(pipeline, head: Path, tmp_path: Path) -> None:
+    summary = json.loads(pipeline("--input", head, "--json").out)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert {key: summary[key] for key in manifest["counts"]} == manifest["counts"]
+    assert (summary["tokens"], summary["bytes"]) == (manifest["totals"]["tokens"], manifest["totals"]["bytes"])
+    assert (summary["kind"], summary["shards"], summary["output"]) == ("documents", 1, str(tmp_path / "out"))
+    run = summary["run"]
+    assert (run["units"], run["input_bytes"], run["records"]) == (1, head.stat().st_size, 40)
+    assert run["mb_per_s"] == pytest.approx(run["input_bytes"] / 1e6 / run["seconds"], rel=0.05)
+
+
+def test_any_beam_runner_can_be_named(pipeline, head: Path, tmp_path: Path, tree) -> None:
+    assert pipeline("--input", head).code == 0
+    named = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+    assert pipeline("--input", head, "--output", tmp_path / "named", named).code == 0
+    assert tree(tmp_path / "named") == tree(tmp_path / "out")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
+    pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {}
+    for name, flags in (("bar", []), ("quiet", ["--quiet"])):
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        assert pipeline("--input", head, "--output", tmp_path / name, *flags).code == 0
+        shown[name] = sys.stderr.getvalue()
+    assert "100%" in shown["bar"] and "B/s" in shown["bar"]
+    assert shown["quiet"] == ""
+
+
+def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    done = tmp_path / "_done"
+    done.mkdir()
+    (done / "00000.json").touch()
+    units = tuple(cut([Input("a.jsonl", 1000, "jsonl", None)], 300))
+    watched = progress.Progress(str(tmp_path), units, quiet=False)
+    assert (watched.bar.n, watched.bar.total) == (300, 1000)
+    (done / "00003.json").touch()
+    (done / ".part-x-00002.json").touch()
+    watched.poll()
+    watched.poll()
+    assert watched.bar.n == 400
+    watched.bar.close()
+
+
+@pytest.mark.parametrize(
+    ("workers", "units", "size", "expected"),
+    [
+        (None, 9, SMALL_BYTES - 1, 1),
+        (None, 1, 10**10, 1),
+        (4, 9, 10, 4),
+        (4, 2, 10, 2),
+        (1, 9, 10**10, 1),
+        (3, 0, 0, 1),
+    ],
+)
+def test_processes_are_no_more_than_there_is_work_for(
+    workers: int | None, units: int, size: int, expected: int
+) -> None:
+    assert num_processes(workers, units, size) == expected
+
+
+def test_a_workers_error_survives_what_runners_wrap_around_it() -> None:
+    message = "a.jsonl:7: «naïve» [clearspan:fake] {json}\n  \udcff"
+    with pytest.raises(RuntimeError) as raised, carrying():
+        raise PipelineError(message)
+    wrapped = RuntimeError(f"Traceback (most recent call last):\n{raised.value!r} [while running 'Process']\n")
+    found = carried(wrapped)
+    assert isinstance(found, PipelineError)
+    assert str(found) == "a.jsonl:7: «naïve» [clearspan:fake] {json} \\udcff"
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), carrying():
+        raise ZeroDivisionError
+    assert carried(RuntimeError("ZeroDivisionError: division by zero [while running 'Process']")) is None

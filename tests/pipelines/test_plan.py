@@ -1,0 +1,110 @@
+"""The plan: the same units for the same inputs, and a run held to it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import PipelineError
+from pipelines.plan import compare, cut, differences, find, make_plan
+from pipelines.records import Input
+from pipelines.tokenization import TokenizerFiles
+
+TOKENIZER = TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+entries = st.builds(
+    Input,
+    name=st.uuids().map(str),
+    bytes=st.integers(0, 2000),
+    format=st.sampled_from(["jsonl", "text"]),
+    compression=st.sampled_from([None, "zstd"]),
+)
+
+
+@given(st.lists(entries, max_size=8, unique_by=lambda entry: entry.name), st.integers(1, 900))
+def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: int) -> None:
+    units = cut(inputs, unit_bytes)
+    assert [unit.number for unit in units] == list(range(len(units)))
+    pieces = [piece for unit in units for piece in unit.pieces]
+    assert list(dict.fromkeys(piece.input for piece in pieces)) == inputs
+    assert sum(piece.bytes for piece in pieces) == sum(entry.bytes for entry in inputs)
+    for entry in inputs:
+        mine = [piece for piece in pieces if piece.input == entry]
+        if entry.format == "jsonl" and entry.compression is None:
+            assert [piece.start for piece in mine] == [0, *(piece.end for piece in mine[:-1])]
+            assert mine[-1].end == entry.bytes
+        else:
+            assert [(piece.start, piece.end) for piece in mine] == [(0, None)]
+    for unit in units:
+        assert unit.bytes <= unit_bytes or len(unit.pieces) == 1
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for name in ("b/2.jsonl", "a/10.jsonl", "a/9.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "a"}\n')
+    return tmp_path
+
+
+def test_inputs_are_sorted_named_once_and_below_their_common_folder(corpus: Path) -> None:
+    root, files = find([str(corpus / "*/*.jsonl"), str(corpus / "b" / ".." / "a" / "9.jsonl")])
+    assert root == corpus
+    assert [file.relative_to(root).as_posix() for file in files] == ["a/10.jsonl", "a/9.jsonl", "b/2.jsonl"]
+
+
+def test_a_path_with_globs_own_characters_is_a_path_first(tmp_path: Path) -> None:
+    (tmp_path / "part[1].jsonl").write_text("")
+    assert find([str(tmp_path / "part[1].jsonl")])[1] == [tmp_path / "part[1].jsonl"]
+
+
+def test_a_link_keeps_the_name_the_user_gave_it(corpus: Path) -> None:
+    (corpus / "a" / "link.jsonl").symlink_to(corpus / "b" / "2.jsonl")
+    assert find([str(corpus / "a" / "link.jsonl")])[1] == [corpus / "a" / "link.jsonl"]
+
+
+def test_a_plan_is_the_same_wherever_the_corpus_is(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "corpus"
+    elsewhere.symlink_to(corpus)
+    plans = [make_plan([f"{folder}/*/*.jsonl"], {}, TOKENIZER, 100).to_json() for folder in (corpus, elsewhere)]
+    assert plans[0] == plans[1]
+
+
+def test_a_name_that_cannot_be_a_source_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "two\nlines.jsonl").write_text("")
+    with pytest.raises(PipelineError, match="rename it"):
+        make_plan([str(tmp_path / "*.jsonl")], {}, TOKENIZER, 100)
+
+
+def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "big.jsonl").open("wb") as file:
+        file.truncate(100_001)
+    with pytest.raises(PipelineError, match="100,001 work units, more than 100,000: raise --unit-bytes"):
+        make_plan([str(tmp_path / "big.jsonl")], {}, TOKENIZER, 1)
+
+
+def test_the_fingerprint_holds_what_shapes_the_data(corpus: Path) -> None:
+    plan = make_plan([f"{corpus}/*/*.jsonl"], {"min_tokens": 2048}, TOKENIZER, 100)
+    assert plan.fingerprint["tokenizer"] == {"sha256": TOKENIZER.sha256, "vocab_size": 50265}
+    assert plan.fingerprint["options"] == {"min_tokens": 2048, "unit_bytes": 100}
+    assert (plan.fingerprint["inputs"]["files"], plan.fingerprint["inputs"]["bytes"]) == (3, 42)
+    assert set(plan.fingerprint["code"]) == {"version", "format"}
+
+
+def test_what_differs_is_named_field_by_field() -> None:
+    old = {"options": {"min_tokens": 2048, "text_field": "text"}, "code": {"version": "0.1.0"}}
+    new = {"options": {"min_tokens": 1024, "text_field": "text"}, "code": {"version": "0.1.0"}, "seed": 1}
+    assert differences(old, new) == ["options.min_tokens: 2048 there, 1024 now", "seed: null there, 1 now"]
+    assert differences(old, json.loads(json.dumps(old))) == []
+
+
+def test_another_plan_is_refused_and_the_first_other_input_named(corpus: Path) -> None:
+    old = make_plan([f"{corpus}/*/*.jsonl"], {}, TOKENIZER, 100)
+    compare("out", old.to_json(), old)
+    (corpus / "a" / "9.jsonl").write_text('{"text": "longer"}\n')
+    new = make_plan([f"{corpus}/*/*.jsonl"], {}, TOKENIZER, 100)
+    with pytest.raises(PipelineError, match=r"inputs\.bytes: 42 there, 47 now.*first input that differs: a/9\.jsonl"):
+        compare("out", old.to_json(), new)
+    with pytest.raises(PipelineError, match=r"its plan\.json is not readable"):
+        compare("out", b"[]", new)

@@ -1,0 +1,199 @@
+"""Readers: every record once, wherever the file is cut, and none that fills the memory."""
+
+import gzip
+import io
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import PipelineError
+from pipelines.plan import cut
+from pipelines.readers import jsonl, read_pieces, text
+from pipelines.readers.streams import sniff
+from pipelines.records import Input, Piece, Record
+
+LIMIT = 10_000
+Compress = Callable[[bytes], bytes]
+COMPRESS: list[Compress] = [gzip.compress, zstandard.ZstdCompressor(write_checksum=True).compress]  # as zstd's own tool
+
+
+def read_lines(data: bytes, start: int = 0, end: int | None = None, limit: int = LIMIT) -> list[Record]:
+    return list(jsonl.read(io.BytesIO(data), Piece(Input("a.jsonl", len(data), "jsonl", None), start, end), limit))
+
+
+lines = st.lists(
+    st.one_of(
+        st.text(max_size=30).map(lambda text: json.dumps({"text": text}).encode()),
+        st.sampled_from([b"", b"  ", b"{", b"\xff", b"[]", b"x" * 60]),
+    ),
+    max_size=12,
+)
+
+
+@given(lines, st.integers(1, 80), st.booleans(), st.sampled_from([b"\n", b"\r\n"]))
+@settings(max_examples=300, deadline=None)
+def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, final: bool, end: bytes) -> None:
+    data = end.join(lines) + (end if final else b"")
+    whole = read_lines(data, limit=50)
+    entry = Input("a.jsonl", len(data), "jsonl", None)
+    units = cut([entry], size)
+    found = [record for unit in units for p in unit.pieces for record in jsonl.read(io.BytesIO(data), p, 50)]
+    assert found == whole
+    assert len(whole) == sum(1 for line in lines if line.strip())
+    for record in whole:
+        assert record.offset is not None and data[record.offset :].startswith(record.raw)
+
+
+def test_real_lines_are_at_their_offsets(openwebtext: Path) -> None:
+    data = openwebtext.read_bytes()
+    found = read_lines(data, limit=10**6)
+    assert len(found) == 1426
+    for record in found[::100]:
+        assert record.offset is not None
+        assert json.loads(data[record.offset :].split(b"\n", 1)[0]) == record.value
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"text": "Ishmael', "broken JSON: "),
+        (b'{"text": "caf\xe9"}', "invalid UTF-8 at byte 13 of the line"),
+        (b"[1, 2]", "not a JSON object but an array"),
+        (b'"Call me Ishmael."', "not a JSON object but a string"),
+        (b"null", "not a JSON object but null"),
+        (b"3", "not a JSON object but a number"),
+        (b"[" * 100_000, "broken JSON: "),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str) -> None:
+    (record,) = read_lines(line, limit=10**6)
+    assert record.problem.startswith(problem)
+    assert record.source == "a.jsonl:0"
+
+
+def test_pythons_nan_is_read_as_python_wrote_it() -> None:
+    line = json.dumps({"text": "Loomings", "score": float("nan")}).encode()
+    (record,) = read_lines(line)
+    assert record.problem == "" and record.value["text"] == "Loomings"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    (record,) = read_lines(b'\xef\xbb\xbf{"text": "a"}\n')
+    assert (record.value, record.offset, record.problem) == ({"text": "a"}, 0, "")
+
+
+def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
+    line = json.dumps({"text": "x" * 100}).encode()
+    data = line + b"\n" + b'{"text": "next"}\n'
+    assert [record.problem for record in read_lines(data, limit=len(line))] == ["", ""]
+    first, second = read_lines(data, limit=len(line) - 1)
+    assert first.problem == f"longer than {len(line) - 1:,} bytes: {len(line) + 1:,}"
+    assert second.value == {"text": "next"}
+    assert second.offset == len(line) + 1
+
+
+def piece(path: Path) -> list[Piece]:
+    file_format, compression = sniff(path)
+    return [Piece(Input(path.name, path.stat().st_size, file_format, compression), 0, None)]
+
+
+@pytest.mark.parametrize("opened", [gzip.open, zstandard.open])
+def test_a_bomb_of_one_line_takes_little_memory(tmp_path: Path, opened: Callable[..., BinaryIO]) -> None:
+    with opened(tmp_path / "bomb.jsonl", "wb") as file:
+        file.write(b'{"text": "')
+        for _ in range(100):
+            file.write(b"a" * 1_000_000)
+    assert (tmp_path / "bomb.jsonl").stat().st_size < 200_000
+    pieces = piece(tmp_path / "bomb.jsonl")
+    tracemalloc.start()
+    (record,) = read_pieces(tmp_path, pieces, 1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert record.problem == "longer than 1,000,000 bytes: 100,000,010"
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("compress", COMPRESS)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_joined_compressed_files_are_read_to_the_end(
+    tmp_path: Path, texts: list[str], name: str, compress: Compress
+) -> None:
+    parts = [json.dumps({"text": text}).encode() + b"\n" for text in texts[:6]]
+    (tmp_path / name).write_bytes(compress(b"".join(parts[:3])) + compress(b"".join(parts[3:])))
+    found = list(read_pieces(tmp_path, piece(tmp_path / name), 10**6))
+    assert [record.value["text"] for record in found] == texts[:6]
+
+
+@pytest.mark.parametrize("compress", COMPRESS)
+@pytest.mark.parametrize("damage", ["cut", "last byte", "flipped", "trailing"])
+def test_a_damaged_compressed_file_is_an_error_that_names_it(
+    tmp_path: Path, texts: list[str], compress: Compress, damage: str
+) -> None:
+    data = compress(b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts[:50]))
+    middle = len(data) // 2
+    damaged = {
+        "cut": data[:middle],
+        "last byte": data[:-1],
+        "flipped": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+        "trailing": data + b"garbage",
+    }[damage]
+    path = tmp_path / "a.jsonl.packed"
+    path.write_bytes(damaged)
+    with pytest.raises(PipelineError, match=r"a\.jsonl\.packed: damaged or cut short"):
+        list(read_pieces(tmp_path, piece(path), 10**6))
+
+
+def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n')
+    pieces = piece(path)
+    path.write_bytes(b'{"text": "a"}\n{"text": "b"}\n')
+    with pytest.raises(PipelineError, match="has changed since the run was planned"):
+        list(read_pieces(tmp_path, pieces, 100))
+
+
+def test_a_text_file_is_read_as_it_is() -> None:
+    data = "\ufeff\r\n  Call me Ishmael.\t\n\n\u2028".encode()
+    (record,) = text.read(io.BytesIO(data), Piece(Input("moby.txt", len(data), "text", None), 0, None), LIMIT)
+    assert (record.value, record.source) == ("\r\n  Call me Ishmael.\t\n\n\u2028", "moby.txt")
+
+
+def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
+    entry = Piece(Input("moby.txt", 0, "text", None), 0, None)
+    (latin,) = text.read(io.BytesIO("naïve".encode("latin-1")), entry, LIMIT)
+    assert latin.problem == "invalid UTF-8 at byte 2 of the file"
+    (long,) = text.read(io.BytesIO(b"x" * (LIMIT + 1)), entry, LIMIT)
+    assert long.problem == "longer than 10,000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n', ("jsonl", None)),
+        ("a.jsonl", b"not JSON at all\n", ("jsonl", None)),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), ("jsonl", "gzip")),
+        ("renamed", gzip.compress(b'{"text": "a"}\n'), ("jsonl", "gzip")),
+        ("corpus.txt", b'{"text": "a"}\n{"text": "b"}\n', ("jsonl", None)),
+        ("corpus.txt", b'{"text": "' + b"a" * 100_000 + b'"}\n', ("jsonl", None)),
+        ("story.txt", b"{curly} beginnings\n", ("text", None)),
+        ("story", zstandard.compress(b"Call me Ishmael.\n"), ("text", "zstd")),
+        ("story.txt", b"", ("text", None)),
+        ("story.jsonl.txt", b"Call me Ishmael.", ("jsonl", None)),
+    ],
+)
+def test_the_content_decides_then_the_name(tmp_path: Path, name: str, data: bytes, expected: tuple) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert sniff(tmp_path / name) == expected
+
+
+def test_binary_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\x15\x04\x00\x00")
+    with pytest.raises(PipelineError, match=r"a\.parquet: binary: expected JSON lines or UTF-8 text"):
+        sniff(tmp_path / "a.parquet")

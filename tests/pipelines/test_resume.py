@@ -1,0 +1,196 @@
+"""However often and wherever a run is interrupted, and however many workers it has, it ends with the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.__main__ import main
+from shards import Dataset, storage, verify
+
+KILLING = Path(__file__).with_name("killing.py")
+UNIT_BYTES = "1000000"
+
+
+@pytest.fixture(scope="module")
+def words(openwebtext: Path, roberta_tokenizer: Path) -> list[str]:
+    """The command, but for --output: eight units."""
+    inputs = ["--input", str(openwebtext), "--tokenizer", str(roberta_tokenizer)]
+    return ["documents", *inputs, "--unit-bytes", UNIT_BYTES]
+
+
+@pytest.fixture(scope="module")
+def finished(words: list[str], tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of an undisturbed run with one worker."""
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    assert main([*words, "--output", str(folder), "--workers", "1"]) == 0
+    return tree(folder)
+
+
+def test_a_finished_folder_holds_the_dataset_and_its_accounts(finished: dict[str, str]) -> None:
+    units = [f"{number:05d}" for number in range(8)]
+    assert sorted(finished) == sorted(
+        [
+            *(f"_done/{unit}.json" for unit in units),
+            *(f"documents-{unit}-000.tar" for unit in units),
+            "manifest.json",
+            "plan.json",
+            "tokenizer/tokenizer.json",
+            "tokenizer/tokenizer_config.json",
+        ]
+    )
+
+
+def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
+    assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
+    assert tree(tmp_path / "out") == finished
+
+
+@pytest.mark.parametrize(
+    ("workers", "when", "name"),
+    [
+        ("1", "before", "plan.json"),
+        ("1", "after", "documents-00003-000.tar"),
+        ("1", "before", "00005.json"),
+        ("1", "before", "manifest.json"),
+        ("2", "before", "documents-00004-000.tar"),
+    ],
+)
+def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
+    words: list[str],
+    finished: dict[str, str],
+    tree,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    workers: str,
+    when: str,
+    name: str,
+) -> None:
+    folder = tmp_path / "out"
+    command = [*words, "--output", str(folder)]
+    killing = [sys.executable, str(KILLING), workers, when, name, str(tmp_path / "wrapper"), *command]
+    assert subprocess.run(killing, timeout=60, check=False).returncode == -signal.SIGKILL
+    assert "manifest.json" not in tree(folder)
+    assert when == "after" or list(folder.rglob(f"{storage.TEMPORARY}*"))
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("_done/0*.json")}
+    capsys.readouterr()
+    assert main([*command, "--workers", workers, "--json"]) == 0
+    assert tree(folder) == finished
+    assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
+    assert json.loads(capsys.readouterr().out)["run"]["units"] == 8 - len(done)
+    assert all(path.stat().st_mtime_ns == time for path, time in done.items())
+    assert (len(done) == 8) == (name == "manifest.json")
+
+
+def ending(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+
+
+def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pipelines import graph, unit\n"
+        "process = unit.process_unit\n"
+        "def terminated(work, job, encoder):\n"
+        "    if work.number == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return process(work, job, encoder)\n"
+        "graph.process_unit = terminated\n"
+        "from pipelines.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [*words, "--output", str(tmp_path / "out"), "--workers", "1"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *command], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.splitlines()[-1] == "pipelines: stopped: run the same command again to continue"
+    assert main(command) == 0
+    assert tree(tmp_path / "out") == finished
+
+
+def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.executable = '/bin/false'\nfrom pipelines.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [*words, "--output", str(tmp_path / "out"), "--workers", "2"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *command], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("pipelines: a worker process was killed or could not start: run again")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipelines", *words, "--output", str(tmp_path / "out"), "--workers", "2"]
+    command += ["--text-field", "body"]
+    ended = ending(command)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(
+        'pipelines: no field "body" in any record: there are id, source, n_gpt2_tokens, text'
+    )
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_finished_dataset_is_left_as_it_is(pipeline, head: Path, tmp_path: Path, monkeypatch) -> None:
+    assert pipeline("--input", head).code == 0
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    monkeypatch.setattr("pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
+    again = pipeline("--input", head)
+    assert again.code == 0
+    assert "was already finished: nothing to do" in again.out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
+
+
+@pytest.mark.parametrize("begun", ["finished", "unfinished"])
+def test_other_options_or_inputs_are_refused_by_name(
+    pipeline, head: Path, tmp_path: Path, shared_data: Path, tree, begun: str
+) -> None:
+    assert pipeline("--input", head).code == 0
+    if begun == "unfinished":
+        (tmp_path / "out" / "manifest.json").unlink()
+    before = tree(tmp_path / "out")
+    gpt2 = shared_data / "tokenizers" / "gpt2"
+    for arguments, field in (
+        (["--min-tokens", "1024"], "options.min_tokens: 2048 there, 1024 now"),
+        (["--tokenizer", gpt2], "tokenizer.vocab_size: 50265 there, 50257 now"),
+        (["--unit-bytes", "1000"], "options.unit_bytes: 128000000 there, 1000 now"),
+    ):
+        outcome = pipeline("--input", head, *arguments)
+        assert outcome.code == 1
+        assert field in outcome.err and f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err
+    with head.open("ab") as file:
+        file.write(b'{"text": "one more"}\n')
+    assert "first input that differs: head.jsonl" in pipeline("--input", head).err
+    assert tree(tmp_path / "out") == before
+
+
+def test_a_plan_under_which_nothing_was_written_binds_nothing(pipeline, head: Path, tmp_path: Path) -> None:
+    assert pipeline("--input", head, "--text-field", "body").code == 1
+    assert pipeline("--input", head, "--min-tokens", "1000000").code == 1
+    assert pipeline("--input", head).code == 0
+    assert verify(tmp_path / "out") == []
+    assert not (tmp_path / "out" / "_rejected").exists() or not list((tmp_path / "out" / "_rejected").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_lost_shard_is_made_again_and_only_that(
+    words: list[str], finished: dict[str, str], tree, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    command = [*words, "--output", str(folder), "--workers", "1", "--json"]
+    assert main(command) == 0
+    shard = folder / "documents-00002-000.tar"
+    if damage == "missing":
+        shard.unlink()
+    else:
+        os.truncate(shard, 1000)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["units"] == 1
+    assert tree(folder) == finished
+    assert Dataset(folder).num_examples == 163

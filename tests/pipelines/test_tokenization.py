@@ -1,0 +1,213 @@
+"""Ids: those of `tokenizers` for any text and any tokenizer, whoever computes them."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from pipelines import tokenization
+from pipelines.errors import PipelineError
+from pipelines.tokenization import Encoder, read_tokenizer
+
+SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
+
+
+@pytest.fixture(scope="module")
+def roberta(roberta_tokenizer: Path) -> bytes:
+    return (roberta_tokenizer / "tokenizer.json").read_bytes()
+
+
+def changed(data: bytes, **fields: Any) -> bytes:
+    """A tokenizer.json with other fields at its top."""
+    return json.dumps({**json.loads(data), **fields}).encode()
+
+
+def added(data: bytes, **flags: bool) -> bytes:
+    """A tokenizer.json whose added tokens have other flags."""
+    record = json.loads(data)
+    return changed(data, added_tokens=[{**token, **flags} for token in record["added_tokens"]])
+
+
+@functools.cache
+def reference(data: bytes) -> Tokenizer:
+    return Tokenizer.from_str(data.decode())
+
+
+def assert_exact(encoder: Encoder, data: bytes, texts: list[str]) -> None:
+    for text, ids in zip(texts, encoder.encode(texts, texts), strict=True):
+        assert ids.tolist() == reference(data).encode(text, add_special_tokens=False).ids, text
+
+
+def test_gigatoken_gives_every_documents_ids(roberta: bytes, texts: list[str]) -> None:
+    encoder = Encoder(roberta, 50265)
+    assert encoder._fast is not None
+    assert_exact(encoder, roberta, texts)
+
+
+words = st.sampled_from(
+    [*SPECIAL, " ", "  ", "\n", "\t", "\r\n", "a", " the", "é", "e\u0301", "日本", "🙂", "'s", "1", "_", "<", "s>"]
+)
+any_text = st.lists(words | st.text(max_size=4), max_size=12).map("".join)
+
+
+@pytest.mark.parametrize("flags", [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True}])
+def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, flags: dict[str, bool]) -> None:
+    data = added(roberta, **flags)
+    encoder = Encoder(data, 50265)
+    assert encoder._fast is not None
+
+    @given(st.lists(any_text, min_size=1, max_size=5))
+    @settings(max_examples=80, deadline=None)
+    def check(texts: list[str]) -> None:
+        encoder.start_unit()
+        assert_exact(encoder, data, texts)
+
+    check()
+
+
+def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta: bytes) -> None:
+    record = json.loads(roberta)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    spaces = [{"id": 50265 + number, "content": " " * (number + 2), **flags} for number in range(10)]
+    mask = {**record["added_tokens"][-1], "lstrip": True}
+    data = changed(roberta, normalizer={"type": "NFC"}, added_tokens=[*record["added_tokens"][:-1], mask, *spaces])
+    encoder = Encoder(data, 50275)
+    assert encoder._fast is not None
+
+    @given(any_text)
+    @settings(max_examples=150, deadline=None)
+    def check(text: str) -> None:
+        encoder.start_unit()
+        assert_exact(encoder, data, [text, f"   {text}    <mask>", f"{text}\u0338"])
+
+    check()
+
+
+def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    lines = [line for text in texts[:60] for line in text.splitlines()]
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200, special_tokens=["<unk>", "<s>", "</s>", *pieces], show_progress=False
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    record = json.loads(tokenizer.to_str())
+    record["added_tokens"] = [token for token in record["added_tokens"] if token["content"] not in pieces]
+    data = json.dumps(record).encode()
+    encoder = Encoder(data, 1200)
+    assert encoder._fast is not None and not encoder.byte_level
+    assert_exact(encoder, data, [*texts[:40], "<s>a</s> <unk>  b", "", "日本🙂"])
+
+
+def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) -> None:
+    data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
+    encoder = Encoder(data, 30522)
+    assert encoder._fast is None and not encoder.byte_level
+    assert_exact(encoder, data, [*texts[:30], "[MASK] a [CLS]", ""])
+
+
+def test_a_file_that_says_to_truncate_or_drop_merges_changes_nothing(roberta: bytes, texts: list[str]) -> None:
+    model = {**json.loads(roberta)["model"], "dropout": 0.5}
+    truncation = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    padding = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 1, "pad_type_id": 0, "pad_token": "<pad>"}
+    encoder = Encoder(changed(roberta, truncation=truncation, padding=padding, model=model), 50265)
+    assert_exact(encoder, roberta, texts[:20])
+
+
+def test_ids_have_the_width_of_the_vocabulary(roberta: bytes) -> None:
+    assert Encoder(roberta, 50265).encode(["Dunedin police"], ["a"])[0].dtype == np.uint16
+    assert Encoder(roberta, 70_000).encode(["Dunedin police"], ["a"])[0].dtype == np.uint32
+
+
+class Wrong:
+    """A backend that gives other ids for texts that hold a certain word."""
+
+    def __init__(self, tokenizer: Tokenizer, word: str) -> None:
+        import gigatoken
+
+        self.inner, self.word = gigatoken.Tokenizer(tokenizer), word
+
+    def encode_batch(self, texts: list[str], parallel: bool) -> Any:
+        return self.inner.encode_batch([text.replace(self.word, "x") for text in texts], parallel=parallel)
+
+
+def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "🏳️‍🌈"))
+    assert Encoder(roberta, 50265)._fast is None
+
+
+def test_a_difference_in_the_sample_stops_the_run_with_the_source(
+    roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
+    encoder = Encoder(roberta, 50265)
+    with pytest.raises(PipelineError, match=r"owt\.jsonl:0: gigatoken and tokenizers give different ids"):
+        encoder.encode(texts[:1], ["owt.jsonl:0"])
+    assert_exact(Encoder(roberta, 50265, "tokenizers"), roberta, texts[:1])
+
+
+def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
+    roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(roberta, 50265)
+    exact, proved = encoder._exact, []
+    monkeypatch.setattr(encoder, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    samples = []
+    for size in (1, 50):
+        encoder.start_unit()
+        for start in range(0, len(texts), size):
+            encoder.encode(texts[start : start + size], texts[start : start + size])
+        samples.append(list(proved))
+        proved.clear()
+    assert samples[0] == samples[1]
+    assert texts[0] in samples[0]
+    assert sum(map(len, samples[0])) <= tokenization.PROOF_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("change", "byte_level"),
+    [
+        ({}, True),
+        ({"normalizer": {"type": "NFKC"}}, False),
+        (
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
+            False,
+        ),
+    ],
+)
+def test_a_byte_bounds_a_token_only_where_nothing_adds_bytes(roberta: bytes, change: dict, byte_level: bool) -> None:
+    assert Encoder(changed(roberta, **change), 50265).byte_level is byte_level
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=100, deadline=None)
+def test_no_text_has_more_byte_level_ids_than_bytes(roberta_encoder: Encoder, text: str) -> None:
+    assert len(roberta_encoder.encode([text], ["a"])[0]) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.fixture(scope="module")
+def roberta_encoder(roberta: bytes) -> Encoder:
+    return Encoder(roberta, 50265, "tokenizers")
+
+
+def test_a_tokenizer_is_a_file_or_its_folder(roberta_tokenizer: Path, tmp_path: Path) -> None:
+    folder = read_tokenizer(str(roberta_tokenizer))
+    file = read_tokenizer(str(roberta_tokenizer / "tokenizer.json"))
+    assert sorted(folder.files) == ["tokenizer.json", "tokenizer_config.json"]
+    assert list(file.files) == ["tokenizer.json"]
+    assert (folder.sha256, folder.vocab_size) == (file.sha256, 50265)
+
+
+def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: Path) -> None:
+    extra = {**json.loads(roberta)["added_tokens"][0], "id": 60_000, "content": "[DEL]"}
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(changed(roberta, added_tokens=[*json.loads(roberta)["added_tokens"], extra]))
+    assert read_tokenizer(str(path)).vocab_size == max(Tokenizer.from_file(str(path)).get_vocab().values()) + 1

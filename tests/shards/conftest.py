@@ -1,0 +1,105 @@
+"""Record batches of real documents, a dataset made of them, and an object store in memory."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+
+from shards import Manifest, ShardWriter, storage
+from shards.schema import schema
+
+FINGERPRINT = {"tokenizer": {"sha256": "0" * 64, "vocab_size": 50265}, "options": {"min_tokens": 1}}
+
+
+@pytest.fixture(scope="session")
+def batches(shared_data: Path, roberta_tokenizer: Path) -> list[pa.RecordBatch]:
+    """Sixty OpenWebText documents as ten record batches of six."""
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    with (shared_data / "text" / "openwebtext_sample.jsonl").open(encoding="utf-8") as lines:
+        texts = [json.loads(next(lines))["text"] for _ in range(60)]
+    ids = [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    fields = schema("documents", pa.uint16())
+    rows = [{"id": number, "tokens": tokens, "source": f"owt.jsonl:{number}"} for number, tokens in enumerate(ids)]
+    return [pa.RecordBatch.from_pylist(rows[start : start + 6], schema=fields) for start in range(0, 60, 6)]
+
+
+@pytest.fixture(scope="session")
+def make_dataset(batches: list[pa.RecordBatch], roberta_tokenizer: Path) -> Callable[[Path], Manifest]:
+    """Writes the batches as a dataset of two units of several shards each, with its tokenizer."""
+
+    def make(folder: Path) -> Manifest:
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = []
+        for unit, part in enumerate((batches[:5], batches[5:])):
+            writer = ShardWriter(folder, "documents", unit, max_bytes=60_000)
+            for batch in part:
+                writer.write(batch)
+            shards += writer.close()
+        counts = {"read": 70, "kept": 60, "filtered": {"short_bytes": 4, "short_tokens": 5}, "bad": 1}
+        manifest = Manifest("documents", FINGERPRINT, shards, counts)
+        storage.publish_bytes((roberta_tokenizer / "tokenizer.json").read_bytes(), f"{folder}/tokenizer/tokenizer.json")
+        manifest.save(str(folder))
+        return manifest
+
+    return make
+
+
+@pytest.fixture
+def dataset(make_dataset: Callable[[Path], Manifest], tmp_path: Path) -> Path:
+    """A dataset folder that the test may damage."""
+    make_dataset(tmp_path / "dataset")
+    return tmp_path / "dataset"
+
+
+class MemoryStore:
+    """Beam's FileSystems over a dictionary: what `storage` uses of it, with object stores' whole-object writes."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.opened: list[str] = []
+
+    def exists(self, path: str) -> bool:
+        return path in self.objects
+
+    def open(self, path: str, compression_type: str) -> io.BytesIO:
+        self.opened.append(path)
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return io.BytesIO(self.objects[path])
+
+    def create(self, path: str, mime_type: str) -> io.BytesIO:
+        store = self
+
+        class Upload(io.BytesIO):
+            def close(self) -> None:
+                store.objects[path] = self.getvalue()
+                super().close()
+
+        return Upload()
+
+    def delete(self, paths: list[str]) -> None:
+        for path in paths:
+            del self.objects[path]
+
+    def match(self, patterns: list[str]) -> list[SimpleNamespace]:
+        folder = patterns[0].removesuffix("*")
+        found = [
+            SimpleNamespace(path=path, size_in_bytes=len(data))
+            for path, data in self.objects.items()
+            if path.startswith(folder) and "/" not in path.removeprefix(folder)
+        ]
+        return [SimpleNamespace(metadata_list=found)]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MemoryStore]:
+    """An object store at `mem://`, and an empty cache for what is read from it."""
+    memory = MemoryStore()
+    monkeypatch.setattr(storage, "_beam", lambda: memory)
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    yield memory

@@ -1,0 +1,89 @@
+"""`python -m shards`: what it prints, and exit codes 0, 1 and 2."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shards.__main__ import main
+
+
+def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(dataset)]) == 0
+    out = capsys.readouterr().out
+    assert f"{dataset}: documents, " in out
+    assert "read 70 = kept 60, 4 short_bytes, 5 short_tokens, bad 1" in out
+    assert "50,265 ids" in out
+    assert out.count("documents-0000") == len(list(dataset.glob("*.tar")))
+
+
+def test_ls_json_is_the_manifest(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(dataset), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((dataset / "manifest.json").read_text())
+
+
+def test_verify_says_that_all_is_well(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(dataset)]) == 0
+    assert capsys.readouterr().out == f"{dataset}: every shard is as the manifest says\n"
+
+
+def test_verify_names_what_is_not(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (dataset / "documents-00000-000.tar").unlink()
+    assert main(["verify", str(dataset), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    (problem,) = report["problems"]
+    assert "documents-00000-000.tar" in problem
+
+
+def test_cat_shows_the_text_the_shards_were_made_of(
+    dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (shared_data / "text" / "openwebtext_sample.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines[:8]]
+    assert main(["cat", str(dataset), "--limit", "8", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["tokens"] for row in rows] == texts
+    assert [row["id"] for row in rows] == list(range(8))
+
+
+def test_cat_cuts_long_texts_to_the_width(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", str(dataset), "--limit", "1", "--width", "20"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first == "id 0  source owt.jsonl:0"
+    assert second.endswith("Dunedin police are c ...")
+
+
+def test_cat_takes_another_tokenizer(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (dataset / "tokenizer" / "tokenizer.json").unlink()
+    assert main(["cat", str(dataset)]) == 1
+    assert "name one with --tokenizer" in capsys.readouterr().err
+    path = shared_data / "tokenizers" / "roberta-base"
+    assert main(["cat", str(dataset), "--limit", "1", "--tokenizer", str(path)]) == 0
+    assert "Dunedin" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "cat"])
+def test_a_folder_that_is_no_dataset_is_one_line_and_exit_1(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        f"shards: {tmp_path}: no manifest.json: not a dataset, or its pipeline has not finished (run it again)\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["ls"], ["burn", "x"], ["cat", "x", "--limit", "many"]])
+def test_bad_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    assert error.value.code == 2
+
+
+def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["--help"])
+    assert error.value.code == 0
+    assert "python -m shards verify data/train" in capsys.readouterr().out

@@ -1,0 +1,88 @@
+"""The manifest: what it says adds up, or it is refused with the file and the sum named."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import webdataset as wds
+
+from shards import Manifest
+from shards.manifest import ManifestError
+
+
+def edit(folder: Path, change: Callable[[dict], object]) -> None:
+    path = folder / "manifest.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def test_it_loads_as_it_was_saved(dataset: Path) -> None:
+    manifest = Manifest.load(str(dataset))
+    assert manifest.to_json() == (dataset / "manifest.json").read_bytes()
+    assert manifest.totals["examples"] == 60
+    assert manifest.totals["bytes"] == sum(path.stat().st_size for path in dataset.glob("*.tar"))
+
+
+def test_its_fields_are_the_published_ones(dataset: Path) -> None:
+    record = json.loads((dataset / "manifest.json").read_text())
+    assert list(record) == ["format", "version", "kind", "fingerprint", "shards", "totals", "counts"]
+    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 1, "documents")
+    assert {"name", "bytes", "sha256", "examples", "tokens", "unit"} <= set(record["shards"][0])
+    assert set(record["totals"]) == {"examples", "tokens", "bytes"}
+    assert set(record["counts"]) == {"read", "kept", "filtered", "bad"}
+
+
+def test_a_folder_without_it_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"no manifest.json: .*run it again"):
+        Manifest.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda r: r["totals"].update(examples=61), "totals .* are not the sum"),
+        (lambda r: r["totals"].update(tokens=0), "totals .* are not the sum"),
+        (lambda r: r["totals"].update(bytes=1), "totals .* are not the sum"),
+        (lambda r: r["shards"].pop(), "totals .* are not the sum"),
+        (lambda r: r["counts"].update(read=71), "read 71 is not kept"),
+        (lambda r: r["counts"].update(bad=0), "read 70 is not kept"),
+        (lambda r: r["counts"]["filtered"].update(short_bytes=5), "read 70 is not kept"),
+        (lambda r: r["counts"].update(kept=59, bad=2), "59 kept, but its shards hold 60"),
+        (lambda r: r.update(version=2), "version 2, not clearspan-shards 1"),
+        (lambda r: r.update(format="wids-shard-index-v1"), "format wids-shard-index-v1"),
+        (lambda r: r.update(kind="poems"), "kind 'poems'"),
+        (lambda r: r["shards"][0].update(name="../../etc/passwd"), "is not a shard's name"),
+        (lambda r: r["shards"][0].update(name="documents-00000-000.tar/../x"), "is not a shard's name"),
+        (lambda r: r["shards"][0].update(owner="me"), "not a manifest"),
+        (lambda r: r["shards"][0].pop("sha256"), "not a manifest"),
+        (lambda r: r.pop("counts"), "not a manifest"),
+        (lambda r: r.update(shards=None), "not a manifest"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(dataset: Path, change: Callable[[dict], object], complaint: str) -> None:
+    edit(dataset, change)
+    with pytest.raises(ManifestError, match=complaint) as error:
+        Manifest.load(str(dataset))
+    assert str(dataset / "manifest.json") in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\udcff"])
+def test_what_is_no_json_object_is_refused(dataset: Path, text: str) -> None:
+    (dataset / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ManifestError, match="not a manifest"):
+        Manifest.load(str(dataset))
+
+
+def test_the_wids_view_is_an_index_of_members(dataset: Path) -> None:
+    index = Manifest.load(str(dataset)).wids_index(str(dataset))
+    assert index["__kind__"] == "wids-shard-index-v1"
+    assert sum(shard["nsamples"] for shard in index["shardlist"]) == 10
+    for shard in index["shardlist"]:
+        assert len(list(wds.WebDataset(shard["url"], shardshuffle=False))) == shard["nsamples"]
+        assert Path(shard["url"]).stat().st_size == shard["filesize"]
+
+
+def test_the_wids_view_has_bare_names_without_a_base(dataset: Path) -> None:
+    assert Manifest.load(str(dataset)).wids_index()["shardlist"][0]["url"] == "documents-00000-000.tar"

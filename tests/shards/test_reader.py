@@ -1,0 +1,165 @@
+"""The reader: what the manifest says, or an error that names the shard."""
+
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from shards import Dataset, Manifest, ShardError, storage, verify
+from shards.reader import file_sha256
+
+SHARD = "documents-00001-000.tar"
+
+
+def redeclare(folder: Path, name: str = SHARD) -> None:
+    """Gives a changed shard's size and hash to the manifest: only what is inside can now tell."""
+    manifest = Manifest.load(str(folder))
+    path = folder / name
+    shards = [
+        replace(shard, bytes=path.stat().st_size, sha256=file_sha256(path)) if shard.name == name else shard
+        for shard in manifest.shards
+    ]
+    replace(manifest, shards=shards).save(str(folder))
+
+
+def test_batches_come_in_the_manifests_order(dataset: Path, batches: list[pa.RecordBatch]) -> None:
+    assert list(Dataset(dataset)) == batches
+    assert verify(dataset) == []
+
+
+def test_it_knows_its_size_and_tokenizer(dataset: Path) -> None:
+    found = Dataset(dataset)
+    assert (found.num_examples, found.vocab_size) == (60, 50265)
+    assert (found.local_tokenizer() / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize("position", [0, 700, -600])
+def test_a_flipped_byte_anywhere_is_found_and_named(dataset: Path, position: int) -> None:
+    data = bytearray((dataset / SHARD).read_bytes())
+    data[position] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    with pytest.raises(ShardError, match=f"{SHARD}: its sha256 .* delete it and run the pipeline again"):
+        list(Dataset(dataset))
+    (problem,) = verify(dataset)
+    assert SHARD in problem
+
+
+@pytest.mark.parametrize("size", [0, 512, 10_000, 40_000])
+def test_a_truncated_shard_is_found_and_named(dataset: Path, size: int) -> None:
+    (dataset / SHARD).write_bytes((dataset / SHARD).read_bytes()[:size])
+    with pytest.raises(ShardError, match=f"{SHARD}: {size:,} bytes where the manifest says"):
+        list(Dataset(dataset))
+
+
+def test_a_missing_shard_is_found_and_named(dataset: Path) -> None:
+    (dataset / SHARD).unlink()
+    with pytest.raises(ShardError, match=f"{SHARD}: .* missing: run the pipeline again"):
+        list(Dataset(dataset))
+
+
+def test_every_damaged_shard_is_reported(dataset: Path) -> None:
+    names = sorted(path.name for path in dataset.glob("*.tar"))
+    for name in names[1:]:
+        (dataset / name).write_bytes(b"not a shard")
+    assert [problem.split(": ")[1] for problem in verify(dataset)] == names[1:]
+
+
+def test_a_tar_the_manifest_does_not_name_is_reported(dataset: Path) -> None:
+    (dataset / "documents-00009-000.tar").write_bytes(b"left over")
+    (problem,) = verify(dataset)
+    assert problem.startswith("documents-00009-000.tar: a tar that manifest.json does not name")
+
+
+def test_a_tar_cut_between_members_is_shorter_than_declared(dataset: Path) -> None:
+    with tarfile.open(dataset / SHARD) as tar:
+        second = tar.getmembers()[1].offset
+    (dataset / SHARD).write_bytes((dataset / SHARD).read_bytes()[:second])
+    redeclare(dataset)
+    with pytest.raises(ShardError, match=f"{SHARD}: holds 1 batches, 6 examples"):
+        list(Dataset(dataset))
+
+
+def test_a_tar_cut_within_a_member_is_not_readable(dataset: Path) -> None:
+    (dataset / SHARD).write_bytes((dataset / SHARD).read_bytes()[:1500])
+    redeclare(dataset)
+    (problem,) = verify(dataset)
+    assert SHARD in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("00001-000-00000.pickle", b"cos\nsystem\n(S'true'\ntR."),
+        ("00001-000-00000.arrow.zst", b"no frame"),
+        ("../outside.arrow.zst", zstandard.compress(b"no arrow")),
+    ],
+)
+def test_a_member_of_another_form_is_refused_and_never_written(dataset: Path, name: str, data: bytes) -> None:
+    source = dataset.parent / "member"
+    source.write_bytes(data)
+    with tarfile.open(dataset / SHARD, "w") as tar:
+        tar.add(source, arcname=name)
+    redeclare(dataset)
+    before = sorted(dataset.parent.rglob("*"))
+    with pytest.raises(ShardError, match=f"{SHARD}/"):
+        list(Dataset(dataset))
+    assert sorted(dataset.parent.rglob("*")) == before
+
+
+def test_an_id_outside_the_vocabulary_is_reported(dataset: Path) -> None:
+    manifest = Manifest.load(str(dataset))
+    small = {"tokenizer": {"sha256": "0" * 64, "vocab_size": 1000}}
+    replace(manifest, fingerprint=small).save(str(dataset))
+    problems = verify(dataset)
+    assert len(problems) == len(manifest.shards)
+    assert "outside the vocabulary" in problems[0]
+
+
+@pytest.fixture
+def remote(dataset: Path, store) -> str:
+    """The dataset in an object store."""
+    for path in dataset.rglob("*"):
+        if path.is_file():
+            storage.publish_file(path, f"mem://bucket/set/{path.relative_to(dataset).as_posix()}")
+    return "mem://bucket/set"
+
+
+def test_a_remote_dataset_reads_the_same(remote: str, batches: list[pa.RecordBatch]) -> None:
+    assert list(Dataset(remote)) == batches
+    assert verify(remote) == []
+
+
+def test_a_remote_shard_is_downloaded_once_and_kept_by_content(remote: str, store, tmp_path: Path) -> None:
+    shard = Dataset(remote).shards[0]
+    local = Dataset(remote).fetch(shard)
+    assert local == tmp_path / "cache" / f"{shard.sha256}.tar"
+    assert Dataset(remote).fetch(shard) == local
+    assert store.opened.count(f"{remote}/{shard.name}") == 1
+
+
+def test_a_damaged_download_does_not_stay_in_the_cache(remote: str, store, tmp_path: Path) -> None:
+    shard = Dataset(remote).shards[0]
+    whole = store.objects[f"{remote}/{shard.name}"]
+    store.objects[f"{remote}/{shard.name}"] = whole[:-1]
+    with pytest.raises(ShardError, match=shard.name):
+        Dataset(remote).fetch(shard)
+    assert list((tmp_path / "cache").iterdir()) == []
+    store.objects[f"{remote}/{shard.name}"] = whole
+    assert Dataset(remote).fetch(shard).read_bytes() == whole
+
+
+def test_a_remote_tokenizer_comes_through_the_cache(remote: str, store, roberta_tokenizer: Path) -> None:
+    local = Dataset(remote).local_tokenizer()
+    assert (local / "tokenizer.json").read_bytes() == (roberta_tokenizer / "tokenizer.json").read_bytes()
+    Dataset(remote).local_tokenizer()
+    assert store.opened.count(f"{remote}/tokenizer/tokenizer.json") == 1
+
+
+def test_importing_the_format_loads_no_framework() -> None:
+    code = "import sys, shards; print([m for m in ('torch', 'apache_beam', 'webdataset') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

@@ -1,0 +1,117 @@
+"""A member's bytes: the same batch gives the same bytes, anything else than a batch of a known kind is refused."""
+
+import pyarrow as pa
+import pytest
+import webdataset as wds
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards import schema
+from shards.schema import MemberError, decode, encode, num_tokens, token_columns, token_type
+
+FIELDS = schema.schema("documents", pa.uint16())
+example = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 2**63 - 1),
+        "tokens": st.lists(st.integers(0, 2**16 - 1)),
+        "source": st.text(st.characters(codec="utf-8")),
+    }
+)
+
+
+def arrow_stream(batch: pa.RecordBatch, copies: int = 1, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        for _ in range(copies):
+            stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+@given(st.lists(example, max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_any_batch_comes_back_as_it_was(rows: list[dict]) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=FIELDS)
+    assert decode(encode(batch)).equals(batch)
+    assert encode(batch) == encode(pa.RecordBatch.from_pylist(rows, schema=FIELDS))
+    assert num_tokens(batch) == sum(len(row["tokens"]) for row in rows)
+
+
+def test_a_slice_is_encoded_without_the_rest(batches: list[pa.RecordBatch]) -> None:
+    part = batches[0].slice(2, 1)
+    assert decode(encode(part)).equals(part)
+    assert len(encode(part)) < len(encode(batches[0]))
+    assert num_tokens(part) == len(part.column("tokens")[0])
+
+
+@pytest.mark.parametrize(("vocabulary", "expected"), [(1, "uint16"), (65536, "uint16"), (65537, "uint32")])
+def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expected: str) -> None:
+    assert str(token_type(vocabulary)) == expected
+
+
+def test_four_byte_ids_are_documents_too() -> None:
+    rows = [{"id": 1, "tokens": [0, 128_000], "source": "a"}]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema.schema("documents", pa.uint32()))
+    assert decode(encode(batch)).to_pylist() == rows
+    assert token_columns(batch.schema) == ["tokens"]
+
+
+def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.RecordBatch]) -> None:
+    whole = encode(batches[0])
+    for data in (b"", b"PK\x03\x04", whole[:-9], zstandard.compress(b"The quick brown fox"), zstandard.compress(b"")):
+        with pytest.raises(MemberError, match="00000-000-00003"):
+            decode(data, "00000-000-00003")
+
+
+def test_a_member_holds_exactly_one_batch(batches: list[pa.RecordBatch]) -> None:
+    with pytest.raises(MemberError, match="expected one record batch"):
+        decode(zstandard.compress(arrow_stream(batches[0], copies=2)))
+
+
+def test_columns_of_no_known_kind_are_refused(batches: list[pa.RecordBatch]) -> None:
+    renamed = batches[0].rename_columns(["id", "tokens", "origin"])
+    with pytest.raises(MemberError, match="origin"):
+        decode(zstandard.compress(arrow_stream(renamed)))
+
+
+def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=20)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=schema.MAX_MEMBER_BYTES + 1)
+    zeros = bytes(1 << 24)
+    bomb = b"".join(compressor.compress(zeros) for _ in range(schema.MAX_MEMBER_BYTES >> 24))
+    bomb += compressor.compress(b"\0") + compressor.flush()
+    assert len(bomb) < 1 << 20
+    with pytest.raises(MemberError, match="outside the limit of 1,073,741,824"):
+        decode(bomb)
+
+
+def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(arrow_stream(batches[0]))
+    with pytest.raises(MemberError, match="does not state its size"):
+        decode(frame)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], codec: str) -> None:
+    with pytest.raises(MemberError, match="compressed inside its frame"):
+        decode(zstandard.compress(arrow_stream(batches[0], compression=codec)))
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_arrow_stream_is_refused_or_valid_never_a_crash(data: st.DataObject) -> None:
+    batch = pa.RecordBatch.from_pylist([{"id": 7, "tokens": [1, 2, 3], "source": "a:0"}] * 3, schema=FIELDS)
+    damaged = bytearray(arrow_stream(batch))
+    for position in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=3)):
+        damaged[position] = data.draw(st.integers(0, 255))
+    try:
+        found = decode(zstandard.compress(bytes(damaged)))
+    except MemberError:
+        return
+    found.validate(full=True)
+
+
+def test_plain_webdataset_decodes_with_one_handler(dataset, batches: list[pa.RecordBatch]) -> None:
+    tars = sorted(str(path) for path in dataset.glob("*.tar"))
+    samples = wds.WebDataset(tars, shardshuffle=False).decode(schema.webdataset_decoder)
+    assert [sample["arrow.zst"] for sample in samples] == batches

@@ -1,0 +1,76 @@
+"""Publishing: whole or not at all, on a disk and on an object store."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shards import storage
+
+
+def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "new" / "folder" / "plan.json")
+    storage.publish_bytes(b"first", path)
+    storage.publish_bytes(b"second", path)
+    assert storage.read_bytes(path) == b"second"
+    assert storage.list_files(str(tmp_path / "new" / "folder")) == ["plan.json"]
+
+
+def test_a_failed_write_leaves_neither_name_nor_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.publish_bytes(b"old", str(tmp_path / "shard.tar"))
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        storage.publish_bytes(b"new", str(tmp_path / "shard.tar"))
+    assert (tmp_path / "shard.tar").read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "shard.tar"]
+
+
+def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, real = [], os.fsync
+
+    def watched(number: int) -> None:
+        seen.append([path.name for path in tmp_path.iterdir()])
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    storage.publish_bytes(b"data", str(tmp_path / "manifest.json"))
+    before, after = seen
+    assert [name.startswith(storage.TEMPORARY) for name in before] == [True]
+    assert after == ["manifest.json"]
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".part-1-documents-00000-000.tar").write_bytes(b"half")
+    (tmp_path / ".part-spool").mkdir()
+    (tmp_path / ".part-spool" / "documents-00000-001.tar").write_bytes(b"half")
+    (tmp_path / "documents-00000-000.tar").write_bytes(b"whole")
+    storage.remove_temporaries(str(tmp_path))
+    storage.remove_temporaries(str(tmp_path / "absent"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "documents-00000-000.tar"]
+
+
+def test_a_download_is_whole_or_absent(tmp_path: Path, store) -> None:
+    storage.publish_bytes(b"weights", "mem://bucket/a")
+    storage.download("mem://bucket/a", tmp_path / "deep" / "a")
+    assert (tmp_path / "deep" / "a").read_bytes() == b"weights"
+    with pytest.raises(FileNotFoundError):
+        storage.download("mem://bucket/b", tmp_path / "deep" / "b")
+    assert storage.list_files(str(tmp_path / "deep")) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_paths_behave_alike_on_a_disk_and_on_an_object_store(kind: str, tmp_path: Path, store) -> None:
+    folder = str(tmp_path / "set") if kind == "local" else "mem://bucket/set/"
+    path = storage.join(folder, "a.tar")
+    assert storage.list_files(folder) == [] and not storage.exists(path)
+    storage.remove(path)
+    storage.publish_bytes(b"12345", path)
+    storage.publish_bytes(b"1", storage.join(folder, "_done", "00000.json"))
+    assert storage.file_sizes(folder) == {"a.tar": 5}
+    assert storage.exists(path) and storage.read_bytes(path) == b"12345"
+    storage.remove(path)
+    assert storage.list_files(folder) == []
