@@ -31,6 +31,7 @@ from train.export import save_model
 from train.learner import build_encoder, load_tokenizer
 from train.recipe import load, to_yaml
 
+ROOT = Path(__file__).parents[1]
 VOCABULARY = 8192
 MIN_TOKENS = 512
 PAIRS = 1000
@@ -54,7 +55,7 @@ def step(text: str) -> Iterator[None]:
 
 def run(*command: str | Path) -> None:
     """One command as a user types it; its output is shown only if it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"demo: {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
@@ -132,7 +133,9 @@ def curves(out: Path, names: list[str]) -> dict[str, tuple[np.ndarray, np.ndarra
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder to write, made anew (default demo)")
-    out = parser.parse_args().output
+    out = parser.parse_args().output.resolve()
+    if out.exists() and any(out.iterdir()) and not (out / "corpus.jsonl").is_file():
+        parser.error(f"--output {out}: holds something other than a demo; name another folder")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
 

@@ -1,6 +1,6 @@
 """Reads a dataset: every shard is checked against the manifest (size, sha256, counts) before its examples are used.
 
-    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> decode -> record batches
+    manifest -> shard: local in place, remote into the cache -> hash -> tar members -> decode -> record batches
 
 A truncated tar can read as a shorter, valid one, so only the manifest's figures say that a shard is whole. A dataset
 on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
@@ -44,12 +44,11 @@ def check_bytes(path: Path, shard: ShardInfo) -> None:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of a tar's regular files, read by webdataset: imported here, since it imports torch."""
-    from webdataset.tariterators import tar_file_iterator
-
-    with path.open("rb") as stream:
-        for member in tar_file_iterator(stream):
-            yield member["fname"], member["data"]
+    """(name, bytes) of a tar's regular files. Not by webdataset, which imports torch into every worker of a pipeline."""
+    with tarfile.open(path, "r:") as tar:
+        for member in tar:
+            if stream := tar.extractfile(member):
+                yield member.name, stream.read()
 
 
 def read_batches(path: Path, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
@@ -110,13 +109,23 @@ class Dataset:
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:
-        """The tokenizer's folder as a local path; from an object store it is downloaded into the cache first."""
-        if not storage.is_remote(self.folder):
-            return Path(self.tokenizer_folder)
-        local = cache_folder() / self.manifest.fingerprint["tokenizer"]["sha256"]
-        for name in storage.list_files(self.tokenizer_folder):
-            if not (local / name).exists():
-                storage.download(storage.join(self.tokenizer_folder, name), local / name)
+        """The tokenizer's folder as a local path; from an object store it is downloaded into the cache first.
+
+        Raises:
+            ShardError: its tokenizer.json is not the one of the manifest.
+        """
+        expected = self.manifest.fingerprint["tokenizer"]["sha256"]
+        local = Path(self.tokenizer_folder)
+        if storage.is_remote(self.folder):
+            local = cache_folder() / expected
+            for name in storage.list_files(self.tokenizer_folder):
+                if not (local / name).exists():
+                    storage.download(storage.join(self.tokenizer_folder, name), local / name)
+        main = local / "tokenizer.json"
+        if not main.is_file() or file_sha256(main) != expected:
+            if storage.is_remote(self.folder):
+                main.unlink(missing_ok=True)
+            raise ShardError(f"{main}: missing, or not the tokenizer that made the ids: run the pipeline again")
         return local
 
     def fetch(self, shard: ShardInfo) -> Path:
@@ -162,6 +171,10 @@ def verify(folder: str | Path) -> list[str]:
     """
     dataset = Dataset(folder)
     problems = []
+    try:
+        dataset.local_tokenizer()
+    except ShardError as error:
+        problems.append(str(error))
     for shard in dataset.shards:
         try:
             for batch in dataset.batches(shard):

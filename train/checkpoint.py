@@ -7,7 +7,8 @@ DeepSpeed writes the states, all ranks together; `last` and `best` are text file
 that step is whole. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
 """
 
-import json
+import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ def safe_load(path: Path, map_location: Any = "cpu") -> Any:
     with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
         try:
             return torch.load(path, map_location=map_location, weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError) as error:
-            raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+        except (OSError, RuntimeError, EOFError, ValueError, IndexError, KeyError, pickle.UnpicklingError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CheckpointError(f"{path}: cannot be read as a checkpoint ({reason})") from None
 
 
 class Checkpoints:
@@ -55,9 +57,12 @@ class Checkpoints:
         tag = f"step-{step:08d}"
         engine.save_checkpoint(str(self.folder), tag=tag, client_state={"clearspan": state}, save_latest=False)
         if world()[0] == 0:
-            self._point("last", tag)
-            if best:
+            for path in (self.folder / tag).iterdir():
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            if best:  # before `last`: killed in between, the run comes by the same best step again
                 self._point("best", tag)
+            self._point("last", tag)
             keep = {self.tag("last"), self.tag("best")}
             for old in self.folder.glob("step-*"):
                 if old.name not in keep:
@@ -104,10 +109,3 @@ class Checkpoints:
         temporary = self.folder / f".{which}"
         temporary.write_text(tag + "\n")
         temporary.replace(self.folder / which)
-
-
-def last_metrics_line(path: Path, step: int) -> list[str]:
-    """The lines of metrics.jsonl up to and including a step: what a resumed run keeps."""
-    if not path.is_file():
-        return []
-    return [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]

@@ -2,9 +2,8 @@
 
     ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
 
-The attention is registered with transformers under a private name: `torch.nn.attention.varlen` (or the same kernel with
-dropout) on CUDA in half precision, per-sequence SDPA elsewhere. Every model is tried on two sequences when it is
-wrapped, against its own unpacked attention, so one that does not honour the packing is refused, not silently wrong.
+Every model is tried on two sequences when it is wrapped, against its own unpacked attention: one that does not honour
+the packing (`train.attention`) is refused, not silently wrong.
 `TextEncoder` is the inference side: a folder of weights in, embeddings of texts out.
 """
 
@@ -21,11 +20,11 @@ import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AttentionInterface, AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
+from train.attention import PACKED_ATTENTION
 from train.packing import Packed, pack_ids
 
-PACKED_ATTENTION = "clearspan_packed"
 POOLINGS = ("mean", "cls")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 TOKEN_HEADS = (
@@ -40,66 +39,6 @@ TOKEN_HEADS = (
 
 class EncoderError(ValueError):
     """A folder or configuration that gives no usable encoder. The message says why and what to do."""
-
-
-def _packed_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    *,
-    packed: Packed,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """transformers' attention signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
-
-    With a sliding window w (ModernBERT's local layers) tokens further than w - 1 apart do not attend to each other.
-    """
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
-        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        reach = sliding_window - 1 if sliding_window else -1
-        return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
-    lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
-    whole = [x.float() for x in (query, key, value)]  # a CPU's bf16 attention backward takes three times as long
-    parts = zip(*(x.split(lengths, dim=2) for x in whole), strict=True)
-    outs = [
-        F.scaled_dot_product_attention(q, k, v, _window(q, sliding_window), dropout_p=dropout, scale=scaling)
-        for q, k, v in parts
-    ]
-    return torch.cat(outs, dim=2).transpose(1, 2).to(query.dtype), None
-
-
-def _window(query: Tensor, sliding_window: int | None) -> Tensor | None:
-    """The (L, L) mask of a sliding window; none where every token reaches every other."""
-    length = query.shape[2]
-    if sliding_window is None or length <= sliding_window:
-        return None
-    at = torch.arange(length, device=query.device)
-    return (at[:, None] - at[None, :]).abs() < sliding_window
-
-
-def _varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
-) -> Tensor:
-    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all. torch's public
-    call has no dropout; the second call is the one that its own nested-tensor SDPA makes."""
-    if dropout == 0.0:
-        from torch.nn.attention.varlen import varlen_attn
-
-        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, window_size=(reach, reach))
-        assert isinstance(out, Tensor)
-        return out
-    window = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
-    return torch.ops.aten._flash_attention_forward(
-        q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **window
-    )[0]
-
-
-AttentionInterface.register(PACKED_ATTENTION, _packed_attention)
 
 
 class Encoder(nn.Module):
@@ -145,10 +84,10 @@ class Encoder(nn.Module):
 
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """One fp32 vector a sequence: hidden (T, h) -> (num_sequences, h)."""
-        n = packed.num_sequences
+        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
         if self.pooling == "cls":
-            return hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
-        lengths = packed.cu_seqlens.diff().long()
+            first = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
+            return first * (lengths[:n, None] > 0)
         summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
         return (summed / lengths.clamp(min=1)[:, None])[:n]
 
@@ -201,6 +140,10 @@ def _first_position(model: PreTrainedModel) -> int:
     return 0
 
 
+def _read_settings(path: Path) -> dict[str, Any]:
+    return _read_json(path, dict) if path.is_file() else {}
+
+
 def _read_json(path: Path, shape: type) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -214,13 +157,14 @@ def _read_json(path: Path, shape: type) -> Any:
 class TextEncoder:
     """Texts to embeddings, with an exported folder, an HF folder or a sentence-transformers folder.
 
-    A plain HF folder is mean-pooled. Attributes: `name` (the folder's), `dim`.
+    A plain HF folder is mean-pooled; a sentence-transformers folder's pooling, normalising, length limit, lower-casing
+    and default prompt are honoured. Attributes: `name` (the folder's), `dim`.
     """
 
     def __init__(self, encoder: Encoder | PreTrainedModel, tokenizer: Any, pooling: str, max_tokens: int) -> None:
         self.encoder, self.tokenizer, self.pooling, self.max_tokens = encoder, tokenizer, pooling, max_tokens
-        self.normalize = False
-        self.name = ""
+        self.normalize = self.lower = False
+        self.name = self.prefix = ""
 
     @property
     def dim(self) -> int:
@@ -236,12 +180,14 @@ class TextEncoder:
         folder = Path(path)
         if not folder.is_dir():
             raise EncoderError(f"{folder}: no such folder; give a local folder with a model (config.json and weights)")
-        pooling, normalize, limit = "mean", False, None
+        pooling, normalize, limit, lower, prefix = "mean", False, None, False, ""
         weights = folder
         if (folder / "modules.json").is_file():
             weights, pooling, normalize = _sentence_transformers_modules(folder)
-            settings = weights / "sentence_bert_config.json"
-            limit = _read_json(settings, dict).get("max_seq_length") if settings.is_file() else None
+            settings = _read_settings(weights / "sentence_bert_config.json")
+            limit, lower = settings.get("max_seq_length"), bool(settings.get("do_lower_case"))
+            prompts = _read_settings(folder / "config_sentence_transformers.json")
+            prefix = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
         if not (weights / "config.json").is_file():
             raise EncoderError(f"{weights}: no config.json here, so no model; give the folder that holds it")
         if not any((weights / name).is_file() for name in TOKENIZER_FILES):
@@ -260,6 +206,7 @@ class TextEncoder:
             capacity = int(getattr(encoder.config, "max_position_embeddings", 512)) - _first_position(encoder)
         text_encoder = cls(encoder.eval().to(device), tokenizer, pooling, min(limit or capacity, capacity))
         text_encoder.normalize, text_encoder.name = normalize, folder.resolve().name
+        text_encoder.lower, text_encoder.prefix = lower, prefix
         return text_encoder
 
     @torch.inference_mode()
@@ -273,7 +220,8 @@ class TextEncoder:
             return np.zeros((0, self.dim), dtype=np.float32)
         training = self.encoder.training
         self.encoder.eval()
-        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
+        texts = [self.prefix + (text.lower() if self.lower else text) for text in texts]
+        ids = self.tokenizer(texts, truncation=True, max_length=self.max_tokens)["input_ids"]
         ids = [row or [self.tokenizer.pad_token_id or 0] for row in ids]
         out = np.empty((len(ids), self.dim), dtype=np.float32)
         with tqdm(total=len(ids), unit="text", desc="encode", disable=None if progress else True) as bar:
@@ -344,17 +292,16 @@ def _sentence_transformers_modules(folder: Path) -> tuple[Path, str, bool]:
             weights = folder / module["path"]
         elif name == "Pooling":
             settings = _read_json(folder / module["path"] / "config.json", dict)
-            modes = {
-                key.removeprefix("pooling_mode_")
-                for key, on in settings.items()
-                if key != "pooling_mode" and on is True
-            }
-            chosen = {settings["pooling_mode"]} if "pooling_mode" in settings else modes - {"include_prompt"}
-            pooling = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}.get(
-                "+".join(chosen), ""
-            )
-            if not pooling:
-                raise EncoderError(f"{folder}: pooling {'+'.join(sorted(chosen))} is not supported, only mean and cls")
+            named = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+            on = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+            chosen = [settings["pooling_mode"]] if "pooling_mode" in settings else [named.get(key, key) for key in on]
+            if chosen not in (["mean"], ["cls"]):
+                raise EncoderError(
+                    f"{folder}: pooling {'+'.join(map(str, chosen))} is not supported, only mean and cls"
+                )
+            if settings.get("include_prompt") is False:
+                raise EncoderError(f"{folder}: pooling without the prompt is not supported")
+            pooling = chosen[0]
         elif name == "Normalize":
             normalize = True
         else:

@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from train.attention import PACKED_ATTENTION
 from train.checkpoint import CheckpointError, Checkpoints
-from train.encoder import PACKED_ATTENTION, Encoder, EncoderError, quiet_transformers
+from train.encoder import Encoder, EncoderError, quiet_transformers
 from train.learner import load_tokenizer
 
 EXAMPLE = """example:

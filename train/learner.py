@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from shards import Dataset
-from train.encoder import PACKED_ATTENTION, Encoder, EncoderError, load_model
+from train.attention import PACKED_ATTENTION
+from train.encoder import Encoder, EncoderError, load_model
 from train.objectives import Encoded, Objective, Setting, build_all
 from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
@@ -45,7 +47,7 @@ class Learner(nn.Module):
             rows: dict[str, slice] = {}
             first = 0
             for objective in objectives:
-                request = objective.sequences(batch, requests)
+                request = objective.sequences(batch)
                 if request is not None:
                     requests[objective.name] = request
                     rows[objective.name] = slice(first, first + len(request.lengths))
@@ -112,17 +114,22 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                     f"with --tokenizer {folder}"
                 )
             model = load_model(folder, AutoModelForMaskedLM)
+            if model.config.vocab_size < len(tokenizer):
+                sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {len(tokenizer):,} ids"
+                raise RecipeError(f"model.path {folder}: {sizes}: resize the model's embeddings first")
         else:
-            options = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
-            options |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+            known = AutoConfig.for_model(recipe.model.config["model_type"])
+            ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
+            options = {key: value for key, value in ids.items() if hasattr(known, key)}
+            options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
             config = AutoConfig.for_model(**{**options, **recipe.model.config})
             with torch.random.fork_rng():
                 torch.manual_seed(recipe.training.seed)
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
         return Encoder(model, recipe.model.pooling)
-    except (EncoderError, OSError, ValueError, TypeError, KeyError) as error:
-        if isinstance(error, RecipeError):
-            raise
+    except RecipeError:
+        raise
+    except (EncoderError, OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise RecipeError(f"model: {str(error).strip().splitlines()[0]}") from None
 
 
@@ -135,13 +142,15 @@ class Size:
     budget: Budget
 
 
-def step_size(objectives: list[Objective], documents: int, special: SpecialTokens, capacity: int) -> Size:
-    """Sequences and tokens of one rank's step with that many documents."""
+def step_size(
+    objectives: list[Objective], documents: int, special: SpecialTokens, capacity: int, shrinks: bool
+) -> Size:
+    """Sequences and tokens of one rank's step with that many documents; spans that shrink can be of one token."""
     loads = [load for load in (objective.load() for objective in objectives) if load.sequences]
     sequences = documents * sum(load.sequences for load in loads)
     mean = documents * sum(load.mean_tokens for load in loads) + sequences * special.count
     variance = documents * sum(load.variance for load in loads)
-    shortest = min(load.shortest for load in loads) + special.count
+    shortest = (1 if shrinks else min(load.shortest for load in loads)) + special.count
     longest = min(max(load.longest for load in loads), capacity) + special.count
     return Size(sequences, mean, plan_budget(mean, variance, sequences, shortest, longest))
 
@@ -162,6 +171,6 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
         raise RecipeError(str(error)) from None
     if not any(objective.uses_token_head for objective in objectives):
         encoder.drop_token_head()
-    size = step_size(objectives, math.ceil(recipe.training.batch_size / ranks), special, setting.capacity)
-    shrinks = recipe.data.short_documents == "shrink"
-    return Learner(encoder, objectives, special, size.budget if static and not shrinks else None), tokenizer, size
+    documents, shrinks = math.ceil(recipe.training.batch_size / ranks), recipe.data.short_documents == "shrink"
+    size = step_size(objectives, documents, special, setting.capacity, shrinks)
+    return Learner(encoder, objectives, special, size.budget if static else None), tokenizer, size

@@ -6,9 +6,11 @@ Everything that decides a step is a function of (recipe, step, state): the learn
 and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
 """
 
+import contextlib
+import hashlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.checkpoint import Checkpoints
+from train.checkpoint import CheckpointError, Checkpoints
 from train.keyed import integer_seed
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.recipe import OptimizerConfig, Recipe
-from train.schedule import learning_rate
+from train.schedule import SCHEDULES
 from train.stream import DocumentStream, StreamState
 from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
 
@@ -57,12 +59,17 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
         "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
-        "torch_autocast": {"enabled": recipe.training.bf16, "dtype": "bfloat16"},
+        "torch_autocast": {
+            "enabled": recipe.training.bf16,
+            "dtype": "bfloat16",
+            "lower_precision_safe_modules": [],  # else ZeRO sends the gradients of linear layers in bf16
+        },
         "steps_per_print": 1 << 60,
     }
 
 
 def total_steps(recipe: Recipe, stream: DocumentStream) -> int:
+    """`max_steps`, or the steps of `epochs` over the documents that are long enough."""
     return recipe.training.max_steps or max(1, int(recipe.training.epochs * stream.steps_per_epoch))
 
 
@@ -94,49 +101,51 @@ class Trainer:
         )
         self.step, self.state, self.best = 0, StreamState(), float("-inf")
         self.stopping = self._signalled = False
+        self._pending_stop: tuple[Tensor, Any] | None = None
 
     def resume(self) -> None:
         """Takes up the last checkpoint.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is none, or the dataset is another one now.
         """
         saved = self.checkpoints.load(self.engine)
+        if saved["data"] != self._data_hash():
+            raise CheckpointError(
+                f"{self.run}: data.path {self.recipe.data.path} is no longer the dataset that this run began with"
+            )
         self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
 
     def fit(self) -> None:
         """Trains to the last step, or until SIGTERM or SIGINT: then it saves and returns.
 
-        One rank does so after the step in hand, several at the next logging step, all together.
+        One rank does so after the step in hand; of several, all together one step later.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         tracker = Tracker(self.run, self.total, self.step, self.quiet) if self.rank == 0 else None
         batches = self.stream.prefetched(self.state)
-        saved_at = self.step
+        training = self.recipe.training
+        clock = _Clock()
         try:
             while self.step < self.total and not self.stopping:
-                started = time.perf_counter()
-                batch, after = next(batches)
-                waited = time.perf_counter() - started
+                with clock.waiting():
+                    batch, after = next(batches)
                 figures = self._train_step(batch.to(self.engine.device))
+                clock.add(figures["tokens"])
                 self.step, self.state = self.step + 1, after
-                training, last = self.recipe.training, self.step == self.total
-                if last or self.step % training.logging_steps == 0:
-                    self._log(tracker, figures, waited, time.perf_counter() - started)
+                last = self.step == self.total
+                self.stopping = self._shared_stop()
                 if tracker:
                     tracker.advance()
-                if self.ranks > 1 and (last or self.step % training.logging_steps == 0):
-                    self.stopping = self._any_rank(self._signalled)  # a host sync, so not at every step
-                elif self.ranks == 1:
-                    self.stopping = self._signalled
+                if last or self.stopping or self.step % training.logging_steps == 0:
+                    self._log(tracker, figures, clock)
                 better = False
                 if self.evaluate and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate(tracker)
+                    clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
                     self._save(better)
-                    saved_at = self.step
-            if saved_at != self.step:
-                self._save(False)
+                    clock.restart()
         finally:
             batches.close()  # type: ignore[attr-defined]
             if tracker:
@@ -146,7 +155,9 @@ class Trainer:
 
     def _train_step(self, batch: Any) -> dict[str, Tensor]:
         """One update; returns detached figures of this rank."""
-        rate = learning_rate(self.recipe.optimizer, self.step, self.total)
+        optimizer = self.recipe.optimizer
+        share = SCHEDULES[optimizer.schedule](self.step, self.total, optimizer.cut_fraction, optimizer.ratio)
+        rate = optimizer.learning_rate * share
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         torch.manual_seed(integer_seed(self.recipe.training.seed, self.step, self.rank))
@@ -159,21 +170,23 @@ class Trainer:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
         return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
 
-    def _log(self, tracker: Tracker | None, figures: dict[str, Tensor], waited: float, seconds: float) -> None:
-        """Figures are means over ranks, tokens are summed; rates are of this step."""
+    def _log(self, tracker: Tracker | None, figures: dict[str, Tensor], clock: "_Clock") -> None:
+        """This step's figures, means over ranks (tokens: the sum), and rates since the last log."""
+        figures["tokens_per_s"] = clock.tokens
         names = sorted(figures)
         values = sum_over_ranks(torch.stack([figures[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         reduced["tokens"] *= self.ranks
         check_finite(reduced, self.step)
-        reduced["tokens_per_s"] = reduced["tokens"] / seconds
-        reduced["data_wait"] = waited / seconds
-        reduced["documents_skipped"] = sum(self.stream.skipped.values())
+        seconds = clock.seconds()  # after the copy above, which waited for the device
+        reduced["tokens_per_s"] *= self.ranks / seconds
+        reduced["data_wait"] = clock.waited / seconds
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
         if tracker:
             tracker.log(self.step, reduced)
+        clock.restart()
 
     def _flops_per_token(self, tokens: float) -> float:
         encoder = self.learner.encoder
@@ -196,14 +209,48 @@ class Trainer:
         return better
 
     def _save(self, best: bool) -> None:
-        state = {"step": self.step, "stream": asdict(self.state), "best": self.best}
+        state = {"step": self.step, "stream": asdict(self.state), "best": self.best, "data": self._data_hash()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
-    def _any_rank(self, flag: bool) -> bool:
-        return bool(sum_over_ranks(torch.tensor(float(flag), device=self.engine.device)))
+    def _data_hash(self) -> str:
+        return hashlib.sha256(self.stream.dataset.manifest.to_json()).hexdigest()
+
+    def _shared_stop(self) -> bool:
+        """Whether any rank was signalled. Several ranks read last step's answer, so that none waits for this step."""
+        if self.ranks == 1:
+            return self._signalled
+        flag = torch.tensor(float(self._signalled), device=self.engine.device)
+        pending, self._pending_stop = self._pending_stop, (flag, dist.all_reduce(flag, async_op=True))
+        if pending is None:
+            return False
+        pending[1].wait()
+        return bool(pending[0])
 
     def _stop(self, number: int, frame: Any) -> None:
         self._signalled = True
+
+
+class _Clock:
+    """Tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.tokens = torch.zeros((), dtype=torch.float64)
+        self.waited, self.start = 0.0, time.perf_counter()
+
+    def add(self, tokens: Tensor) -> None:
+        self.tokens = self.tokens.to(tokens.device) + tokens
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.waited += time.perf_counter() - start
 
 
 def barrier() -> None:

@@ -12,6 +12,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+IGNORED = -100
+"""The label of a slot that holds no masked token; cross-entropy's usual mark."""
+
 
 def world() -> tuple[int, int]:
     """(rank, number of ranks); (0, 1) without a process group."""
@@ -67,13 +70,13 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: (k, vocabulary) on this rank, any float type.
-        labels: (k,) int64; -100 marks an unused slot.
+        labels: (k,) int64; IGNORED marks an unused slot.
 
     Returns:
         Scalar fp32 whose mean over ranks is the mean over all ranks' masked tokens, whatever each rank's count.
     """
-    count = sum_over_ranks((labels != -100).sum()).clamp(min=1)
-    summed = F.cross_entropy(logits.float(), labels, ignore_index=-100, reduction="sum")
+    count = sum_over_ranks((labels != IGNORED).sum()).clamp(min=1)
+    summed = F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
     return summed * world()[1] / count
 
 

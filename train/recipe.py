@@ -14,6 +14,7 @@ import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from train.schedule import SCHEDULES
 from train.spans import SpanConfig
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -126,6 +127,8 @@ def _typed(content: Any, where: str) -> Recipe:
     try:
         plain = _without_nulls(OmegaConf.to_container(content))
         objectives = plain.pop("objectives", {})
+        if not isinstance(objectives, dict) or not all(isinstance(options, dict) for options in objectives.values()):
+            raise RecipeError(f"{where}: objectives: expected a mapping of names to options")
         recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
         assert isinstance(recipe, Recipe)
         for name, options in objectives.items():
@@ -156,13 +159,25 @@ def _check(recipe: Recipe) -> None:
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (training.batch_size < 2, "training.batch_size must be at least 2: the others are the negatives"),
+        (training.batch_size < 1, "training.batch_size must be at least 1"),
         (training.max_steps < 0 or training.epochs <= 0, "training.max_steps and training.epochs must be positive"),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
+        (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
+        (training.seed < 0 or training.seed >= 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
         (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
         (optimizer.learning_rate <= 0 or optimizer.max_grad_norm <= 0, "learning_rate and max_grad_norm must be > 0"),
         (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),
+        (optimizer.ratio < 1, "optimizer.ratio must be at least 1"),
+        (optimizer.weight_decay < 0 or optimizer.eps <= 0, "optimizer.weight_decay and eps must not be negative or 0"),
+        (
+            len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
+            "optimizer.betas must be two numbers from 0 up to 1",
+        ),
+        (
+            optimizer.schedule not in SCHEDULES,
+            f"optimizer.schedule {optimizer.schedule!r} is not one of {', '.join(SCHEDULES)}",
+        ),
         (recipe.data.shuffle_shards < 1, "data.shuffle_shards must be at least 1"),
         (
             recipe.data.short_documents not in ("error", "skip", "shrink"),
@@ -173,6 +188,8 @@ def _check(recipe: Recipe) -> None:
         if wrong:
             raise RecipeError(message)
     for name, options in recipe.objectives.items():
+        if not 0 < options.weight < float("inf"):
+            raise RecipeError(f"objectives.{name}.weight {options.weight} must be positive; null leaves it out")
         try:
             options.check()
         except ValueError as error:

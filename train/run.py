@@ -7,6 +7,7 @@ OUTPUT/model. `--dry-run` prints the resolved recipe and what a step costs, and 
 import argparse
 import dataclasses
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -46,9 +47,11 @@ def join_ranks() -> None:
     """Joins the launcher's process group; without a launcher, a group of one."""
     import deepspeed
 
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
-    for name, value in alone.items():
-        os.environ.setdefault(name, value)
+    if "RANK" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     deepspeed.init_distributed(verbose=False)
 
 
@@ -96,25 +99,34 @@ def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> st
 
 
 def prepare_output(recipe: Any, resume: bool) -> None:
-    """Makes the run's folder and saves the resolved recipe; refuses a folder that holds another run."""
+    """Makes the run's folder and saves the resolved recipe; refuses a folder that holds a run with a checkpoint."""
+    from train.checkpoint import Checkpoints
     from train.recipe import RecipeError, load, to_yaml
 
     run = Path(recipe.output)
-    saved = run / "recipe.yaml"
-    if resume and not saved.is_file():
-        raise RecipeError(f"output {run}: no run to resume here; start without --resume")
+    saved, started = run / "recipe.yaml", Checkpoints(run).tag("last") is not None
+    if resume and not (saved.is_file() and started):
+        raise RecipeError(f"output {run}: no checkpoint to resume from here; start without --resume")
     if resume:
-        before = dataclasses.asdict(load(str(saved)))
-        changed = [key for key, value in dataclasses.asdict(recipe).items() if before[key] != value]
-        if changed:
+        before, now = (flat(dataclasses.asdict(one)) for one in (load(str(saved)), recipe))
+        keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        if changed := [key for key in keys if key != "output"]:
             raise RecipeError(
                 f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
             )
         return
-    if saved.exists():
+    if started:
         raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
     run.mkdir(parents=True, exist_ok=True)
     saved.write_text(to_yaml(recipe))
+
+
+def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    out: dict[str, Any] = {}
+    for key, value in content.items():
+        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return out
 
 
 def train(options: argparse.Namespace) -> None:
@@ -144,13 +156,16 @@ def train(options: argparse.Namespace) -> None:
         rank=rank,
         ranks=ranks,
     )
-    learner, tokenizer, size = build_learner(recipe, dataset, ranks, static=torch.cuda.is_available())
+    static = torch.cuda.is_available() and recipe.training.bf16
+    learner, tokenizer, size = build_learner(recipe, dataset, ranks, static)
     if options.dry_run:
         if rank == 0:
             print(describe(recipe, learner, size, total_steps(recipe, stream), ranks))
         return
     evaluate = evaluator(recipe, tokenizer)
     if rank == 0:
+        if stream.num_short:
+            print(f"{recipe.data.path}: {stream.num_short} of {dataset.num_examples} documents are too short, left out")
         prepare_output(recipe, options.resume)
         save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
     join_ranks()
@@ -181,19 +196,12 @@ def main(argv: list[str] | None = None) -> int:
     from train.recipe import RecipeError
     from train.stream import StreamError
 
+    same_everywhere = (RecipeError, ManifestError, StreamError)
     try:
         train(options)
-    except (
-        RecipeError,
-        ManifestError,
-        ShardError,
-        StreamError,
-        CheckpointError,
-        EncoderError,
-        FloatingPointError,
-        OSError,
-    ) as error:
-        print(f"train: {error}", file=sys.stderr)
+    except (*same_everywhere, ShardError, CheckpointError, EncoderError, FloatingPointError, OSError) as error:
+        if os.environ.get("RANK", "0") == "0" or not isinstance(error, same_everywhere):
+            print(f"train: {error}", file=sys.stderr)
         return 1
     finally:
         if dist.is_initialized():

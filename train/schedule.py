@@ -1,7 +1,5 @@
 """Learning-rate schedules: pure functions of the step, so a resumed run needs no scheduler state."""
 
-from train.recipe import OptimizerConfig, RecipeError
-
 
 def slanted_triangular(step: int, total: int, cut_fraction: float, ratio: float) -> float:
     """Share of the peak at a step in 0..total - 1 (Howard & Ruder 2018, Eq. 3): a short rise, a long fall.
@@ -18,14 +16,3 @@ def constant(step: int, total: int, cut_fraction: float, ratio: float) -> float:
 
 
 SCHEDULES = {"slanted_triangular": slanted_triangular, "constant": constant}
-
-
-def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
-    """The learning rate of a step.
-
-    Raises:
-        RecipeError: the schedule is unknown.
-    """
-    if config.schedule not in SCHEDULES:
-        raise RecipeError(f"optimizer.schedule {config.schedule!r} is not one of {', '.join(SCHEDULES)}")
-    return config.learning_rate * SCHEDULES[config.schedule](step, total, config.cut_fraction, config.ratio)

@@ -57,17 +57,31 @@ class SpanConfig:
         """The shortest document into which `shrink` can still fit every anchor and positive with a token each."""
         return math.ceil(self.required_tokens / self.min_span)
 
+    def anchor_moments(self) -> tuple[float, float]:
+        """Mean and variance of one document's anchor tokens."""
+        mean, variance = _beta_moments(self.anchor_beta)
+        width = self.max_span - self.min_span
+        return self.num_anchors * (self.min_span + width * mean), self.num_anchors * width**2 * variance
+
     def length_moments(self) -> tuple[float, float]:
         """Mean and variance of one document's sampled tokens, over all its anchors and positives."""
-        mean = variance = 0.0
-        for (a, b), count in (
-            (self.anchor_beta, self.num_anchors),
-            (self.positive_beta, self.num_anchors * self.num_positives),
-        ):
-            width = self.max_span - self.min_span
-            mean += count * (self.min_span + width * a / (a + b))
-            variance += count * width**2 * a * b / ((a + b) ** 2 * (a + b + 1))
-        return mean, variance
+        mean, variance = self.anchor_moments()
+        anchor, anchor_variance = _beta_moments(self.anchor_beta)
+        positive, positive_variance = _beta_moments(self.positive_beta)
+        width, count = self.max_span - self.min_span, self.num_positives
+        if self.positives != "subsuming":
+            each = self.min_span + width * positive, width**2 * positive_variance
+            return mean + self.num_anchors * count * each[0], variance + self.num_anchors * count * each[1]
+        # Inside an anchor of min + width x, a positive has min + width x y: all of them grow with x.
+        mean += self.num_anchors * count * (self.min_span + width * anchor * positive)
+        spread = (1 + count * positive) ** 2 * anchor_variance
+        spread += (anchor_variance + anchor**2) * count * positive_variance
+        return mean, self.num_anchors * width**2 * spread
+
+
+def _beta_moments(beta: list[float]) -> tuple[float, float]:
+    a, b = beta
+    return a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
 
 
 @dataclasses.dataclass
@@ -81,10 +95,10 @@ class Spans:
 
 
 @functools.lru_cache(maxsize=16)
-def _inverse_beta_table(a: float, b: float) -> Tensor:
+def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
     from scipy.stats import beta
 
-    return torch.from_numpy(beta.ppf(torch.linspace(0, 1, 4097, dtype=torch.float64).numpy(), a, b))
+    return torch.from_numpy(beta.ppf(torch.linspace(0, 1, 4097, dtype=torch.float64).numpy(), a, b)).to(device)
 
 
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
@@ -96,7 +110,7 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     if float(a).is_integer() and float(b).is_integer():
         uniforms = keyed.uniform(keys, int(a + b) - 1)
         return uniforms.sort(dim=-1).values[..., int(a) - 1]
-    table = _inverse_beta_table(a, b).to(keys.device)
+    table = _inverse_beta_table(a, b, keys.device)
     position = keyed.uniform(keys, 1)[..., 0] * (len(table) - 1)
     index = position.long().clamp(max=len(table) - 2)
     return torch.lerp(table[index], table[index + 1], position - index)

@@ -3,10 +3,10 @@
     1. an epoch     permutes the shards                                       key (seed, epoch)
     2. a window     the next `shuffle_shards` shards, decoded into memory
     3. its order    permutes the window's documents, short ones left out      key (seed, epoch, window)
-    4. a batch      the next B documents of that order, across windows and epochs
+    4. a batch      the next B documents of that order; an epoch's last documents, fewer than B, are left out
     5. a rank       documents r B / R .. (r + 1) B / R of the batch
 
-State is (epoch, position): documents passed in that epoch, left-out ones included. Every rank decodes every window (a
+State is (epoch, position): documents passed in that epoch, short ones included. Every rank decodes every window (a
 shard decodes far faster than it trains) and slices its part, so nothing depends on ranks or workers and a resume reads
 no window before the one it needs. A thread decodes ahead; batches it holds are not counted as consumed.
 """
@@ -14,7 +14,6 @@ no window before the one it needs. A thread decodes ahead; batches it holds are 
 import dataclasses
 import queue
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -47,15 +46,10 @@ class Batch:
     epochs: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in fields))
+        return Batch(*(getattr(self, f.name).to(device, non_blocking=True) for f in dataclasses.fields(self)))
 
-
-@dataclasses.dataclass(frozen=True)
-class Document:
-    id: int
-    epoch: int
-    tokens: np.ndarray
+    def pin(self) -> "Batch":
+        return Batch(*(getattr(self, f.name).pin_memory() for f in dataclasses.fields(self)))
 
 
 class DocumentStream:
@@ -63,7 +57,11 @@ class DocumentStream:
 
     Args:
         batch_size: documents in a batch over all ranks; a multiple of the number of ranks.
-        min_tokens: shorter documents are an error, or skipped and counted (`skip_short`).
+        min_tokens: shorter documents are an error, or with `skip_short` left out; `num_short` counts them.
+
+    Raises:
+        StreamError: the dataset is of another kind, or has too few documents for one batch.
+        ShardError: (on counting, or later on reading) a shard is damaged.
     """
 
     def __init__(
@@ -81,66 +79,59 @@ class DocumentStream:
             raise StreamError(f"data.path {dataset.folder}: holds {dataset.manifest.kind}, the recipe needs documents")
         if batch_size % ranks:
             raise StreamError(f"training.batch_size {batch_size} is not a multiple of the {ranks} ranks")
-        if dataset.num_examples < batch_size:
-            raise StreamError(
-                f"data.path {dataset.folder}: {dataset.num_examples} documents are fewer than training.batch_size "
-                f"{batch_size}"
-            )
         self.dataset, self.batch_size, self.seed, self.shuffle_shards = dataset, batch_size, seed, shuffle_shards
         self.min_tokens, self.skip_short = min_tokens, skip_short
         self.part = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
-        self.skipped: Counter[int] = Counter()
-        """Short documents left out so far, by epoch."""
+        self.num_short = self._count_short() if skip_short else 0
+        kept = dataset.num_examples - self.num_short
+        if kept < batch_size:
+            short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the spans need)"
+            raise StreamError(
+                f"data.path {dataset.folder}: {kept} documents{short if self.num_short else ''} are fewer than "
+                f"training.batch_size {batch_size}: lower that, or num_anchors, max_span or min_distance"
+            )
+        self.steps_per_epoch = kept // batch_size
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.dataset.num_examples // self.batch_size
+    def _count_short(self) -> int:
+        return sum(
+            int((np.diff(batch.column("tokens").offsets.to_numpy()) < self.min_tokens).sum()) for batch in self.dataset
+        )
 
     def batches(self, state: StreamState) -> Iterator[tuple[Batch, StreamState]]:
         """Batches from a state on, each with the state after it. Endless.
 
         Raises:
-            StreamError: a document is too short and not to be skipped, or a whole epoch was.
+            StreamError: a document is too short and not to be skipped.
             ShardError: a shard is damaged.
         """
-        rows: list[Document] = []
-        for document, after in self._documents(state):
-            rows.append(document)
-            if len(rows) == self.batch_size:
-                yield _collate(rows[self.part]), after
-                rows = []
-
-    def prefetched(self, state: StreamState, depth: int = 2) -> Iterator[tuple[Batch, StreamState]]:
-        """`batches`, made by a thread that stays at most `depth` batches ahead."""
-        return prefetch(lambda: self.batches(state), depth)
-
-    def _documents(self, state: StreamState) -> Iterator[tuple[Document, StreamState]]:
         epoch, position = state.epoch, state.position
         while True:
-            whole, kept = position == 0, 0
+            rows: list[np.ndarray] = []
+            ids: list[int] = []
             for order, window in self._windows(epoch, position):
                 for row in order:
                     position += 1
                     tokens = window.tokens(row)
                     if len(tokens) < self.min_tokens:
-                        self._reject(window, row, epoch)
+                        self._check_short(window.id(row), len(tokens))
                         continue
-                    kept += 1
-                    yield Document(window.id(row), epoch, tokens), StreamState(epoch, position)
-            if whole and kept == 0:
-                raise StreamError(
-                    f"{self.dataset.folder}: no document has the {self.min_tokens} tokens that the spans need: lower "
-                    "num_anchors, max_span or min_distance, or set data.short_documents=shrink"
-                )
+                    rows.append(tokens)
+                    ids.append(window.id(row))
+                    if len(rows) == self.batch_size:
+                        yield _collate(rows[self.part], ids[self.part], epoch), StreamState(epoch, position)
+                        rows, ids = [], []
             epoch, position = epoch + 1, 0
 
-    def _reject(self, window: "_Window", row: int, epoch: int) -> None:
+    def prefetched(self, state: StreamState, depth: int = 2) -> Iterator[tuple[Batch, StreamState]]:
+        """`batches`, made by a thread that stays at most `depth` batches ahead."""
+        return prefetch(lambda: self.batches(state), depth)
+
+    def _check_short(self, document: int, length: int) -> None:
         if not self.skip_short:
             raise StreamError(
-                f"{self.dataset.folder}: document {window.id(row)} has {len(window.tokens(row))} tokens, the spans "
-                f"need {self.min_tokens}: set data.short_documents to skip or shrink, or lower max_span or min_distance"
+                f"{self.dataset.folder}: document {document} has {length} tokens, the spans need {self.min_tokens}: "
+                "set data.short_documents to skip or shrink, or lower max_span or min_distance"
             )
-        self.skipped[epoch] += 1
 
     def _windows(self, epoch: int, position: int) -> Iterator[tuple[np.ndarray, "_Window"]]:
         """(order, window) of an epoch from a position on; windows before it are not read."""
@@ -183,14 +174,14 @@ class _Window:
         return self.values[batch][self.offsets[batch][row] : self.offsets[batch][row + 1]]
 
 
-def _collate(documents: list[Document]) -> Batch:
-    lengths = [len(document.tokens) for document in documents]
-    return Batch(
-        tokens=torch.from_numpy(np.concatenate([document.tokens for document in documents]).astype(np.int32)),
-        offsets=torch.tensor([0, *np.cumsum(lengths).tolist()]),
-        ids=torch.tensor([document.id for document in documents]),
-        epochs=torch.tensor([document.epoch for document in documents]),
+def _collate(documents: list[np.ndarray], ids: list[int], epoch: int) -> Batch:
+    batch = Batch(
+        tokens=torch.from_numpy(np.concatenate(documents).astype(np.int32)),
+        offsets=torch.tensor([0, *np.cumsum([len(tokens) for tokens in documents]).tolist()]),
+        ids=torch.tensor(ids),
+        epochs=torch.full((len(ids),), epoch),
     )
+    return batch.pin() if torch.cuda.is_available() else batch
 
 
 def prefetch(

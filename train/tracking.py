@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from train.checkpoint import last_metrics_line
+from shards.storage import publish_bytes
 
-PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "V100": 125e12}
-"""Dense bf16 (V100: fp16) FLOP/s from NVIDIA's data sheets, by a part of the device's name."""
+PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
+"""Dense bf16 FLOP/s from NVIDIA's data sheets, by a part of the device's name."""
 
 
 def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: float) -> float:
@@ -27,6 +27,18 @@ def peak_flops(device: torch.device) -> float | None:
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
+def lines_up_to(path: Path, step: int) -> list[str]:
+    """The lines of a metrics.jsonl up to and including a step; what a kill left unreadable is dropped."""
+    kept = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return kept
+
+
 class Tracker:
     """Writes figures by step. A resumed run keeps the lines up to the step it resumes from."""
 
@@ -34,8 +46,7 @@ class Tracker:
         from torch.utils.tensorboard import SummaryWriter
 
         path = run / "metrics.jsonl"
-        kept = last_metrics_line(path, step)
-        path.write_text("".join(line + "\n" for line in kept))
+        publish_bytes("".join(line + "\n" for line in lines_up_to(path, step)).encode(), str(path))
         self.lines = path.open("a", buffering=1)
         self.board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
         self.bar = tqdm(

@@ -40,7 +40,8 @@ def write_dataset(folder: Path, documents: list[list[int]], tokenizer: Path, max
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=columns))
     (folder / "tokenizer").symlink_to(tokenizer)
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
-    fingerprint = {"tokenizer": {"sha256": "0" * 64, "vocab_size": vocabulary}}
+    sha256 = hashlib.sha256((tokenizer / "tokenizer.json").read_bytes()).hexdigest()
+    fingerprint = {"tokenizer": {"sha256": sha256, "vocab_size": vocabulary}}
     counts = {"read": len(documents), "kept": len(documents), "filtered": {}, "bad": 0}
     Manifest("documents", fingerprint, writer.close(), counts).save(str(folder))
     return folder

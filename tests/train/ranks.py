@@ -30,19 +30,19 @@ def run_on_ranks(function: Callable[[int, int], Any], ranks: int) -> list[Any]:
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
-def environment() -> dict[str, str]:
-    """One thread a rank, and this interpreter's commands first."""
-    bin_folder = Path(sys.executable).parent
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+def environment(at: int = 0) -> dict[str, str]:
+    """One thread a rank, this interpreter's commands first, and the step at which `terminated_at.py` is signalled."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, "TERMINATED_AT": str(at)}
 
 
-def launch(ranks: int, script: str, *arguments: str, port: int) -> subprocess.CompletedProcess:
-    """The command of the README, on CPU ranks of one thread each."""
+def launch(ranks: int, script: str, *arguments: str, port: int, at: int = 0) -> subprocess.CompletedProcess:
+    """The command of the README, on CPU ranks."""
     command = ["deepspeed", "--num_accelerators", str(ranks), "--master_port", str(port), script, *arguments, "--quiet"]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)
 
 
-def train_alone(*arguments: str) -> subprocess.CompletedProcess:
+def train_alone(*arguments: str, script: str = "train/run.py", at: int = 8) -> subprocess.CompletedProcess:
     """`python train/run.py`, without the launcher: one rank."""
-    command = [sys.executable, "train/run.py", "--recipe", "demo", *arguments, "--quiet"]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    command = [sys.executable, script, "--recipe", "demo", *arguments, "--quiet"]
+    return subprocess.run(command, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)

@@ -1,4 +1,4 @@
-"""`train/run.py`, but the last rank gets a SIGTERM while it works on a given step: `terminated_at.py STEP [...]`."""
+"""`train/run.py`, but the last rank gets a SIGTERM while it works on the step that TERMINATED_AT names."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 
 from train import loop, run
 
-STEP = int(sys.argv.pop(1 if sys.argv[1].isdigit() else 2))  # the launcher puts --local_rank first
+STEP = int(os.environ["TERMINATED_AT"])
 train_step = loop.Trainer._train_step
 
 

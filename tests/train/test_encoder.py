@@ -21,7 +21,8 @@ from transformers import (
     RobertaConfig,
 )
 
-from train.encoder import PACKED_ATTENTION, Encoder, EncoderError, TextEncoder
+from train.attention import PACKED_ATTENTION, packed_attention, padded_attention
+from train.encoder import Encoder, EncoderError, TextEncoder
 from train.packing import pack_ids
 
 SIZE = {
@@ -84,6 +85,18 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
     assert reached >= 15
 
 
+@pytest.mark.parametrize("window", [None, 32])
+def test_padded_attention_equals_attention_by_sequence(window: int | None) -> None:
+    """What fp32 on CUDA runs, empty sequences of a budget included."""
+    packed = pack_ids(sequences())
+    packed.lengths = None
+    packed.cu_seqlens = torch.cat([packed.cu_seqlens, packed.cu_seqlens[-1:]])
+    q, k, v = torch.randn(3, 1, 2, len(packed.ids), 8, generator=torch.Generator().manual_seed(0))
+    expected, _ = packed_attention(torch.nn.Identity(), q, k, v, None, sliding_window=window, packed=packed)
+    found = padded_attention(q, k, v, packed, 0.0, None, window)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_token_head_equals_the_models_own_logits(name: str) -> None:
     encoder, model = models(CONFIGS[name])
@@ -133,6 +146,17 @@ def test_a_real_model_encodes_as_sentence_transformers_does(minilm: Path, texts:
     theirs = SentenceTransformer(str(minilm), device="cpu").encode(chosen)
     assert ours.dtype == np.float32
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_lower_casing_and_a_default_prompt_are_honoured(minilm: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "model"
+    shutil.copytree(minilm, folder)
+    settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(["An Owl"])
+    np.testing.assert_allclose(TextEncoder.load(folder, device="cpu").encode(["An Owl"]), theirs, atol=1e-5)
 
 
 def test_an_architecture_that_cannot_pack_is_evaluated_padded(tokenizer_folder: Path, tmp_path: Path) -> None:

@@ -66,10 +66,10 @@ def test_the_summed_loss_is_what_the_parts_give_by_hand(tiny: list[str]) -> None
     )
     total, figures = learner(batch)
     spans, mlm = learner.objectives
-    requests = {"spans": spans.sequences(batch, {})}
+    requests = {"spans": spans.sequences(batch)}
     packed = pack(list(requests.values()), learner.special)
     original = packed.ids.clone()
-    mlm.sequences(batch, requests)
+    mlm.sequences(batch)
     mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
     hidden = [learner.encoder(pack_ids([ids.tolist()])) for ids in packed.ids.split(packed.lengths)]
     pooled = torch.stack([states.mean(0) for states in hidden])
@@ -86,10 +86,10 @@ def masking(overrides: list[str]) -> tuple[Learner, MaskedLM, torch.Tensor, torc
     """(learner, objective, ids before, ids after, candidate positions) of a large batch of anchors."""
     learner, batch, _ = learner_and_batch([*overrides, "training.batch_size=64"])
     spans, mlm = learner.objectives
-    requests = {"spans": spans.sequences(batch, {})}
+    requests = {"spans": spans.sequences(batch)}
     packed = pack(list(requests.values()), learner.special)
     before, candidates = packed.ids.clone(), packed.content & (packed.sequence < spans.num_anchors)
-    mlm.sequences(batch, requests)
+    mlm.sequences(batch)
     mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
     return learner, mlm, before, packed.ids, candidates
 
@@ -115,9 +115,9 @@ def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
     drawn = []
     for documents in (batch, alone):
         spans, mlm = learner.objectives
-        requests = {"spans": spans.sequences(documents, {})}
+        requests = {"spans": spans.sequences(documents)}
         packed = pack(list(requests.values()), learner.special)
-        mlm.sequences(documents, requests)
+        mlm.sequences(documents)
         mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
         drawn.append(packed.ids[: packed.cu_seqlens[2]])
     assert torch.equal(drawn[0], drawn[1])

@@ -56,11 +56,12 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    run.mkdir()
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "last").write_text("step-00000001")
     (run / "recipe.yaml").write_text("kept")
     assert "--resume" in failed(capsys, *tiny, f"output={run}")
     assert (run / "recipe.yaml").read_text() == "kept"
-    assert "no run to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume")
+    assert "no checkpoint to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume")
 
 
 def test_resuming_with_another_recipe_says_what_differs(
@@ -69,14 +70,22 @@ def test_resuming_with_another_recipe_says_what_differs(
     from train.recipe import load, to_yaml
 
     run = tmp_path / "run"
-    run.mkdir()
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "last").write_text("step-00000001")
     (run / "recipe.yaml").write_text(to_yaml(load("demo", [*tiny, f"output={run}", "optimizer.learning_rate=1e-4"])))
-    assert "another optimizer" in failed(capsys, *tiny, f"output={run}", "--resume")
+    assert "another optimizer.learning_rate" in failed(capsys, *tiny, f"output={run}", "--resume")
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
     assert "learning_rate" in error and "step" in error
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[str], tmp_path: Path) -> None:
+    output = f"output={tmp_path / 'run'}"
+    assert "short_documents" in failed_in_training(*tiny, "objectives.spans.spans.min_distance=5000", output)
+    done = train_alone(*tiny, "training.max_steps=1", output)
+    assert done.returncode == 0, done.stderr
 
 
 def test_evaluation_data_that_is_not_there(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

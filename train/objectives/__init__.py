@@ -70,8 +70,8 @@ class Objective(nn.Module):
         """How much it asks to have encoded."""
         return Load()
 
-    def sequences(self, batch: Batch, requests: Mapping[str, Sequences]) -> Sequences | None:
-        """What to encode; `requests` are the earlier objectives'. None: it works on another objective's sequences."""
+    def sequences(self, batch: Batch) -> Sequences | None:
+        """What to encode; None: it works on another objective's sequences."""
         raise NotImplementedError
 
     def corrupt(self, packed: Packed, rows: Mapping[str, slice]) -> None:

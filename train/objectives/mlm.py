@@ -1,8 +1,8 @@
 """Masked language modelling (Devlin et al. 2019), on DeCLUTR's anchors or on sequences of its own.
 
 `input: anchor` masks the contrastive anchors themselves, so one forward serves both losses (DeCLUTR's code);
-`separate` samples anchors of its own, for runs without a contrastive objective or with unmasked anchors. The head runs
-on masked positions only.
+`separate` encodes its own copies of the anchors that its span settings draw, for runs without a contrastive objective
+or with unmasked anchors. The head runs on masked positions only.
 """
 
 import dataclasses
@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from train import keyed
-from train.losses import masked_lm
+from train.losses import IGNORED, masked_lm
 from train.objectives import Encoded, Load, Objective, Setting
 from train.objectives.spans import SpanContrast, check_capacity, draw
 from train.packing import Packed, Sequences
 from train.spans import SpanConfig
 from train.stream import Batch
-
-IGNORED = -100
 
 
 @dataclasses.dataclass
@@ -69,16 +67,10 @@ class MaskedLM(Objective):
     def load(self) -> Load:
         if self.config.input == "anchor":
             return Load()
-        mean, variance = self._anchor_moments()
+        mean, variance = self.spans.anchor_moments()
         return Load(self.spans.num_anchors, mean, variance, self.spans.min_span, self.spans.max_span)
 
-    def _anchor_moments(self) -> tuple[float, float]:
-        a, b = self.spans.anchor_beta
-        width, count = self.spans.max_span - self.spans.min_span, self.spans.num_anchors
-        mean = self.spans.min_span + width * a / (a + b)
-        return count * mean, count * width**2 * a * b / ((a + b) ** 2 * (a + b + 1))
-
-    def sequences(self, batch: Batch, requests: Mapping[str, Sequences]) -> Sequences | None:
+    def sequences(self, batch: Batch) -> Sequences | None:
         self.num_documents = len(batch.ids)
         if self.config.input == "anchor":
             return None
@@ -114,7 +106,7 @@ class MaskedLM(Objective):
 
     def num_slots(self, num_documents: int) -> int:
         """Masked positions to make room for at a fixed shape: the mean plus four standard deviations."""
-        mean, variance = (moment * num_documents for moment in self._anchor_moments())
+        mean, variance = (moment * num_documents for moment in self.spans.anchor_moments())
         p = self.config.probability
         return math.ceil(p * mean + 4 * math.sqrt(p * (1 - p) * mean + p * p * variance))
 

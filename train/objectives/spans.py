@@ -4,7 +4,6 @@ A document's A anchors are separate rows, so its other anchors are hard negative
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -15,6 +14,9 @@ from train.objectives import Encoded, Load, Objective, Setting
 from train.packing import Sequences
 from train.spans import SpanConfig, Spans, sample
 from train.stream import Batch
+
+UNIFORMITY_POINTS = 512
+"""Anchors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
 
 @dataclasses.dataclass
@@ -60,7 +62,7 @@ class SpanContrast(Objective):
         mean, variance = spans.length_moments()
         return Load(spans.num_anchors * (1 + spans.num_positives), mean, variance, spans.min_span, spans.max_span)
 
-    def sequences(self, batch: Batch, requests: Mapping[str, Sequences]) -> Sequences:
+    def sequences(self, batch: Batch) -> Sequences:
         spans, begin, keys = draw(batch, self.config.spans, self.setting)
         starts = [begin[:, None] + spans.anchor_start, begin[:, None, None] + spans.positive_start]
         lengths = [spans.anchor_length, spans.positive_length]
@@ -78,8 +80,7 @@ class SpanContrast(Objective):
     def loss(self, encoded: Encoded) -> Tensor:
         anchors = encoded.pooled[: self.num_anchors]
         positives = encoded.pooled[self.num_anchors :].view(self.num_anchors, -1, anchors.shape[1]).mean(1)
-        self.metrics = {
-            "alignment": alignment(anchors.detach(), positives.detach()),
-            "uniformity": uniformity(anchors.detach()),
-        }
+        self.metrics = {"alignment": alignment(anchors.detach(), positives.detach())}
+        if len(anchors) > 1:
+            self.metrics["uniformity"] = uniformity(anchors.detach()[:UNIFORMITY_POINTS])
         return nt_xent(anchors, positives, self.config.temperature)

@@ -1,0 +1,104 @@
+"""Attention within each sequence of a packed batch, for any model that goes through transformers' attention interface.
+
+    CUDA, half precision: torch's variable-length flash attention
+    CUDA, fp32: one padded SDPA          CPU: SDPA, sequence by sequence
+
+It is registered under a private name, which never reaches an exported configuration.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from train.packing import Packed
+
+PACKED_ATTENTION = "clearspan_packed"
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    *,
+    packed: Packed,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
+
+    With a sliding window w (ModernBERT's local layers) tokens further than w - 1 apart do not attend to each other.
+    """
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        reach = sliding_window - 1 if sliding_window else -1
+        return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
+    if query.is_cuda:
+        return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
+    lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
+    whole = [x.float() for x in (query, key, value)]  # a CPU's bf16 attention backward takes three times as long
+    parts = zip(*(x.split(lengths, dim=2) for x in whole), strict=True)
+    outs = [
+        F.scaled_dot_product_attention(
+            q, k, v, _window(q.shape[2], sliding_window, q.device), dropout_p=dropout, scale=scaling
+        )
+        for q, k, v in parts
+    ]
+    return torch.cat(outs, dim=2).transpose(1, 2).to(query.dtype), None
+
+
+def padded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packed: Packed,
+    dropout: float,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> Tensor:
+    """The same by one padded SDPA, for fp32 on CUDA, where the variable-length kernel does not go: no host sync."""
+    starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
+    at = torch.arange(packed.longest, device=query.device)
+    index = (starts + at).clamp(max=query.shape[2] - 1)
+    mask = (starts + at < ends)[:, None, None, :]
+    window = _window(packed.longest, sliding_window, query.device)
+    if window is not None:
+        mask = mask & window
+    mask = mask | (ends <= starts)[:, None, None]  # an empty sequence attends to anything: no softmax over nothing
+    q, k, v = (x[0].transpose(0, 1)[index].transpose(1, 2) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scaling)
+    return out.transpose(1, 2)[packed.sequence, packed.positions][None]
+
+
+def _window(length: int, sliding_window: int | None, device: torch.device) -> Tensor | None:
+    """The (L, L) mask of a sliding window; none where every token reaches every other."""
+    if sliding_window is None or length <= sliding_window:
+        return None
+    at = torch.arange(length, device=device)
+    return (at[:, None] - at[None, :]).abs() < sliding_window
+
+
+def _varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
+) -> Tensor:
+    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all. torch's public
+    call has no dropout; the second call is the one that its own nested-tensor SDPA makes."""
+    if dropout == 0.0:
+        from torch.nn.attention.varlen import varlen_attn
+
+        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, window_size=(reach, reach))
+        assert isinstance(out, Tensor)
+        return out
+    window = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
+    return torch.ops.aten._flash_attention_forward(
+        q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **window
+    )[0]
+
+
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)
