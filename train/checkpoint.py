@@ -77,6 +77,8 @@ class Checkpoints:
         tag = self.tag("last")
         if tag is None:
             raise CheckpointError(f"{self.folder}: no checkpoint to resume from; start without --resume")
+        if not (self.folder / tag / MODEL_STATES).is_file():
+            raise CheckpointError(f"{self.folder / 'last'}: names {tag!r}, which is not there; start a new run")
         parts, ranks = len(list((self.folder / tag).glob("zero_pp_rank_*"))), world()[1]
         if parts not in (0, ranks):
             raise CheckpointError(
@@ -103,7 +105,10 @@ class Checkpoints:
         tag = self.tag(which)
         if tag is None:
             raise CheckpointError(f"{self.folder}: no {which!r} checkpoint here; is it the folder of a run?")
-        return dict(safe_load(self.folder / tag / MODEL_STATES)["module"])
+        states = safe_load(self.folder / tag / MODEL_STATES)
+        if not isinstance(states, dict) or not isinstance(states.get("module"), dict):
+            raise CheckpointError(f"{self.folder / tag / MODEL_STATES}: holds no weights")
+        return dict(states["module"])
 
     def _point(self, which: str, tag: str) -> None:
         temporary = self.folder / f".{which}"

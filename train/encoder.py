@@ -91,18 +91,16 @@ class Encoder(nn.Module):
         summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
         return (summed / lengths.clamp(min=1)[:, None])[:n]
 
-    def token_logits(self, hidden: Tensor) -> Tensor:
-        """The masked-LM head on selected tokens only: (k, h) -> (k, vocabulary).
+    @property
+    def token_head(self) -> tuple[str, ...] | None:
+        """The names of the modules that make the model's masked-LM head; None if it has none that is known."""
+        return next((names for names in TOKEN_HEADS if all(hasattr(self.model, name) for name in names)), None)
 
-        Raises:
-            EncoderError: the model was loaded without one, or keeps it where this does not look.
-        """
-        for names in TOKEN_HEADS:
-            if all(hasattr(self.model, name) for name in names):
-                for name in names:
-                    hidden = getattr(self.model, name)(hidden)
-                return hidden
-        raise EncoderError(f"model type {self.config.model_type!r} has no masked-LM head that this version knows")
+    def token_logits(self, hidden: Tensor) -> Tensor:
+        """The masked-LM head on selected tokens only: (k, h) -> (k, vocabulary)."""
+        for name in self.token_head or ():
+            hidden = getattr(self.model, name)(hidden)
+        return hidden
 
     def drop_token_head(self) -> None:
         """Keeps the base model only, where no objective trains the head."""

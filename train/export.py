@@ -94,6 +94,8 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     Raises:
         CheckpointError, EncoderError: the folder is not that of a run, or its checkpoint cannot be read.
     """
+    if out.exists() and any(out.iterdir()) and not (out / "modules.json").is_file():
+        raise CheckpointError(f"{out}: holds something other than an exported model; name another folder")
     checkpoints, skeleton = Checkpoints(run), run / "encoder"
     if not (run / "recipe.yaml").is_file() or not (skeleton / "config.json").is_file():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
@@ -131,8 +133,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         which = export(options.run, options.out, options.checkpoint)
-    except (CheckpointError, EncoderError, OSError) as error:
-        print(f"train.export: {error}", file=sys.stderr)
+    except (CheckpointError, EncoderError, OSError, yaml.YAMLError) as error:
+        print(f"train.export: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     print(f"{options.out}: the {which} checkpoint of {options.run}")
     return 0

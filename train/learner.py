@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
@@ -71,7 +70,10 @@ class Learner(nn.Module):
 def load_tokenizer(folder: Path) -> Any:
     """The transformers tokenizer of a folder; one with a bare tokenizer.json gets its special tokens by usual names."""
     if (folder / "tokenizer_config.json").is_file():
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if tokenizer.pad_token is None:  # GPT-2's: nothing here pads, but who loads the export does
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        return tokenizer
     if not (folder / "tokenizer.json").is_file():
         raise EncoderError(f"{folder}: no tokenizer.json here")
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -114,23 +116,29 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                     f"with --tokenizer {folder}"
                 )
             model = load_model(folder, AutoModelForMaskedLM)
-            if model.config.vocab_size < len(tokenizer):
-                sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {len(tokenizer):,} ids"
-                raise RecipeError(f"model.path {folder}: {sizes}: resize the model's embeddings first")
         else:
             known = AutoConfig.for_model(recipe.model.config["model_type"])
             ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
             options = {key: value for key, value in ids.items() if hasattr(known, key)}
             options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
+            unknown = [key for key in recipe.model.config if not hasattr(known, key)]
+            if unknown:
+                raise RecipeError(f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}")
             config = AutoConfig.for_model(**{**options, **recipe.model.config})
             with torch.random.fork_rng():
                 torch.manual_seed(recipe.training.seed)
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+        if model.config.vocab_size < len(tokenizer):
+            sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {len(tokenizer):,} ids"
+            raise RecipeError(f"model: {sizes}: they must be at least as many")
         return Encoder(model, recipe.model.pooling)
     except RecipeError:
         raise
-    except (EncoderError, OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise RecipeError(f"model: {str(error).strip().splitlines()[0]}") from None
+    except Exception as error:  # what transformers and torch raise for a user's values is of any type
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise RecipeError(
+            f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
+        ) from None
 
 
 @dataclasses.dataclass
@@ -171,6 +179,8 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
         raise RecipeError(str(error)) from None
     if not any(objective.uses_token_head for objective in objectives):
         encoder.drop_token_head()
+    elif encoder.token_head is None:
+        raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
     documents, shrinks = math.ceil(recipe.training.batch_size / ranks), recipe.data.short_documents == "shrink"
     size = step_size(objectives, documents, special, setting.capacity, shrinks)
     return Learner(encoder, objectives, special, size.budget if static else None), tokenizer, size

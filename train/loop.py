@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -102,6 +103,7 @@ class Trainer:
         self.step, self.state, self.best = 0, StreamState(), float("-inf")
         self.stopping = self._signalled = False
         self._pending_stop: tuple[Tensor, Any] | None = None
+        self._launcher_gone = launcher_watch()
 
     def resume(self) -> None:
         """Takes up the last checkpoint.
@@ -213,13 +215,16 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        return hashlib.sha256(self.stream.dataset.manifest.to_json()).hexdigest()
+        """Of the shards' contents, in order: what decides which documents a position means."""
+        contents = "".join(f"{shard.sha256} {shard.examples}\n" for shard in self.stream.dataset.shards)
+        return hashlib.sha256(contents.encode()).hexdigest()
 
     def _shared_stop(self) -> bool:
         """Whether any rank was signalled. Several ranks read last step's answer, so that none waits for this step."""
+        stop = self._signalled or self._launcher_gone()
         if self.ranks == 1:
-            return self._signalled
-        flag = torch.tensor(float(self._signalled), device=self.engine.device)
+            return stop
+        flag = torch.tensor(float(stop), device=self.engine.device)
         pending, self._pending_stop = self._pending_stop, (flag, dist.all_reduce(flag, async_op=True))
         if pending is None:
             return False
@@ -228,6 +233,25 @@ class Trainer:
 
     def _stop(self, number: int, frame: Any) -> None:
         self._signalled = True
+
+
+def launcher_watch() -> Callable[[], bool]:
+    """A function that says whether the deepspeed launcher that started this rank has died.
+
+    Killed, the `deepspeed` command leaves its ranks behind; they are to stop and save. Without that launcher: never.
+    """
+    parent = psutil.Process().parent()
+    if parent is None or not any("deepspeed.launcher" in word for word in parent.cmdline()):
+        return lambda: False
+    watched = [process for process in (parent, parent.parent()) if process is not None]
+
+    def gone() -> bool:
+        try:
+            return any(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in watched)
+        except psutil.NoSuchProcess:
+            return True
+
+    return gone
 
 
 class _Clock:

@@ -7,11 +7,13 @@ Each objective brings its own dataclass of options (`train.objectives`); a recip
 
 import dataclasses
 import importlib
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train.schedule import SCHEDULES
@@ -99,7 +101,7 @@ def objective_names() -> list[str]:
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
 
-    `null` takes a key back to its default: `objectives.NAME=null` leaves an objective out.
+    Overrides apply in order. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
 
     Raises:
         RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work.
@@ -107,12 +109,21 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     path = Path(name_or_file) if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
     if not path.is_file():
         raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
+    for override in overrides or []:
+        if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
+            raise RecipeError(f"{override!r} is not key=value")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        merged = OmegaConf.merge(OmegaConf.create(content), OmegaConf.from_dotlist(list(overrides or [])))
+        if not isinstance(content, dict):
+            raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+        merged = OmegaConf.create(content)
+        for override in overrides or []:  # one by one, so that model.config=null empties what the next ones fill
+            merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([override]))
+        plain = OmegaConf.to_container(merged)
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: {_one_line(error)}") from None
-    return _typed(merged, str(path))
+    assert isinstance(plain, dict)
+    return _typed(plain, str(path))
 
 
 def _without_nulls(content: Any) -> Any:
@@ -121,14 +132,13 @@ def _without_nulls(content: Any) -> Any:
     return {key: _without_nulls(value) for key, value in content.items() if value is not None}
 
 
-def _typed(content: Any, where: str) -> Recipe:
-    if not isinstance(content, DictConfig):
-        raise RecipeError(f"{where}: expected a mapping of keys, found {type(content).__name__}")
+def _typed(plain: dict[Any, Any], where: str) -> Recipe:
+    objectives = _without_nulls(plain.pop("objectives", None) or {})
+    if isinstance(plain.get("model"), dict):
+        plain["model"] = _without_nulls(plain["model"])
+    if not isinstance(objectives, dict) or not all(isinstance(options, dict) for options in objectives.values()):
+        raise RecipeError(f"{where}: objectives: expected a mapping of names to options")
     try:
-        plain = _without_nulls(OmegaConf.to_container(content))
-        objectives = plain.pop("objectives", {})
-        if not isinstance(objectives, dict) or not all(isinstance(options, dict) for options in objectives.values()):
-            raise RecipeError(f"{where}: objectives: expected a mapping of names to options")
         recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
         assert isinstance(recipe, Recipe)
         for name, options in objectives.items():
@@ -136,16 +146,21 @@ def _typed(content: Any, where: str) -> Recipe:
                 raise RecipeError(f"{where}: no objective {name!r}; there are {', '.join(objective_names())}")
             defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)
             recipe.objectives[name] = OmegaConf.to_object(OmegaConf.merge(defaults, options))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        if isinstance(error, RecipeError):
+            raise
         raise RecipeError(f"{where}: {_one_line(error)}") from None
     _check(recipe)
     return recipe
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: not YAML: {error.problem}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key")), "")
-    if "Missing mandatory value" in lines[0]:
+    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key")), "")
+    if "missing mandatory value" in lines[0].lower():
+        key = key or re.findall(r"[\w.]+", lines[0])[-1]
         return f"{key} is not set; give it as {key}=VALUE"
     if "not in" in lines[0] and key:
         return f"unknown key {key!r}; `--dry-run` prints the keys there are"
@@ -160,16 +175,18 @@ def _check(recipe: Recipe) -> None:
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
         (training.batch_size < 1, "training.batch_size must be at least 1"),
-        (training.max_steps < 0 or training.epochs <= 0, "training.max_steps and training.epochs must be positive"),
+        (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
-        (training.seed < 0 or training.seed >= 1 << 63, "training.seed must lie between 0 and 2**63"),
+        (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
         (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
-        (optimizer.learning_rate <= 0 or optimizer.max_grad_norm <= 0, "learning_rate and max_grad_norm must be > 0"),
+        (not _positive(optimizer.learning_rate), "optimizer.learning_rate must be positive"),
+        (not _positive(optimizer.max_grad_norm), "optimizer.max_grad_norm must be positive"),
+        (not _positive(optimizer.eps), "optimizer.eps must be positive"),
+        (not 0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must be 0 or more"),
         (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),
-        (optimizer.ratio < 1, "optimizer.ratio must be at least 1"),
-        (optimizer.weight_decay < 0 or optimizer.eps <= 0, "optimizer.weight_decay and eps must not be negative or 0"),
+        (not 1 <= optimizer.ratio < math.inf, "optimizer.ratio must be at least 1"),
         (
             len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
             "optimizer.betas must be two numbers from 0 up to 1",
@@ -188,12 +205,17 @@ def _check(recipe: Recipe) -> None:
         if wrong:
             raise RecipeError(message)
     for name, options in recipe.objectives.items():
-        if not 0 < options.weight < float("inf"):
+        if not _positive(options.weight):
             raise RecipeError(f"objectives.{name}.weight {options.weight} must be positive; null leaves it out")
         try:
             options.check()
         except ValueError as error:
             raise RecipeError(f"objectives.{name}: {error}") from None
+
+
+def _positive(value: float) -> bool:
+    """Above 0, finite, a number."""
+    return 0 < value < math.inf
 
 
 def span_configs(recipe: Recipe) -> list[SpanConfig]:

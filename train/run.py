@@ -83,7 +83,8 @@ def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> st
 
     parameters = sum(p.numel() for p in learner.parameters())
     config = learner.encoder.config
-    activations = 34 * learner.encoder.dim * config.num_hidden_layers * size.budget.tokens
+    width = 34 if recipe.training.bf16 else 68
+    activations = width * learner.encoder.dim * config.num_hidden_layers * size.budget.tokens
     states = 16 * parameters
     gib = 1 << 30
     return (
@@ -94,7 +95,7 @@ def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> st
         f"a rank's step   {size.sequences:,} sequences, {size.mean_tokens:,.0f} tokens on average\n"
         f"token budget    {size.budget.tokens:,} (mean + 4 standard deviations)\n"
         f"memory estimate {states / gib:.2f} GiB weights, gradients, AdamW + {activations / gib:.2f} GiB activations "
-        "(34 bytes a token, layer and dimension in bf16)"
+        f"({width} bytes a token, layer and dimension)"
     )
 
 
@@ -158,11 +159,11 @@ def train(options: argparse.Namespace) -> None:
     )
     static = torch.cuda.is_available() and recipe.training.bf16
     learner, tokenizer, size = build_learner(recipe, dataset, ranks, static)
+    evaluate = evaluator(recipe, tokenizer)
     if options.dry_run:
         if rank == 0:
             print(describe(recipe, learner, size, total_steps(recipe, stream), ranks))
         return
-    evaluate = evaluator(recipe, tokenizer)
     if rank == 0:
         if stream.num_short:
             print(f"{recipe.data.path}: {stream.num_short} of {dataset.num_examples} documents are too short, left out")
@@ -202,6 +203,13 @@ def main(argv: list[str] | None = None) -> int:
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, FloatingPointError, OSError) as error:
         if os.environ.get("RANK", "0") == "0" or not isinstance(error, same_everywhere):
             print(f"train: {error}", file=sys.stderr)
+        return 2 if isinstance(error, RecipeError) else 1
+    except dist.DistNetworkError as error:
+        reason = str(error).splitlines()[0]
+        print(
+            f"train: the ranks cannot meet ({reason}): is the port taken? name another with --master_port",
+            file=sys.stderr,
+        )
         return 1
     finally:
         if dist.is_initialized():
@@ -210,4 +218,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # all is saved; gloo's threads now and then abort an interpreter that shuts down

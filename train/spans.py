@@ -41,7 +41,7 @@ class SpanConfig:
         if self.min_distance < 0:
             raise ValueError(f"min_distance {self.min_distance} is negative")
         for name, beta in (("anchor_beta", self.anchor_beta), ("positive_beta", self.positive_beta)):
-            if len(beta) != 2 or min(beta) <= 0:
+            if len(beta) != 2 or not all(0 < parameter < math.inf for parameter in beta):
                 raise ValueError(f"{name} {list(beta)}: need two positive numbers")
         if self.positives not in STRATEGIES:
             raise ValueError(f"positives {self.positives!r} is not one of {', '.join(STRATEGIES)}")

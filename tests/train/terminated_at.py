@@ -1,20 +1,24 @@
-"""`train/run.py`, but the last rank gets a SIGTERM while it works on the step that TERMINATED_AT names."""
+"""`train/run.py`, but at step TERMINATED_AT SIGTERM goes to the last rank, or to the deepspeed command."""
 
 import os
 import signal
 import sys
 
+import psutil
+
 from train import loop, run
 
-STEP = int(os.environ["TERMINATED_AT"])
 train_step = loop.Trainer._train_step
 
 
 def terminated(trainer: loop.Trainer, batch: object) -> object:
-    if trainer.step + 1 == STEP and trainer.rank == trainer.ranks - 1:
-        os.kill(os.getpid(), signal.SIGTERM)
+    if trainer.step + 1 == int(os.environ["TERMINATED_AT"]) and trainer.rank == trainer.ranks - 1:
+        ancestors = psutil.Process().parents()
+        os.kill(ancestors[1].pid if "TERMINATED_LAUNCHER" in os.environ else os.getpid(), signal.SIGTERM)
     return train_step(trainer, batch)
 
 
 loop.Trainer._train_step = terminated
-sys.exit(run.main())
+exit_code = run.main()
+sys.stdout.flush()
+os._exit(exit_code)

@@ -146,13 +146,35 @@ def test_contrastive_only_trains_no_masked_lm_head(tiny: list[str]) -> None:
         (["objectives.spans=null"], "needs the objective spans"),
         (["objectives.spans.spans.min_span=65", "objectives.spans.spans.max_span=70"], "min_span"),
         (["model.config.model_type=gpt-nope"], "gpt-nope"),
-        (["model.config.no_such_option=[1]", "model.config.num_attention_heads=3"], "multiple of the number"),
+        (["model.config.no_such_option=1"], "roberta has no option 'no_such_option'"),
+        (["model.config.num_attention_heads=3"], "multiple of the number"),
+        (["model.config.num_attention_heads=0"], "model: "),
+        (["model.config.hidden_size=-32"], "model: "),
+        (["model.config.vocab_size=10"], "10 embeddings for a tokenizer of 1,500 ids"),
         (["model.pooling=max"], "pooling"),
     ],
 )
 def test_what_does_not_go_together_is_named(tiny: list[str], overrides: list[str], named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         learner_and_batch([*tiny, *overrides])
+
+
+def test_a_model_whose_head_is_not_known_is_refused_with_mlm_only(tiny: list[str]) -> None:
+    albert = ["model.config=null", "model.config.model_type=albert", "model.config.embedding_size=16"]
+    albert += ["model.config.hidden_size=32", "model.config.num_attention_heads=2", "model.config.intermediate_size=64"]
+    given = [o for o in tiny if not o.startswith("model.config")]
+    config = ["model.config.hidden_dropout_prob=0.0"]
+    with pytest.raises(RecipeError, match="albert has no masked-LM head"):
+        learner_and_batch([*given, *albert, *config])
+
+
+def test_a_tokenizer_without_padding_gets_one_for_the_export(tokenizer_folder: Path, tmp_path: Path) -> None:
+    from train.learner import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_folder)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).pad_token == "</s>"
 
 
 def test_a_pretrained_folder_is_taken_with_its_own_tokenizer_only(

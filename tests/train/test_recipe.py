@@ -75,6 +75,12 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["model.config.model_type=bert"], "model.path or model.config"),
         (["model.path=null"], "model.path or model.config"),
         (["data.path=null"], "data.path"),
+        (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
+        (["=5"], "is not key=value"),
+        (["training.max_step="], "training.max_step"),
+        (["optimizer.learning_rate=nan"], "optimizer.learning_rate"),
+        (["training.epochs=inf"], "epochs"),
+        (["objectives.spans.spans.anchor_beta=[nan,1]"], "anchor_beta"),
         (["optimizer.cut_fraction=1.5"], "cut_fraction"),
     ],
 )
@@ -89,8 +95,16 @@ def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
         load("declutr-large")
     broken = tmp_path / "broken.yaml"
     broken.write_text("training: [")
-    with pytest.raises(RecipeError, match=r"broken\.yaml"):
+    with pytest.raises(RecipeError, match=r"broken\.yaml: line 1"):
         load(str(broken))
+    broken.write_text("- a list")
+    with pytest.raises(RecipeError, match="mapping"):
+        load(str(broken))
+
+
+def test_a_key_that_must_be_given_is_named() -> None:
+    with pytest.raises(RecipeError, match=r"data\.path=VALUE"):
+        load("declutr-small", ["model.path=m", "output=o", "data.path=???"])
 
 
 def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:

@@ -93,6 +93,17 @@ def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[st
     assert same_weights(run, whole_runs[2])
 
 
+def test_ranks_whose_launcher_is_killed_stop_and_save(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SIGTERM to the deepspeed command kills it alone: its rank must not train on unseen."""
+    monkeypatch.setenv("TERMINATED_LAUNCHER", "1")
+    arguments = ["--recipe", "demo", *tiny, "training.max_steps=3000", f"output={tmp_path / 'run'}"]
+    stopped = launch(1, "tests/train/terminated_at.py", *arguments, port=28410 + os.getpid() % 300, at=3)
+    assert "stopped and saved at step" in stopped.stdout, stopped.stderr
+    assert (tmp_path / "run" / "checkpoints" / "last").is_file()
+
+
 def test_resuming_on_other_data_is_refused(
     whole_runs: dict[int, Path], tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +164,16 @@ def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path
 
     assert main([str(whole_runs[1]), str(tmp_path / "out" / "model")]) == 0
     assert same_weights(tmp_path / "out", whole_runs[1])
+
+
+def test_export_does_not_write_over_other_files(
+    whole_runs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from train.export import main
+
+    (tmp_path / "README.md").write_text("kept")
+    assert main([str(whole_runs[1]), str(tmp_path)]) == 1
+    assert "something other" in capsys.readouterr().err and (tmp_path / "README.md").read_text() == "kept"
 
 
 def test_export_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

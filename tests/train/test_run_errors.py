@@ -42,8 +42,8 @@ def test_a_shard_with_a_flipped_byte(tiny: list[str], dataset_folder: Path, tmp_
 
 
 def test_an_unknown_key_and_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "training.batchsize" in failed(capsys, "data.path=d", "output=o", "training.batchsize=4")
-    assert main(["--recipe", "nope"]) == 1
+    assert "training.batchsize" in failed(capsys, "data.path=d", "output=o", "training.batchsize=4", code=2)
+    assert main(["--recipe", "nope"]) == 2
     assert "declutr-small" in capsys.readouterr().err
 
 
@@ -59,9 +59,9 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "last").write_text("step-00000001")
     (run / "recipe.yaml").write_text("kept")
-    assert "--resume" in failed(capsys, *tiny, f"output={run}")
+    assert "--resume" in failed(capsys, *tiny, f"output={run}", code=2)
     assert (run / "recipe.yaml").read_text() == "kept"
-    assert "no checkpoint to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume")
+    assert "no checkpoint to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume", code=2)
 
 
 def test_resuming_with_another_recipe_says_what_differs(
@@ -73,7 +73,7 @@ def test_resuming_with_another_recipe_says_what_differs(
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "last").write_text("step-00000001")
     (run / "recipe.yaml").write_text(to_yaml(load("demo", [*tiny, f"output={run}", "optimizer.learning_rate=1e-4"])))
-    assert "another optimizer.learning_rate" in failed(capsys, *tiny, f"output={run}", "--resume")
+    assert "another optimizer.learning_rate" in failed(capsys, *tiny, f"output={run}", "--resume", code=2)
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[st
 
 def test_evaluation_data_that_is_not_there(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluation = ["training.eval_steps=2", f"training.eval_data={tmp_path}"]
-    assert "training.eval_data: " in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}")
+    assert "training.eval_data: " in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
 
 
 def test_bad_usage_is_exit_2() -> None:

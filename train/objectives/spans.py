@@ -28,7 +28,7 @@ class Config:
     spans: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
-        if self.temperature <= 0:
+        if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature {self.temperature} must be positive")
         self.spans.check()
 
