@@ -34,6 +34,8 @@ from train.recipe import load, to_yaml
 ROOT = Path(__file__).parents[1]
 VOCABULARY = 8192
 MIN_TOKENS = 512
+UNIT_BYTES = "2000000"
+"""Small work units: a shard holds neighbouring modules, which a batch then contrasts with each other."""
 PAIRS = 1000
 TASK = "retrieval/docstrings"
 MLM_ONLY = [
@@ -146,7 +148,8 @@ def main() -> int:
         learn_tokenizer((module.text for module in found if not module.held_out), VOCABULARY, out / "tokenizer")
     with step("shards: python -m pipelines documents"):
         run(sys.executable, "-m", "pipelines", "documents", "--input", out / "corpus.jsonl", "--output", out / "shards",
-            "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--quiet")  # fmt: skip
+            "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--unit-bytes", UNIT_BYTES,
+            "--quiet")  # fmt: skip
     dataset = Dataset(out / "shards")
     totals = dataset.manifest.totals
     corpus = (

@@ -1,20 +1,23 @@
 """`python -m pipelines KIND ...`: a raw corpus to a folder of verified shards."""
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from pipelines.curation import Curation
 from pipelines.documents import Documents
 from pipelines.errors import EXPECTED, one_line
 from pipelines.job import Kind
 from pipelines.quiet import quiet_beam
 from pipelines.run import Options, run
+from shards import storage
 
 KINDS: dict[str, type[Kind]] = {"documents": Documents}
-HELP = {"documents": "long texts, one a record: JSON lines, or text files of one document each (plain, .gz, .zst)"}
+HELP = {"documents": "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"}
 EXAMPLES = """example:
   python -m pipelines documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base
 
@@ -41,13 +44,18 @@ def parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         add = command.add_argument
-        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, or quoted globs")
+        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         kind.add_arguments(command)
+        add("--dedup", action="store_true", help="keep the first of equal documents")
+        add("--limit", type=int, metavar="N", help="keep the first N documents")
+        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by document hash")
+        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help="drop documents with its texts")
         add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
-        add("--max-document-bytes", type=int, default=256_000_000, metavar="N", help="a longer record is bad (256 MB)")
+        add("--text-per", choices=("file", "line"), default="file", help="a plain text's document (default file)")
+        add("--max-document-bytes", type=int, default=64_000_000, metavar="N", help="a longer record is bad (64 MB)")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
         add("--encoder", choices=("auto", "tokenizers"), default="auto", help="auto: gigatoken where it gives the same")
         add("--quiet", action="store_true", help="no progress bar")
@@ -61,6 +69,10 @@ def check(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1")
+    if arguments.limit is not None and arguments.limit < 1:
+        raise ValueError("--limit must be at least 1")
+    if not 0 <= arguments.holdout_fraction < 1:
+        raise ValueError("--holdout-fraction must be at least 0 and below 1")
     if not 0 <= arguments.max_bad_fraction <= 1:
         raise ValueError("--max-bad-fraction must be between 0 and 1")
 
@@ -70,9 +82,15 @@ def check_beam(arguments: Sequence[str]) -> None:
     if not arguments[0].startswith("--"):
         raise ValueError(f"unexpected argument: {arguments[0]}")
     with quiet_beam():
-        from apache_beam.options.pipeline_options import PipelineOptions
+        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+        from apache_beam.runners import create_runner
 
         options = PipelineOptions(list(arguments))
+        if runner := options.view_as(StandardOptions).runner:
+            try:
+                create_runner(runner)  # its module brings options of its own
+            except (ImportError, AttributeError) as error:
+                raise ValueError(f"--runner {runner}: {error}") from None
         unknown = options.get_all_options(retain_unknown_options=True).keys() - options.get_all_options().keys()
     misspelt = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
     if misspelt:
@@ -103,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         unit_bytes=arguments.unit_bytes,
         max_document_bytes=arguments.max_document_bytes,
         max_bad_fraction=arguments.max_bad_fraction,
+        text_per=arguments.text_per,
+        curation=Curation(arguments.dedup, arguments.limit, arguments.holdout_fraction),
+        exclude=arguments.exclude,
         workers=arguments.workers,
         encoder=arguments.encoder,
         quiet=arguments.quiet,
@@ -110,16 +131,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if options.runner_named and options.workers:
         root.error("--workers is for this machine: a runner named with --runner has options of its own")
+    if options.on_dataflow and not all(map(storage.is_remote, [*arguments.input, arguments.output])):
+        root.error("Dataflow's workers do not see this machine's files: --input and --output must be in a bucket")
     handlers = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        summary = run(kind, options)
+        with contextlib.nullcontext() if options.runner_named else quiet_beam():
+            summary = run(kind, options)
     except EXPECTED as error:
         print(f"pipelines: {one_line(error)}", file=sys.stderr)
         return 1
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    print(summary.to_json() if arguments.json else summary)
+    if summary is None:
+        print(f"{options.output}: planned; the job is described, not run")
+    else:
+        print(summary.to_json() if arguments.json else summary)
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from pipelines.exclude import Excluded
 from pipelines.readers.jsonl import json_name
 from pipelines.records import Record
 from pipelines.tally import MissingFieldError, RecordError, Tally
@@ -43,22 +44,30 @@ class Documents:
     """The kind "documents", with the options that shape it."""
 
     min_tokens: int = 2048
-    text_field: str = "text"
+    text_field: str | None = None
+    max_tokens: int | None = None
 
     name: ClassVar[str] = "documents"
-    reasons: ClassVar[tuple[str, ...]] = ("short_bytes", "short_tokens")
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--min-tokens", type=int, default=2048, metavar="N", help="shorter ones go (default 2048)")
-        parser.add_argument("--text-field", default="text", metavar="NAME", help="of a JSON record (default text)")
+        parser.add_argument("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
+        parser.add_argument("--max-tokens", type=int, metavar="N", help="longer ones go")
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> "Documents":
         """Raises ValueError where a value makes no sense."""
         if arguments.min_tokens < 1:
             raise ValueError("--min-tokens must be at least 1")
-        return cls(arguments.min_tokens, arguments.text_field)
+        if arguments.max_tokens is not None and arguments.max_tokens < arguments.min_tokens:
+            raise ValueError("--max-tokens must be at least --min-tokens")
+        return cls(arguments.min_tokens, arguments.text_field, arguments.max_tokens)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a document may be left out."""
+        return ("short_bytes", "short_tokens", *(["long_tokens"] if self.max_tokens else []))
 
     def options(self) -> dict[str, Any]:
         """What shapes the dataset, for its fingerprint."""
@@ -72,7 +81,9 @@ class Documents:
             seen = f"{longest.get('bytes', 0):,} bytes, so no more tokens than that"
         return f"none of {read:,} documents has {self.min_tokens:,} tokens, the longest {seen}: lower --min-tokens"
 
-    def batches(self, records: Iterable[Record], encoder: Encoder, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
         batch = _Batch(encoder.dtype)
         for documents in self._groups(records, encoder.byte_level, tally):
@@ -81,6 +92,12 @@ class Documents:
                 tally.counts.measure("tokens", len(tokens))
                 if len(tokens) < self.min_tokens:
                     tally.counts.filtered["short_tokens"] += 1
+                    continue
+                if self.max_tokens and len(tokens) > self.max_tokens:
+                    tally.counts.filtered["long_tokens"] += 1
+                    continue
+                if excluded and excluded.meets(document.text):
+                    tally.counts.filtered["excluded"] += 1
                     continue
                 tally.counts.kept += 1
                 batch.add(document, tokens)
@@ -118,13 +135,14 @@ class Documents:
             raise RecordError(record.problem)
         text: Any = record.value
         if isinstance(text, dict):
-            if self.text_field not in text:
+            field = self.text_field or "text"
+            if field not in text:
                 raise MissingFieldError(
-                    f'no field "{self.text_field}"', list(text), "name the one that holds the text with --text-field"
+                    f'no field "{field}"', list(text), "name the one that holds the text with --text-field"
                 )
-            text = text[self.text_field]
-        if not isinstance(text, str):
-            raise RecordError(f'"{self.text_field}" is not a string but {json_name(text)}')
+            text = text[field]
+            if not isinstance(text, str):
+                raise RecordError(f'"{field}" is not a string but {json_name(text)}')
         try:
             return text, text.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -1,6 +1,7 @@
 """The one Beam graph, for every kind of dataset and every runner.
 
     Create(units not done) | Reshuffle | ParDo(process) -> Count -> ParDo(commit)
+                                          staged: Count -> ParDo(resolve) | Reshuffle | ParDo(finish) -> Count
 
 Only descriptions of units and counts are elements: what a unit reads and writes never passes through Beam.
 """
@@ -14,12 +15,16 @@ from apache_beam.metrics import Metrics
 
 from pipelines.commit import commit
 from pipelines.errors import PipelineError, carrying, one_line
-from pipelines.job import Job
+from pipelines.job import Done, Job
 from pipelines.plan import Unit
-from pipelines.tokenization import MAIN, Encoder
-from pipelines.unit import process_unit
+from pipelines.runners import MILLISECONDS
+from pipelines.unit import Tools, finish_unit, process_unit, resolve
 from shards import storage
-from shards.reader import TOKENIZER_FOLDER
+
+
+def _count_time(done: Done) -> None:
+    for stage, seconds in done.seconds.items():
+        Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 
 
 class ProcessUnit(beam.DoFn):
@@ -31,14 +36,14 @@ class ProcessUnit(beam.DoFn):
     def setup(self) -> None:
         job = self.job
         with carrying():
-            tokenizer = storage.read_bytes(storage.join(job.folder, TOKENIZER_FOLDER, MAIN))
-            self.encoder = Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder)
+            job.reach_stores()
+            self.tools = Tools.load(job)
 
     def process(self, unit: Unit) -> Iterator[int]:
         with carrying():
             self._stop_if_stopped()
             try:
-                done = process_unit(unit, self.job, self.encoder)
+                done = process_unit(unit, self.job, self.tools)
             except PipelineError as error:
                 # Final, unlike a disk's or a network's errors, which a runner may try again: the others need not go on.
                 with contextlib.suppress(OSError):
@@ -49,11 +54,39 @@ class ProcessUnit(beam.DoFn):
             Metrics.counter("records", name).inc(number)
         for reason, number in counts.filtered.items():
             Metrics.counter("records", f"filtered_{reason}").inc(number)
+        _count_time(done)
         yield unit.number
 
     def _stop_if_stopped(self) -> None:
         if storage.exists(self.job.stopped_path):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
+
+
+class Resolve(beam.DoFn):
+    """Between the stages of a staged run: rules on every document; yields the units to finish."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def process(self, num_units: int) -> Iterator[int]:
+        with carrying():
+            self.job.reach_stores()
+            units = resolve(self.job)
+        yield from units
+
+
+class FinishUnit(beam.DoFn):
+    """Does the second stage of units."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def process(self, unit: int) -> Iterator[int]:
+        with carrying():
+            self.job.reach_stores()
+            done = finish_unit(unit, self.job)
+        _count_time(done)
+        yield unit
 
 
 class Commit(beam.DoFn):
@@ -64,16 +97,24 @@ class Commit(beam.DoFn):
 
     def process(self, num_units: int) -> None:
         with carrying():
+            self.job.reach_stores()
             commit(self.job)
 
 
 def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
     """Adds the graph that does `units` and commits."""
-    (
+    done = (
         pipeline
         | "Units" >> beam.Create(units, reshuffle=False)
         | "Spread" >> beam.Reshuffle()
         | "Process" >> beam.ParDo(ProcessUnit(job))
-        | "All done" >> beam.combiners.Count.Globally()
-        | "Commit" >> beam.ParDo(Commit(job))
     )
+    if job.curation.is_staged:
+        done = (
+            done
+            | "All staged" >> beam.combiners.Count.Globally()
+            | "Resolve" >> beam.ParDo(Resolve(job))
+            | "Spread again" >> beam.Reshuffle()
+            | "Finish" >> beam.ParDo(FinishUnit(job))
+        )
+    done | "All done" >> beam.combiners.Count.Globally() | "Commit" >> beam.ParDo(Commit(job))

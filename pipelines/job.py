@@ -1,6 +1,7 @@
 """What every worker needs to know of a run, and what it leaves behind of a unit.
 
     DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  _rejected/00003.jsonl.zst  manifest.json
+        validation/ the held-out part, a dataset too      _curated/ verdicts, excluded texts' hashes  (`curation`)
 
 All of it stays in a finished dataset, and all of it is the same whatever interrupted the run: `_done` is the account
 of each unit, and lets a run after damage redo only the units whose shards are gone.
@@ -10,17 +11,22 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
+from pipelines.curation import Curation
+from pipelines.exclude import Excluded
 from pipelines.records import Record
 from pipelines.tally import Counts, Tally
 from pipelines.tokenization import Encoder
 from shards import ShardInfo, storage
 
 DONE = "_done"
+STAGED = "_staged"
+CURATED = "_curated"
+EXCLUDED = "excluded.u64"
+VALIDATION = "validation"
 REJECTED = "_rejected"
 STOPPED = "_stopped.json"
 
@@ -29,8 +35,13 @@ class Kind(Protocol):
     """What a kind of dataset does with its records; a frozen dataclass of the options that shape it."""
 
     name: ClassVar[str]
-    reasons: ClassVar[tuple[str, ...]]
-    """Why a good record may be filtered out: the keys of the manifest's counts."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a good record may be filtered out: the keys of the manifest's counts."""
+
+    @property
+    def text_field(self) -> str | None: ...
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
@@ -40,23 +51,58 @@ class Kind(Protocol):
 
     def options(self) -> dict[str, Any]: ...
 
-    def batches(self, records: Iterable[Record], encoder: Encoder, tally: Tally) -> Iterator[pa.RecordBatch]: ...
+    def batches(
+        self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
 
     def nothing_kept(self, read: int, longest: dict[str, int]) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run as its workers see it; `root` is the inputs' common folder."""
+    """A run as its workers see it; `root` is the inputs' common folder, `beam` Beam's options."""
 
     folder: str
-    root: Path
+    root: str
     kind: Kind
     fingerprint: dict[str, Any]
     num_units: int
     max_document_bytes: int
     max_bad_fraction: float
     encoder: str
+    beam: tuple[str, ...] = ()
+    curation: Curation = dataclasses.field(default_factory=Curation)
+
+    def reach_stores(self) -> None:
+        """Sets up Beam's filesystems in this process where they are used; not every runner does it for its workers."""
+        if storage.is_remote(self.folder) or storage.is_remote(self.root):
+            storage.use_options(self.beam)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a good record may be left out."""
+        return (*self.kind.reasons, *self.curation.reasons)
+
+    @property
+    def validation_folder(self) -> str:
+        return storage.join(self.folder, VALIDATION)
+
+    @property
+    def staged_folder(self) -> str:
+        return storage.join(self.folder, STAGED)
+
+    def staged_path(self, unit: int) -> str:
+        return storage.join(self.staged_folder, f"{unit:05d}.json")
+
+    def keys_path(self, unit: int) -> str:
+        return storage.join(self.staged_folder, f"{unit:05d}.keys")
+
+    def verdicts_path(self, unit: int) -> str:
+        return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
+
+    @property
+    def excluded_path(self) -> str:
+        return storage.join(self.folder, CURATED, EXCLUDED)
 
     def done_path(self, unit: int) -> str:
         return storage.join(self.folder, DONE, f"{unit:05d}.json")
@@ -71,21 +117,29 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """The account of a finished unit."""
+    """The account of a finished unit; the `seconds` it took, by stage, are not part of what is written.
+
+    `held` are the shards of its held-out part, whose documents `counts` counts as kept too.
+    """
 
     shards: list[ShardInfo]
     counts: Counts
+    held: list[ShardInfo] = dataclasses.field(default_factory=list)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self) -> bytes:
-        return (json.dumps(dataclasses.asdict(self)) + "\n").encode()
+        record = dataclasses.asdict(self)
+        del record["seconds"]
+        return (json.dumps(record) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> "Done":
         record = json.loads(data)
-        return cls([ShardInfo(**shard) for shard in record["shards"]], Counts(**record["counts"]))
+        shards, held = ([ShardInfo(**shard) for shard in record[name]] for name in ("shards", "held"))
+        return cls(shards, Counts(**record["counts"]), held)
 
 
-def done_units(folder: str) -> set[int]:
+def done_units(folder: str, stage: str = DONE) -> set[int]:
     """The units that have an account."""
-    names = storage.list_files(storage.join(folder, DONE))
-    return {int(name[:5]) for name in names if not name.startswith(storage.TEMPORARY)}
+    names = storage.list_files(storage.join(folder, stage))
+    return {int(name[:5]) for name in names if name.endswith(".json") and not name.startswith(storage.TEMPORARY)}

@@ -8,22 +8,28 @@ machine. `plan.json` in the output folder holds a run to it.
 import dataclasses
 import glob
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipelines.errors import PipelineError
-from pipelines.readers.streams import sniff
+from pipelines.readers import tars
+from pipelines.readers.streams import naming, opened, sniff
 from pipelines.records import Input, Piece
 from pipelines.tokenization import TokenizerFiles
+from shards import storage
 
 NAME = "plan.json"
 FORMAT = 1
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
+RANGES = ("jsonl", "lines", "parquet")
+"""Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Unit:
 class Plan:
     """The inputs under `root`, the units and the fingerprint of everything that shapes the data."""
 
-    root: Path
+    root: str
     inputs: tuple[Input, ...]
     units: tuple[Unit, ...]
     fingerprint: dict[str, Any]
@@ -58,44 +64,85 @@ class Plan:
         return (json.dumps(record, indent=None, separators=(",", ":")) + "\n").encode()
 
 
-def find(patterns: Sequence[str]) -> tuple[Path, list[Path]]:
-    """The files that paths and globs name, sorted, each once, and their common folder.
+def find(patterns: Sequence[str]) -> tuple[str, dict[str, int]]:
+    """The files that paths and globs name, each once, sorted: their common folder, and by name under it their bytes.
 
     Raises:
-        PipelineError: a path or glob names no file.
+        PipelineError: a path or glob names no file, or they are not all on this machine or in one bucket.
     """
-    found: set[Path] = set()
+    found: dict[str, int] = {}
     for pattern in patterns:
-        if Path(pattern).is_dir():
-            raise PipelineError(f"{pattern}: a folder: name its files, e.g. '{Path(pattern) / '*.jsonl'}'")
-        matches = [pattern] if Path(pattern).is_file() else glob.glob(pattern, recursive=True)  # noqa: PTH207 (absolute)
-        # Not resolve(): a link keeps the name the user gave it.
-        files = [Path(os.path.normpath(Path.cwd() / match)) for match in matches if Path(match).is_file()]
+        # A folder is all files under it, but hidden ones.
+        below = f"{glob.escape(pattern.rstrip('/'))}/**" if _is_folder(pattern) else pattern
+        files = storage.find(below)
         if not files:
-            raise PipelineError(f"--input {pattern}: no such file")
-        found.update(files)
-    root = Path(os.path.commonpath([file.parent for file in found]))
-    return root, sorted(found)
+            raise PipelineError(
+                f"--input {pattern}: no such file" if below == pattern else f"{pattern}: no files in it"
+            )
+        for path, size in files.items():
+            # Not resolve(): a link keeps the name the user gave it.
+            found[path if storage.is_remote(path) else os.path.normpath(Path.cwd() / path)] = size
+    root = _common_folder(list(found))
+    start = len(root.rstrip("/")) + 1
+    return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))
 
 
-def describe(root: Path, files: Iterable[Path]) -> Iterator[Input]:
-    """Each file's name under `root`, its size, and its format as its content shows it."""
-    for file in files:
-        name = file.relative_to(root).as_posix()
+def _is_folder(pattern: str) -> bool:
+    return pattern.endswith("/") if storage.is_remote(pattern) else Path(pattern).is_dir()
+
+
+def _by_folder(entry: tuple[str, int]) -> list[str]:
+    return entry[0].split("/")
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    if not any(map(storage.is_remote, paths)):
+        return os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 (strings throughout)
+    # "gs://bucket/a/b" -> ["gs:", "", "bucket", "a"]
+    folders = [path.split("/")[:-1] for path in paths]
+    if len({tuple(folder[:3]) for folder in folders}) > 1:
+        raise PipelineError("--input: files of one run must all be on this machine, or all in one bucket")
+    shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
+    return "/".join(names[0] for names in shared)
+
+
+def describe(root: str, files: dict[str, int], text_per: str) -> Iterator[Input]:
+    """Each file's name under `root`, its size, and its format as its content shows it; `text_per` tells of text."""
+    for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
-        file_format, compression = sniff(file)
-        yield Input(name, file.stat().st_size, file_format, compression)
+        file_format, compression = sniff(storage.join(root, name))
+        if file_format == "text" and text_per == "line":
+            file_format = "lines"
+        yield Input(name, size, file_format, compression)
 
 
-def cut(inputs: Iterable[Input], unit_bytes: int) -> list[Unit]:
-    """Units of about `unit_bytes`: uncompressed lines in byte ranges, other files whole, small ones together."""
+def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
+    """Where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking there."""
+    starts = {}
+    for entry in inputs:
+        path = storage.join(root, entry.name)
+        large = entry.bytes > unit_bytes and not storage.is_remote(path)
+        if entry.format == "tar" and entry.compression is None and large:
+            with naming(path, "tar"), opened(path, None) as stream:
+                starts[entry.name] = tars.cuts(stream, unit_bytes)
+    return starts
+
+
+def cut(
+    inputs: Iterable[Input], unit_bytes: int, members: Mapping[str, list[int]] = MappingProxyType({})
+) -> list[Unit]:
+    """Units of about `unit_bytes`: lines and tables in byte ranges, tars between `members`, other files whole, small
+    ones together."""
     units: list[list[Piece]] = []
     size = 0
     for entry in inputs:
-        if entry.format == "jsonl" and entry.compression is None:
+        if entry.format in RANGES and entry.compression is None:
             starts = range(0, max(entry.bytes, 1), unit_bytes)
             pieces = [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
+        elif entry.name in members:
+            starts_at = members[entry.name]
+            pieces = [Piece(entry, *ends) for ends in zip(starts_at, [*starts_at[1:], None], strict=True)]
         else:
             pieces = [Piece(entry, 0, None)]
         for piece in pieces:
@@ -107,15 +154,17 @@ def cut(inputs: Iterable[Input], unit_bytes: int) -> list[Unit]:
     return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
 
 
-def make_plan(patterns: Sequence[str], options: dict[str, Any], tokenizer: TokenizerFiles, unit_bytes: int) -> Plan:
+def make_plan(
+    patterns: Sequence[str], options: dict[str, Any], tokenizer: TokenizerFiles, unit_bytes: int, text_per: str = "file"
+) -> Plan:
     """The plan for these inputs. `options` are those that shape the data, besides `unit_bytes`.
 
     Raises:
         PipelineError: an input is missing or of no known format, or there are too many units to number.
     """
     root, files = find(patterns)
-    inputs = tuple(describe(root, files))
-    units = tuple(cut(inputs, unit_bytes))
+    inputs = tuple(describe(root, files, text_per))
+    units = tuple(cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes)))
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     listing = json.dumps([dataclasses.astuple(entry) for entry in inputs]).encode()

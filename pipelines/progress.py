@@ -5,10 +5,14 @@ from types import TracebackType
 
 from tqdm import tqdm
 
-from pipelines.job import done_units
+from pipelines.job import STAGED, done_units
 from pipelines.plan import Unit
 
 POLL_S = 0.5
+
+
+def _units(folder: str) -> set[int]:
+    return done_units(folder) | done_units(folder, STAGED)
 
 
 class Progress:
@@ -17,7 +21,7 @@ class Progress:
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
         self.folder = folder
         self.bytes = {unit.number: unit.bytes for unit in units}
-        self.seen = done_units(folder)
+        self.seen = _units(folder)
         self.bar = tqdm(
             total=sum(self.bytes.values()),
             initial=self._done(self.seen),
@@ -33,7 +37,7 @@ class Progress:
 
     def poll(self) -> None:
         """Moves the bar by what has been done since."""
-        units = done_units(self.folder)
+        units = _units(self.folder)
         self.bar.update(self._done(units - self.seen))
         self.seen = units
 

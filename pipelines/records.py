@@ -3,6 +3,9 @@
 import dataclasses
 from typing import Any
 
+HEAD_BYTES = 1000
+"""Of a bad record this much is kept."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Input:
@@ -16,7 +19,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Bytes start..end of a file; end None: the whole of it."""
+    """Bytes start..end of a file, and the line, row group or member that starts there; end None: to the file's end."""
 
     input: Input
     start: int
@@ -27,12 +30,20 @@ class Piece:
         return (self.input.bytes if self.end is None else self.end) - self.start
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What readers are told: a longer record is a problem; of a table, the column to read (None: find it)."""
+
+    max_bytes: int
+    column: str | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
     """What a reader found at one place: a JSON object or a whole text (`value`), or a `problem`.
 
-    `raw` is the record's bytes as read, or at least their head. `offset` counts in the decompressed file, None where
-    the record is the whole file.
+    `raw` is the record's bytes as read, or at least their head. `offset` counts in the decompressed file (rows
+    in a table), None where the record is the whole file.
     """
 
     name: str

@@ -6,24 +6,31 @@
     same, finished      nothing, at once
     other plan          refused, unless nothing was written under it
 
-One run at a time writes to a folder.
+One run at a time writes to a local folder: a second one is refused.
 """
 
 import contextlib
 import dataclasses
+import fcntl
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from pipelines import plan as planning
-from pipelines.commit import damaged, load_accounts
+from pipelines import stopwatch
+from pipelines.commit import damaged, load_accounts, staged_units
+from pipelines.curation import Curation
 from pipelines.errors import PipelineError
-from pipelines.job import DONE, REJECTED, Job, Kind
+from pipelines.exclude import Excluded, read_texts
+from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Job, Kind
 from pipelines.plan import Plan, Unit
 from pipelines.progress import Progress
 from pipelines.quiet import quiet_beam
 from pipelines.tokenization import TokenizerFiles, read_tokenizer
-from shards import Manifest, storage
+from pipelines.unit import ruled
+from shards import Manifest, lengths, storage
 from shards.manifest import NAME as MANIFEST
 from shards.reader import TOKENIZER_FOLDER
 
@@ -38,6 +45,9 @@ class Options:
     unit_bytes: int
     max_document_bytes: int
     max_bad_fraction: float
+    text_per: str
+    curation: Curation
+    exclude: Sequence[str]
     workers: int | None
     encoder: str
     quiet: bool
@@ -48,10 +58,14 @@ class Options:
         """Whether the user names a Beam runner, in place of this machine."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
 
+    @property
+    def on_dataflow(self) -> bool:
+        return self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
+
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A dataset as committed, and what this run did for it: units, input bytes, records and time."""
+    """A dataset as committed, and what this run did for it; `stages` are its workers' seconds."""
 
     output: str
     manifest: Manifest
@@ -59,6 +73,7 @@ class Summary:
     input_bytes: int
     records: int
     seconds: float
+    stages: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         manifest, seconds = self.manifest, self.seconds
@@ -76,6 +91,7 @@ class Summary:
                 "seconds": round(seconds, 3),
                 "mb_per_s": round(self.input_bytes / 1e6 / seconds, 3) if seconds else None,
                 "documents_per_s": round(self.records / seconds, 3) if seconds else None,
+                "worker_seconds": {stage: round(time, 3) for stage, time in self.stages.items()},
             },
         }
         return json.dumps(record)
@@ -88,22 +104,77 @@ class Summary:
             f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
             f"  tokens {totals['tokens']:,}",
         ]
+        if excluded := self.manifest.fingerprint["options"].get("exclude"):
+            lines.append(f"  {excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for")
         if self.num_units:
             megabytes = self.input_bytes / 1e6
             rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} documents/s"
             lines.append(f"  {megabytes:,.1f} MB in {self.seconds:,.1f} s: {rates}")
+            if shares := stopwatch.shares(self.stages):
+                lines.append(f"  worker time: {shares}")
         else:
             lines.append("  was already finished: nothing to do")
-        return "\n".join(lines)
+        return "\n".join([*lines, "  tokens per example", *lengths.text(self.manifest.lengths)])
 
 
 def _subfolders(folder: str) -> list[str]:
-    return [storage.join(folder, name) for name in (DONE, REJECTED, TOKENIZER_FOLDER)]
+    names = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, VALIDATION, f"{VALIDATION}/{TOKENIZER_FOLDER}")
+    return [storage.join(folder, name) for name in names]
 
 
 def _tidy(folder: str) -> None:
     for name in (folder, *_subfolders(folder)):
         storage.remove_temporaries(name)
+
+
+def _remove_files(folder: str) -> None:
+    for file in storage.list_files(folder):
+        storage.remove(storage.join(folder, file))
+
+
+def _leave_stage(job: Job) -> None:
+    """Once the manifest is written, what units left for each other has served."""
+    _remove_files(job.staged_folder)
+    if not storage.is_remote(job.folder):
+        with contextlib.suppress(FileNotFoundError):
+            Path(job.staged_folder).rmdir()
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Holds a local output folder for this run: the kernel's lock on it ends with the process, however that ends.
+
+    Object stores have no locks, and nor have some network file systems. Two runs there do the same work twice, and
+    write the same bytes to the same names.
+
+    Raises:
+        PipelineError: another run holds it.
+    """
+    if storage.is_remote(folder):
+        yield
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(f"{folder}: another run is writing to it: wait for it or stop it") from None
+        yield
+    finally:
+        os.close(number)
+
+
+def _check_apart(options: Options, plan: Plan) -> None:
+    """Raises PipelineError where the output is, or would be, among the inputs."""
+    if storage.is_remote(options.output):
+        return
+    output = Path(options.output).absolute()
+    folders = [Path(pattern).absolute() for pattern in options.inputs if Path(pattern).is_dir()]
+    files = [Path(plan.root, entry.name) for entry in plan.inputs]
+    if any(output.is_relative_to(folder) for folder in folders) or any(file.is_relative_to(output) for file in files):
+        raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
 
 
 def _keep(data: bytes, path: str) -> None:
@@ -112,7 +183,7 @@ def _keep(data: bytes, path: str) -> None:
         storage.publish_bytes(data, path)
 
 
-def prepare(job: Job, plan: Plan, tokenizer: TokenizerFiles) -> list[Unit]:
+def prepare(job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None) -> list[Unit]:
     """Brings the output folder to where the run can go on; returns the units left to do.
 
     Raises:
@@ -125,35 +196,54 @@ def prepare(job: Job, plan: Plan, tokenizer: TokenizerFiles) -> list[Unit]:
         try:
             planning.compare(folder, storage.read_bytes(path), plan)
         except PipelineError:
-            if any(name.endswith(".tar") for name in files):
+            if any(name.endswith(".tar") for name in [*files, *storage.list_files(job.staged_folder)]):
                 raise
             for name in _subfolders(folder):
-                for file in storage.list_files(name):
-                    storage.remove(storage.join(name, file))
+                _remove_files(name)
     elif foreign := [name for name in files if not name.startswith(".")]:
         raise PipelineError(f"{folder}: holds other files ({foreign[0]}): choose an --output that is new or empty")
     _tidy(folder)
     storage.remove(job.stopped_path)
     _keep(plan.to_json(), path)
-    for name, data in tokenizer.files.items():
-        _keep(data, storage.join(folder, TOKENIZER_FOLDER, name))
+    for dataset in (folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
+        for name, data in tokenizer.files.items():
+            _keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
+    if excluded:
+        _keep(excluded.to_bytes(), job.excluded_path)
     accounts = load_accounts(job)
-    for unit in damaged(folder, accounts):
-        storage.remove(storage.join(folder, MANIFEST))
+    for unit in damaged(job, accounts):
+        for dataset in (folder, job.validation_folder):
+            storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
         del accounts[unit]
-    return [unit for unit in plan.units if unit.number not in accounts]
+    ready = set(accounts)
+    if job.curation.is_staged:
+        staged = staged_units(job)
+        # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
+        ready = ready | staged if len(ruled(job)) == job.num_units else staged
+    return [unit for unit in plan.units if unit.number not in ready]
 
 
-def run(kind: Kind, options: Options) -> Summary:
-    """Makes the dataset, or what is left of it.
+def run(kind: Kind, options: Options) -> Summary | None:
+    """Makes the dataset, or what is left of it; None where Beam's options only ask for a description of the job.
 
     Raises:
         PipelineError, OSError: it cannot be made; the message says why and what to do.
     """
     tokenizer = read_tokenizer(options.tokenizer)
-    shaping = {**kind.options(), "max_document_bytes": options.max_document_bytes}
-    plan = planning.make_plan(options.inputs, shaping, tokenizer, options.unit_bytes)
+    if any(map(storage.is_remote, [*options.inputs, options.output])):
+        storage.use_options(options.beam)
+    excluded = Excluded.of(read_texts(options.exclude)) if options.exclude else None
+    curation = dataclasses.replace(options.curation, exclude=excluded is not None)
+    shaping = {
+        **kind.options(),
+        **dataclasses.asdict(curation),
+        "exclude": excluded.options() if excluded else None,
+        "max_document_bytes": options.max_document_bytes,
+        "text_per": options.text_per,
+    }
+    plan = planning.make_plan(options.inputs, shaping, tokenizer, options.unit_bytes, options.text_per)
+    _check_apart(options, plan)
     job = Job(
         folder=options.output,
         root=plan.root,
@@ -163,22 +253,35 @@ def run(kind: Kind, options: Options) -> Summary:
         max_document_bytes=options.max_document_bytes,
         max_bad_fraction=options.max_bad_fraction,
         encoder=options.encoder,
+        beam=tuple(options.beam),
+        curation=curation,
     )
-    units = prepare(job, plan, tokenizer)
+    with _alone(job.folder):
+        return _run(job, plan, tokenizer, excluded, options)
+
+
+def _run(
+    job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None, options: Options
+) -> Summary | None:
+    units = prepare(job, plan, tokenizer, excluded)
     if not units and storage.exists(storage.join(job.folder, MANIFEST)):
+        _leave_stage(job)
         return Summary(job.folder, Manifest.load(job.folder), 0, 0, 0, 0.0)
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
-        _run_beam(job, units, options)
+        stages = _run_beam(job, units, options)
+    if stages is None:
+        return None
+    _leave_stage(job)
     _tidy(job.folder)
     seconds = time.perf_counter() - start
     accounts = load_accounts(job)
     records = sum(accounts[unit.number].counts.read for unit in units)
     num_bytes = sum(unit.bytes for unit in units)
-    return Summary(job.folder, Manifest.load(job.folder), len(units), num_bytes, records, seconds)
+    return Summary(job.folder, Manifest.load(job.folder), len(units), num_bytes, records, seconds, stages)
 
 
-def _run_beam(job: Job, units: list[Unit], options: Options) -> None:
+def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here: mistakes in the command are told before Beam's import.
         from pipelines import graph, runners
@@ -189,4 +292,4 @@ def _run_beam(job: Job, units: list[Unit], options: Options) -> None:
             processes = runners.num_processes(options.workers, len(units), sum(unit.bytes for unit in units))
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
-        runners.run(pipeline)
+        return runners.run(pipeline)

@@ -8,9 +8,11 @@ import shlex
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.metrics import MetricsFilter
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
@@ -18,6 +20,8 @@ from pipelines.errors import carried
 
 SMALL_BYTES = 64 * 1000 * 1000
 """Less input than this takes one process less time than others take to start."""
+MILLISECONDS = "milliseconds"
+"""The namespace of the counters that say where workers' time went."""
 _leaving = threading.Lock()
 
 
@@ -44,21 +48,46 @@ def named(arguments: Sequence[str]) -> beam.Pipeline:
     return beam.Pipeline(options=PipelineOptions(["--no_save_main_session", *arguments]))
 
 
-def run(pipeline: beam.Pipeline) -> None:
+def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
     """Runs to the end. Where a local worker ends before its time, so does this process: Beam would wait for ever.
+
+    Returns:
+        The workers' seconds by stage, as far as the runner tells; None where the options only ask for a description of
+        the job: a dry run, or a template.
 
     Raises:
         PipelineError: a worker's own error.
     """
     threading.excepthook = _thread_failed
     try:
-        pipeline.run().wait_until_finish()
+        result = pipeline.run()
+        if _only_described(pipeline.options):
+            return None
+        result.wait_until_finish()
+        return _seconds(result)
     except Exception as error:
         if expected := carried(error):
             raise expected from None
         if "Channel closed prematurely" in str(error):
             _leave()
         raise
+
+
+def _seconds(result: Any) -> dict[str, float]:
+    try:
+        counters = result.metrics().query(MetricsFilter().with_namespace(MILLISECONDS))["counters"]
+    except NotImplementedError:
+        return {}
+    seconds: dict[str, float] = {}
+    for counter in counters:
+        stage = counter.key.metric.name
+        seconds[stage] = seconds.get(stage, 0.0) + (counter.result or 0) / 1000
+    return seconds
+
+
+def _only_described(options: PipelineOptions) -> bool:
+    template = options.view_as(GoogleCloudOptions).template_location
+    return bool(template or options.view_as(TestOptions).dry_run)
 
 
 def _thread_failed(arguments: threading.ExceptHookArgs) -> None:

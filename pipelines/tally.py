@@ -12,9 +12,8 @@ import json
 import zstandard
 
 from pipelines.errors import PipelineError
-from pipelines.records import Record
+from pipelines.records import HEAD_BYTES, Record
 
-HEAD_BYTES = 1000
 EARLY_STOP = 1000
 """A unit with so many bad records, and more bad than good ones, stops the run at once."""
 NUM_EXAMPLES = 3

@@ -2,21 +2,48 @@
 
     records -> kind's batches -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
 
-The spool is beside the shards where those are local, under a temporary name that a later run clears away.
+Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
+the verdicts are known, from there. The spool is beside the shards where those are local, under a temporary name that a
+later run clears away.
 """
 
 import contextlib
+import dataclasses
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipelines.job import Done, Job
+import numpy as np
+import pyarrow as pa
+
+from pipelines.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
+from pipelines.exclude import Excluded
+from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, done_units
 from pipelines.plan import Unit
 from pipelines.readers import read_pieces
+from pipelines.records import Reading
+from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.tokenization import Encoder
+from pipelines.tokenization import MAIN, Encoder
 from shards import ShardInfo, ShardWriter, storage
-from shards.reader import check_bytes, read_batches
+from shards.reader import TOKENIZER_FOLDER, check_bytes, read_batches
+
+BATCH_BYTES = 1 << 20
+
+
+@dataclasses.dataclass
+class Tools:
+    """What a worker loads once, from the output folder."""
+
+    encoder: Encoder
+    excluded: Excluded | None
+
+    @classmethod
+    def load(cls, job: Job) -> "Tools":
+        tokenizer = storage.read_bytes(storage.join(job.folder, TOKENIZER_FOLDER, MAIN))
+        encoder = Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder)
+        excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
+        return cls(encoder, excluded)
 
 
 @contextlib.contextmanager
@@ -26,37 +53,142 @@ def _spool(folder: str) -> Iterator[Path]:
         yield Path(spool)
 
 
-def _publish(spool: Path, job: Job, shard: ShardInfo) -> None:
-    local = spool / shard.name
-    check_bytes(local, shard)
-    for _ in read_batches(local, shard):
-        pass
-    storage.publish_file(local, storage.join(job.folder, shard.name))
-    local.unlink()
+class _Shards:
+    """One unit's shards in one folder, each published as soon as it is finished and read again."""
+
+    def __init__(self, spool: Path, folder: str, job: Job, unit: int, watch: Stopwatch) -> None:
+        spool.mkdir(exist_ok=True)
+        self.spool, self.folder, self.watch = spool, folder, watch
+        self.writer = ShardWriter(spool, job.kind.name, unit)
+        self.published = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with self.watch.timing("write"):
+            self.writer.write(batch)
+            self._publish()
+
+    def close(self) -> list[ShardInfo]:
+        with self.watch.timing("write"):
+            self.writer.close()
+            self._publish()
+        return self.writer.finished
+
+    def _publish(self) -> None:
+        for shard in self.writer.finished[self.published :]:
+            local = self.spool / shard.name
+            check_bytes(local, shard)
+            for _ in read_batches(local, shard):
+                pass
+            storage.publish_file(local, storage.join(self.folder, shard.name))
+            local.unlink()
+            self.published += 1
 
 
-def process_unit(unit: Unit, job: Job, encoder: Encoder) -> Done:
-    """Does the whole of a unit; done twice, it leaves the same.
+def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
+    """Does the whole of a unit, or its first stage; done twice, it leaves the same.
 
     Raises:
         PipelineError: an input is damaged, or mostly bad, or its ids could not be proved.
         OSError: a disk or an object store failed.
     """
-    tally = Tally(job.kind.reasons, job.max_bad_fraction)
-    encoder.start_unit()
-    records = read_pieces(job.root, unit.pieces, job.max_document_bytes)
+    watch = Stopwatch()
+    tally = Tally(job.reasons, job.max_bad_fraction)
+    tools.encoder.start_unit(watch)
+    reading = Reading(job.max_document_bytes, job.kind.text_field)
+    records = watch.each("read", read_pieces(job.root, unit.pieces, reading))
+    batches = job.kind.batches(records, tools.encoder, tally, tools.excluded)
+    found: list[np.ndarray] = []
     with _spool(job.folder) as spool:
-        writer = ShardWriter(spool, job.kind.name, unit.number)
-        published = 0
-        for batch in job.kind.batches(records, encoder, tally):
-            writer.write(batch)
-            for shard in writer.finished[published:]:
-                _publish(spool, job, shard)
-                published += 1
-        for shard in writer.close()[published:]:
-            _publish(spool, job, shard)
+        if job.curation.is_staged:
+            staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
+            for batch in batches:
+                if job.curation.dedup:
+                    found.append(keys(batch, rows))
+                rows += batch.num_rows
+                staged.write(batch)
+            done = Done(staged.close(), tally.counts)
+        else:
+            shards, held = _finish(batches, job, unit.number, spool, watch)
+            done = Done(shards, tally.counts, held)
     if rejected := tally.rejected():
         storage.publish_bytes(rejected, job.rejected_path(unit.number))
-    done = Done(writer.finished, tally.counts)
-    storage.publish_bytes(done.to_json(), job.done_path(unit.number))
-    return done
+    if job.curation.dedup:
+        storage.publish_bytes(pack_keys(found), job.keys_path(unit.number))
+    path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
+    storage.publish_bytes(done.to_json(), path)
+    return dataclasses.replace(done, seconds=watch.stop())
+
+
+def resolve(job: Job) -> list[int]:
+    """Between the stages: writes the verdicts on every unit's documents; returns the units left to finish."""
+    units = range(job.num_units)
+    if not set(map(job.verdicts_path, units)) <= set(ruled(job)):
+        kept = [_staged(job, unit).counts.kept for unit in units]
+        for unit, verdicts in enumerate(rule(job.curation, kept, [job.keys_path(unit) for unit in units])):
+            storage.publish_bytes(pack_verdicts(verdicts), job.verdicts_path(unit))
+    return sorted(set(units) - done_units(job.folder))
+
+
+def ruled(job: Job) -> list[str]:
+    """The verdicts there are."""
+    folder = storage.join(job.folder, CURATED)
+    return [storage.join(folder, name) for name in storage.list_files(folder) if name.endswith(".zst")]
+
+
+def _staged(job: Job, unit: int) -> Done:
+    return Done.from_json(storage.read_bytes(job.staged_path(unit)))
+
+
+def finish_unit(unit: int, job: Job) -> Done:
+    """The second stage of a unit: its staged documents but those ruled out; done twice, it leaves the same."""
+    watch = Stopwatch()
+    staged = _staged(job, unit)
+    verdicts = unpack_verdicts(storage.read_bytes(job.verdicts_path(unit)))
+    with _spool(job.folder) as spool:
+        shards, held = _finish(watch.each("read", _remaining(job, staged, verdicts, spool)), job, unit, spool, watch)
+    counts = staged.counts
+    counts.kept = int((verdicts == KEEP).sum())
+    for verdict, reason in REASONS.items():
+        if reason in counts.filtered:
+            counts.filtered[reason] = int((verdicts == verdict).sum())
+    done = Done(shards, counts, held)
+    storage.publish_bytes(done.to_json(), job.done_path(unit))
+    return dataclasses.replace(done, seconds=watch.stop())
+
+
+def _remaining(job: Job, staged: Done, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+    joined = Rebatcher(BATCH_BYTES)
+    row = 0
+    for shard in staged.shards:
+        path = storage.join(job.staged_folder, shard.name)
+        local = spool / STAGED / shard.name if storage.is_remote(path) else Path(path)
+        if storage.is_remote(path):
+            storage.download(path, local)
+        check_bytes(local, shard)
+        for batch in read_batches(local, shard):
+            keep = verdicts[row : row + batch.num_rows] == KEEP
+            row += batch.num_rows
+            yield from joined.add(batch.filter(pa.array(keep)))
+    yield from joined.rest()
+
+
+def _finish(
+    batches: Iterable[pa.RecordBatch], job: Job, unit: int, spool: Path, watch: Stopwatch
+) -> tuple[list[ShardInfo], list[ShardInfo]]:
+    """Publishes a unit's final shards: those to train on, and those held out."""
+    train = _Shards(spool, job.folder, job, unit, watch)
+    if not job.curation.holdout_fraction:
+        for batch in batches:
+            train.write(batch)
+        return train.close(), []
+    held = _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch)
+    sides = [(train, Rebatcher(BATCH_BYTES)), (held, Rebatcher(BATCH_BYTES))]
+    for batch in batches:
+        out = job.curation.held_out(batch)
+        for (shards, joined), mask in zip(sides, (~out, out), strict=True):
+            for part in joined.add(batch.filter(pa.array(mask))):
+                shards.write(part)
+    for shards, joined in sides:
+        for part in joined.rest():
+            shards.write(part)
+    return train.close(), held.close()

@@ -2,18 +2,23 @@
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shards import reader
+from shards import lengths, reader, storage
 from shards.manifest import Manifest, ManifestError
 
 EXAMPLES = """examples:
   python -m shards ls data/train
+  python -m shards ls data/train --histogram lengths.png
   python -m shards verify data/train
   python -m shards cat data/train --limit 3
+
+A folder on s3:// or gs:// is reached as the environment says (AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...),
+or as Beam's options do, e.g. --s3_endpoint_url.
 """
 
 
@@ -29,6 +34,8 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("folder", metavar="DIR", help="the dataset: a folder, or gs://... or s3://...")
         command.add_argument("--json", action="store_true", help="for programs to read")
+        if name == "ls":
+            command.add_argument("--histogram", type=Path, metavar="FILE.png", help="picture of the examples' lengths")
         if name == "cat":
             command.add_argument("--limit", type=int, default=5, metavar="N", help="how many examples (default 5)")
             command.add_argument("--tokenizer", metavar="PATH", help="in place of the copy beside the shards")
@@ -36,8 +43,10 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def ls(folder: str, as_json: bool) -> int:
+def ls(folder: str, as_json: bool, picture: Path | None) -> int:
     manifest = Manifest.load(folder)
+    if picture:
+        lengths.picture(manifest.lengths, picture, folder)
     if as_json:
         print(manifest.to_json().decode(), end="")
         return 0
@@ -50,6 +59,9 @@ def ls(folder: str, as_json: bool) -> int:
     print(f"  tokenizer {tokenizer['sha256'][:16]}, {tokenizer['vocab_size']:,} ids")
     for shard in manifest.shards:
         print(f"  {shard.name}  {shard.bytes:,} bytes  {shard.examples:,} examples  {shard.tokens:,} tokens")
+    if bars := lengths.text(manifest.lengths):
+        print("  tokens per example")
+        print("\n".join(bars))
     return 0
 
 
@@ -76,11 +88,17 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
     from tokenizers import Tokenizer
 
     dataset = reader.Dataset(folder)
-    path = Path(tokenizer_path) if tokenizer_path else dataset.local_tokenizer()
+    try:
+        path = Path(tokenizer_path) if tokenizer_path else dataset.local_tokenizer()
+    except reader.ShardError as error:
+        raise reader.ShardError(f"{error}, or name one with --tokenizer") from None
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
         raise reader.ShardError(f"{path}: no tokenizer here: name one with --tokenizer")
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise reader.ShardError(f"{path}: not a tokenizer.json ({error})") from None
     for row in examples(dataset, limit):
         columns = [name for name, value in row.items() if isinstance(value, list)]
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns}
@@ -96,16 +114,25 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser().parse_args(argv)
+    root = parser()
+    options, rest = root.parse_known_args(argv)
+    if rest and not storage.is_remote(options.folder):
+        root.error(f"no such option: {' '.join(rest)}")
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
+        if rest:
+            storage.use_options(rest)
         if options.command == "ls":
-            return ls(options.folder, options.json)
+            return ls(options.folder, options.json, options.histogram)
         if options.command == "verify":
             return verify(options.folder, options.json)
         return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
     except (ManifestError, reader.ShardError, OSError) as error:
         print(f"shards: {error}", file=sys.stderr)
         return 1
+    finally:
+        logging.disable(level)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from shards import storage
+from shards import lengths, storage
 from shards.schema import KINDS
 
 NAME = "manifest.json"
@@ -23,7 +23,9 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """One tar: its size and hash as published, and what it holds. `batches` counts its members."""
+    """One tar: its size and hash as published, and what it holds. `batches` counts its members, `lengths` its examples
+    by tokens (`shards.lengths`).
+    """
 
     name: str
     bytes: int
@@ -32,6 +34,7 @@ class ShardInfo:
     tokens: int
     unit: int
     batches: int
+    lengths: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,11 @@ class Manifest:
     @property
     def totals(self) -> dict[str, int]:
         return {name: sum(getattr(shard, name) for shard in self.shards) for name in ("examples", "tokens", "bytes")}
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Examples by length in tokens; empty where the shards do not tell."""
+        return lengths.add(shard.lengths for shard in self.shards)
 
     def to_json(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
@@ -111,6 +119,8 @@ class Manifest:
         for shard in self.shards:
             if not SHARD_NAME.fullmatch(shard.name):
                 raise ManifestError(f"{path}: {shard.name!r} is not a shard's name")
+            if shard.lengths and sum(shard.lengths.values()) != shard.examples:
+                raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
         if totals != self.totals:
             raise ManifestError(f"{path}: totals {totals} are not the sum over its shards {self.totals}")
         kept = self.counts["kept"]

@@ -44,7 +44,7 @@ def check_bytes(path: Path, shard: ShardInfo) -> None:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of a tar's regular files. Not by webdataset, which imports torch into every worker of a pipeline."""
+    """(name, bytes) of a tar's regular files. Not by webdataset: it would import torch into every pipeline worker."""
     with tarfile.open(path, "r:") as tar:
         for member in tar:
             if stream := tar.extractfile(member):

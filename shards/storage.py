@@ -2,19 +2,32 @@
 
 Publishing is all or nothing: locally a temporary name in the same folder, fsync, rename; on an object store one PUT to
 the final key. Nothing here interprets what the files hold.
+
+Object stores are reached with what their own clients read from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST, ...); `use_options` gives them Beam's options instead. Whatever
+fails there is an OSError that names the path.
 """
 
 import contextlib
+import functools
+import glob
+import io
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import SimpleNamespace
+from typing import Any, BinaryIO, cast
 
 COPY_BYTES = 1 << 20
 TEMPORARY = ".part-"
 """Marks the temporary name of a file being published; such a name is never read."""
+
+
+class StoreError(OSError):
+    """An object store did not do what was asked. The message names the path."""
 
 
 def is_remote(path: str) -> bool:
@@ -25,7 +38,81 @@ def _beam() -> Any:
     """Beam's filesystem registry, imported only where a path needs it (the import takes seconds)."""
     from apache_beam.io.filesystems import FileSystems
 
+    if FileSystems._pipeline_options is None:  # s3:// wants some
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        FileSystems.set_options(PipelineOptions([]))
+    _share_sessions()
     return FileSystems
+
+
+@functools.cache
+def _share_sessions() -> None:
+    """Gives Beam one boto3 session a thread. It would make one for every call on s3://, at 0.1 s each."""
+    from apache_beam.io.aws.clients.s3 import boto3_client
+
+    if boto3_client.boto3 is None:
+        return
+    make, kept = boto3_client.boto3.session.Session, threading.local()
+
+    def session() -> Any:
+        if not hasattr(kept, "session"):
+            kept.session = make()
+        return kept.session
+
+    boto3_client.boto3 = SimpleNamespace(session=SimpleNamespace(Session=session))
+
+
+def use_options(arguments: Sequence[str]) -> None:
+    """Sets up Beam's filesystems in this process with Beam's options, e.g. --s3_endpoint_url."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    _beam().set_options(PipelineOptions(list(arguments)))
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Turns what an object store's client raises into an OSError that names the path."""
+    try:
+        yield
+    except (StoreError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if getattr(error, "code", None) == 404:
+            raise FileNotFoundError(f"{path}: no such object, or no such bucket") from None
+        raise StoreError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+class _Object(io.RawIOBase):
+    """An object being read."""
+
+    def __init__(self, path: str, stream: Any) -> None:
+        self.path, self.stream = path, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _naming(self.path):
+            data = self.stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with _naming(self.path):
+            self.stream.seek(offset, whence)
+            return int(self.stream.tell())
+
+    def tell(self) -> int:
+        return int(self.stream.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self.stream.close()
+        super().close()
 
 
 def join(folder: str, *names: str) -> str:
@@ -33,16 +120,44 @@ def join(folder: str, *names: str) -> str:
 
 
 def exists(path: str) -> bool:
-    return bool(_beam().exists(path)) if is_remote(path) else Path(path).exists()
+    if is_remote(path):
+        with _naming(path):
+            return bool(_beam().exists(path))
+    return Path(path).exists()
 
 
 def open_input(path: str) -> BinaryIO:
-    """Opens for reading, as raw bytes: no decompression by file name."""
+    """Opens for reading and seeking, as raw bytes: no decompression by file name."""
     if is_remote(path):
         from apache_beam.io.filesystem import CompressionTypes
 
-        return _beam().open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    return Path(path).open("rb")
+        with _naming(path):
+            stream = _beam().open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return cast(BinaryIO, io.BufferedReader(_Object(path, stream), COPY_BYTES))
+    return Path(path).open("rb", buffering=COPY_BYTES)
+
+
+def size(path: str) -> int:
+    """Bytes of a file."""
+    if is_remote(path):
+        with _naming(path):
+            (match,) = _beam().match([path])
+            if not match.metadata_list:
+                raise FileNotFoundError(f"{path}: no such object")
+            return int(match.metadata_list[0].size_in_bytes)
+    return Path(path).stat().st_size
+
+
+def find(pattern: str) -> dict[str, int]:
+    """Bytes of the files that a path or a glob names, by path, sorted; `**` is any number of folders."""
+    if is_remote(pattern):
+        with _naming(pattern):
+            (match,) = _beam().match([pattern])
+            found = {entry.path: int(entry.size_in_bytes) for entry in match.metadata_list}
+            # An object that ends in "/" stands for a folder in some consoles.
+            return {path: found[path] for path in sorted(found) if not path.endswith("/")}
+    matches = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207 (absolute)
+    return {match: Path(match).stat().st_size for match in sorted(matches) if Path(match).is_file()}
 
 
 def read_bytes(path: str) -> bytes:
@@ -53,7 +168,8 @@ def read_bytes(path: str) -> bytes:
 def file_sizes(folder: str) -> dict[str, int]:
     """Bytes of the files directly in a folder, by name, sorted; a folder that is not there has none."""
     if is_remote(folder):
-        (match,) = _beam().match([join(folder, "*")])
+        with _naming(folder):
+            (match,) = _beam().match([join(folder, "*")])
         sizes = {entry.path.rsplit("/", 1)[1]: entry.size_in_bytes for entry in match.metadata_list}
     elif Path(folder).is_dir():
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
@@ -71,7 +187,8 @@ def remove(path: str) -> None:
     """Removes a file; one that is not there is no error."""
     if is_remote(path):
         if exists(path):
-            _beam().delete([path])
+            with _naming(path):
+                _beam().delete([path])
     else:
         Path(path).unlink(missing_ok=True)
 
@@ -107,25 +224,32 @@ def _atomic(path: str) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def _upload(path: str) -> Iterator[BinaryIO]:
+    """An object that appears when it is closed. Beam's writers close on failure too: what that leaves is removed."""
+    from apache_beam.io.filesystem import CompressionTypes
+
+    plain = CompressionTypes.UNCOMPRESSED  # Beam would compress what is named .zst or .gz
+    with _naming(path):
+        try:
+            with _beam().create(path, mime_type="application/octet-stream", compression_type=plain) as stream:
+                yield stream
+        except BaseException:
+            with contextlib.suppress(Exception):
+                _beam().delete([path])
+            raise
+
+
 def publish_bytes(data: bytes, path: str) -> None:
     """Writes a small file whole or not at all."""
-    if is_remote(path):
-        with _beam().create(path, mime_type="application/octet-stream") as stream:
-            stream.write(data)
-    else:
-        with _atomic(path) as stream:
-            stream.write(data)
+    with _upload(path) if is_remote(path) else _atomic(path) as stream:
+        stream.write(data)
 
 
 def publish_file(local: Path, path: str) -> None:
     """Copies a finished local file to its final name, whole or not at all."""
-    with local.open("rb") as source:
-        if is_remote(path):
-            with _beam().create(path, mime_type="application/x-tar") as stream:
-                shutil.copyfileobj(source, stream, COPY_BYTES)
-        else:
-            with _atomic(path) as stream:
-                shutil.copyfileobj(source, stream, COPY_BYTES)
+    with local.open("rb") as source, _upload(path) if is_remote(path) else _atomic(path) as stream:
+        shutil.copyfileobj(source, stream, COPY_BYTES)
 
 
 def download(path: str, local: Path) -> None:

@@ -13,11 +13,16 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from shards import lengths
 from shards.manifest import ShardInfo
 from shards.schema import EXTENSION, encode, num_tokens
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
-_TRAILER_BYTES = 20 * tarfile.BLOCKSIZE
+
+
+def _tar_bytes(content: int) -> int:
+    """The size of a tar with so many bytes of members: two empty blocks end it, and it is padded to whole records."""
+    return -(-(content + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
 
 
 class _HashingFile:
@@ -49,7 +54,7 @@ class ShardWriter:
         """Appends one batch of examples, as one tar member."""
         data = encode(batch)
         padded = tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        if self._file is not None and self._file.bytes + padded + _TRAILER_BYTES > self.max_bytes:
+        if self._file is not None and _tar_bytes(self._file.bytes + padded) > self.max_bytes:
             self._finish_shard()
         if self._file is None:
             self._start_shard()
@@ -60,6 +65,7 @@ class ShardWriter:
         self._batches += 1
         self._examples += batch.num_rows
         self._tokens += num_tokens(batch)
+        self._lengths.append(lengths.measure(batch))
 
     def close(self) -> list[ShardInfo]:
         """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""
@@ -72,6 +78,7 @@ class ShardWriter:
         self._file = _HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
         self._batches = self._examples = self._tokens = 0
+        self._lengths: list[dict[str, int]] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None
@@ -86,6 +93,7 @@ class ShardWriter:
                 tokens=self._tokens,
                 unit=self.unit,
                 batches=self._batches,
+                lengths=lengths.add(self._lengths),
             )
         )
         self._file = None

@@ -6,26 +6,36 @@ A record that cannot be read is a Record with a `problem`; a file that cannot be
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from pipelines.errors import PipelineError
-from pipelines.readers import jsonl, text
+from pipelines.readers import jsonl, lines, parquet, tars, text
 from pipelines.readers.streams import naming, opened
-from pipelines.records import Piece, Record
+from pipelines.records import Piece, Reading, Record
+from shards import storage
 
-READERS: dict[str, Callable[[BinaryIO, Piece, int], Iterator[Record]]] = {"jsonl": jsonl.read, "text": text.read}
+READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
+    "jsonl": jsonl.read,
+    "lines": lines.read,
+    "parquet": parquet.read,
+    "tar": tars.read,
+    "text": text.read,
+}
+CONTAINERS = ("parquet", "tar")
+"""Formats that can be damaged without being compressed."""
 
 
-def read_pieces(root: Path, pieces: Iterable[Piece], max_bytes: int) -> Iterator[Record]:
-    """Every record of the pieces, in order; one of more than `max_bytes` is a problem, not a memory error.
+def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
+    """Every record of the pieces, in order; one longer than allowed is a problem, not a memory error.
 
     Raises:
         PipelineError: a file is damaged, or is not the one that was planned.
     """
     for piece in pieces:
-        path, compression = root / piece.input.name, piece.input.compression
-        if path.stat().st_size != piece.input.bytes:
+        path, compression = storage.join(root, piece.input.name), piece.input.compression
+        if storage.size(path) != piece.input.bytes:
             raise PipelineError(f"{path}: has changed since the run was planned: run again")
-        with naming(path, compression), opened(path, compression) as stream:
-            yield from READERS[piece.input.format](stream, piece, max_bytes)
+        kind = piece.input.format
+        container = compression or (kind if kind in CONTAINERS else None)
+        with naming(path, container), opened(path, compression) as stream:
+            yield from READERS[kind](stream, piece, reading)

@@ -6,41 +6,17 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from pipelines.readers.streams import BOM, BUFFER_BYTES
-from pipelines.records import Piece, Record
+from pipelines.readers.lines import lines
+from pipelines.records import Piece, Reading, Record
 
 
-def read(stream: BinaryIO, piece: Piece, max_bytes: int) -> Iterator[Record]:
+def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The piece's records, at their offsets in the decompressed file."""
-    offset = piece.start
-    if offset:
-        stream.seek(offset - 1)
-        offset += _skip_line(stream) - 1
-    while piece.end is None or offset < piece.end:
-        line = stream.readline(max_bytes + 1)
-        if not line:
-            return
-        if len(line) > max_bytes and not line.endswith(b"\n"):
-            size = len(line) + _skip_line(stream)
-            yield Record(piece.input.name, offset, None, line, f"longer than {max_bytes:,} bytes: {size:,}")
-        else:
-            size = len(line)
-            if offset == 0:
-                line = line.removeprefix(BOM)
-            if not line.isspace() and line:
-                value, problem = parse(line)
-                yield Record(piece.input.name, offset, value, line, problem)
-        offset += size
-
-
-def _skip_line(stream: BinaryIO) -> int:
-    """Bytes up to the end of the line, in bounded memory."""
-    size = 0
-    while part := stream.readline(BUFFER_BYTES):
-        size += len(part)
-        if part.endswith(b"\n"):
-            break
-    return size
+    for offset, line, problem in lines(stream, piece, reading.max_bytes):
+        value = None
+        if not problem:
+            value, problem = parse(line)
+        yield Record(piece.input.name, offset, value, line, problem)
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:

@@ -4,19 +4,20 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from pipelines.readers.streams import BOM
-from pipelines.records import Piece, Record
+from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
-def read(stream: BinaryIO, piece: Piece, max_bytes: int) -> Iterator[Record]:
+def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The file's one record."""
+    yield document(stream, piece.input.name, reading.max_bytes)
+
+
+def document(stream: BinaryIO, name: str, max_bytes: int) -> Record:
+    """The text that is the whole of a stream, as one record."""
     data = stream.read(max_bytes + 1)
-    name = piece.input.name
     if len(data) > max_bytes:
-        yield Record(name, None, None, data, f"longer than {max_bytes:,} bytes")
-        return
+        return Record(name, None, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")
     try:
-        text = data.removeprefix(BOM).decode("utf-8")
+        return Record(name, None, data.removeprefix(BOM).decode("utf-8"), data)
     except UnicodeDecodeError as error:
-        yield Record(name, None, None, data, f"invalid UTF-8 at byte {error.start} of the file")
-    else:
-        yield Record(name, None, text, data)
+        return Record(name, None, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the file")

@@ -10,6 +10,14 @@ from pathlib import Path
 import pytest
 
 from pipelines.__main__ import main
+from pipelines.commit import commit
+from pipelines.exclude import Excluded
+from pipelines.job import Job
+from pipelines.plan import Unit
+from pipelines.run import Options
+from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer
+from pipelines.unit import Tools, finish_unit, process_unit, resolve
+from shards import storage
 
 
 @dataclasses.dataclass
@@ -40,6 +48,36 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def roberta_files(roberta_tokenizer: Path) -> TokenizerFiles:
+    return read_tokenizer(str(roberta_tokenizer))
+
+
+@pytest.fixture(scope="session")
+def roberta_encoder(roberta_files: TokenizerFiles) -> Encoder:
+    return Encoder(roberta_files.files["tokenizer.json"], roberta_files.vocab_size)
+
+
+@pytest.fixture
+def direct(
+    pipeline: Command, roberta_files: TokenizerFiles, roberta_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """The same command without Beam between its steps, and with one tokenizer for all runs: many runs in a second."""
+
+    def steps(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
+        excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
+        for unit in units:
+            process_unit(unit, job, Tools(roberta_encoder, excluded))
+        for number in resolve(job) if job.curation.is_staged else []:
+            finish_unit(number, job)
+        commit(job)
+        return {}
+
+    monkeypatch.setattr("pipelines.run._run_beam", steps)
+    monkeypatch.setattr("pipelines.run.read_tokenizer", lambda path: roberta_files)
+    return pipeline
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """`python killing.py WORKERS when NAME -- ARGUMENTS`: runs the pipeline, and dies when it publishes NAME.
 
 `when` is "before" (the temporary is written, the name is not there yet) or "after". With one worker the process itself
-does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself.
+does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself; with
+"2 alone" only itself.
 """
 
 import os
@@ -15,7 +16,7 @@ def arm(when: str, name: str, victims: list[int]) -> None:
     replace = Path.replace
 
     def armed(source: Path, target: Path) -> Path:
-        if Path(target).name != name:
+        if not str(target).endswith(f"/{name}"):
             return replace(source, target)
         if when == "after":
             replace(source, target)
@@ -29,7 +30,8 @@ def arm(when: str, name: str, victims: list[int]) -> None:
 def main() -> None:
     if sys.argv[1] == "-m":
         # In place of a worker's interpreter: -m pipelines.worker PARENT.
-        arm(os.environ["WHEN"], os.environ["NAME"], [int(sys.argv[3]), os.getpid()])
+        driver = [] if os.environ["ALONE"] else [int(sys.argv[3])]
+        arm(os.environ["WHEN"], os.environ["NAME"], [*driver, os.getpid()])
         sys.argv = sys.argv[2:]
         from pipelines import worker
 
@@ -39,7 +41,8 @@ def main() -> None:
     if workers == "1":
         arm(when, name, [os.getpid()])
     else:
-        os.environ.update(WHEN=when, NAME=name)
+        workers, _, alone = workers.partition(" ")
+        os.environ.update(WHEN=when, NAME=name, ALONE=alone)
         wrapper = Path(sys.argv[4])
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
         wrapper.chmod(0o755)

@@ -48,8 +48,9 @@ def test_a_missing_file_or_a_glob_without_match(pipeline, tmp_path: Path, head: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_for_a_file(pipeline, tmp_path: Path) -> None:
-    assert_fails(pipeline("--input", tmp_path), f"{tmp_path}: a folder: name its files, e.g. ")
+def test_a_folder_without_files(pipeline, tmp_path: Path) -> None:
+    (tmp_path / "corpus" / "deep").mkdir(parents=True)
+    assert_fails(pipeline("--input", tmp_path / "corpus"), f"{tmp_path / 'corpus'}: no files in it")
 
 
 def test_a_tokenizer_that_is_not_there(pipeline, head: Path, tmp_path: Path) -> None:
@@ -150,8 +151,8 @@ def test_a_record_above_the_limit_is_bad(pipeline, head: Path, tmp_path: Path) -
 
 
 def test_a_binary_file(pipeline, head: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.parquet").write_bytes(b"PAR1\0\0\0\0")
-    assert_fails(pipeline("--input", head, tmp_path / "data.parquet"), "data.parquet: binary")
+    (tmp_path / "thesis.doc").write_bytes(b"\xd0\xcf\x11\xe0\0\0\0\0")
+    assert_fails(pipeline("--input", head, tmp_path / "thesis.doc"), "thesis.doc: binary")
 
 
 def test_an_output_that_holds_other_files_is_left_alone(pipeline, head: Path, tmp_path: Path, tree) -> None:

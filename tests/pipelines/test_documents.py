@@ -119,13 +119,13 @@ def encoder(roberta_tokenizer: Path) -> Encoder:
 def test_the_limit_is_inclusive(encoder: Encoder, texts: list[str]) -> None:
     length = len(encoder.encode([texts[0]], ["a"])[0])
     for min_tokens, kept in ((length, 1), (length + 1, 0)):
-        tally = Tally(Documents.reasons, 0.0)
+        tally = Tally(Documents().reasons, 0.0)
         list(Documents(min_tokens).batches(records([texts[0]]), encoder, tally))
         assert tally.counts.kept == kept
 
 
 def test_a_document_of_too_few_bytes_is_not_encoded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally(Documents.reasons, 0.0)
+    tally = Tally(Documents().reasons, 0.0)
     monkeypatch.setattr(encoder, "encode", lambda *_: pytest.fail("encoded"))
     assert list(Documents(10).batches(records(["", "123456789", "é" * 4]), encoder, tally)) == []
     assert tally.counts.filtered == {"short_bytes": 3, "short_tokens": 0}
@@ -133,7 +133,7 @@ def test_a_document_of_too_few_bytes_is_not_encoded(encoder: Encoder, monkeypatc
 
 def test_bytes_tell_nothing_of_a_wordpiece_tokenizer(shared_data: Path) -> None:
     data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
-    tally = Tally(Documents.reasons, 0.0)
+    tally = Tally(Documents().reasons, 0.0)
     list(Documents(10).batches(records(["", "short"]), Encoder(data, 30522), tally))
     assert tally.counts.filtered == {"short_bytes": 0, "short_tokens": 2}
 
@@ -146,7 +146,7 @@ def test_batches_are_cut_at_their_size_whatever_is_encoded_together(
     found = []
     for encode_bytes in (1, 100_000, 10**9):
         monkeypatch.setattr(documents, "ENCODE_BYTES", encode_bytes)
-        tally = Tally(Documents.reasons, 0.0)
+        tally = Tally(Documents().reasons, 0.0)
         found.append(list(Documents(1).batches(records(texts[:200]), encoder, tally)))
     assert found[0] == found[1] == found[2]
     for batch in found[0][:-1]:

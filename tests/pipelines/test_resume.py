@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
     command = [*words, "--output", str(folder)]
     killing = [sys.executable, str(KILLING), workers, when, name, str(tmp_path / "wrapper"), *command]
     assert subprocess.run(killing, timeout=60, check=False).returncode == -signal.SIGKILL
+    time.sleep(1.5 if workers == "2" else 0)  # the other worker notices within half a second
     assert "manifest.json" not in tree(folder)
     assert when == "after" or list(folder.rglob(f"{storage.TEMPORARY}*"))
     done = {path: path.stat().st_mtime_ns for path in folder.glob("_done/0*.json")}
@@ -81,9 +83,24 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
     assert main([*command, "--workers", workers, "--json"]) == 0
     assert tree(folder) == finished
     assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
-    assert json.loads(capsys.readouterr().out)["run"]["units"] == 8 - len(done)
+    left = json.loads(capsys.readouterr().out)["run"]["units"]
+    # The worker that outlives its driver, for half a second at most, may finish a unit more.
+    assert left == 8 - len(done) or (workers == "2" and left == 7 - len(done))
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     assert (len(done) == 8) == (name == "manifest.json")
+
+
+def test_a_worker_that_dies_ends_the_run_with_a_line(
+    words: list[str], finished: dict[str, str], tree, tmp_path: Path
+) -> None:
+    command = [*words, "--output", str(tmp_path / "out")]
+    name = "documents-00004-000.tar"
+    ended = ending([sys.executable, str(KILLING), "2 alone", "before", name, str(tmp_path / "wrapper"), *command])
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("pipelines: a worker process was killed or could not start: run again")
+    assert ended.stderr.count("\n") == 1
+    assert main(command) == 0
+    assert tree(tmp_path / "out") == finished
 
 
 def ending(command: list[str]) -> subprocess.CompletedProcess[str]:

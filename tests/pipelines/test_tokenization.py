@@ -154,6 +154,21 @@ def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     assert_exact(Encoder(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
 
+def test_of_a_very_long_text_the_head_is_proved(
+    roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(roberta, 50265)
+    exact, proved = encoder._exact, []
+    monkeypatch.setattr(tokenization, "PROOF_LONGEST", 1000)
+    monkeypatch.setattr(encoder, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    (ids,) = encoder.encode(texts[:1], ["a"])
+    assert proved == [texts[0][:1000]]
+    assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
+    monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
+    with pytest.raises(PipelineError, match="gigatoken and tokenizers give different ids"):
+        Encoder(roberta, 50265).encode(texts[:1], ["a"])
+
+
 def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Record batches of real documents, a dataset made of them, and an object store in memory."""
 
+import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -12,8 +13,6 @@ from tokenizers import Tokenizer
 
 from shards import Manifest, ShardWriter, storage
 from shards.schema import schema
-
-FINGERPRINT = {"tokenizer": {"sha256": "0" * 64, "vocab_size": 50265}, "options": {"min_tokens": 1}}
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +40,10 @@ def make_dataset(batches: list[pa.RecordBatch], roberta_tokenizer: Path) -> Call
                 writer.write(batch)
             shards += writer.close()
         counts = {"read": 70, "kept": 60, "filtered": {"short_bytes": 4, "short_tokens": 5}, "bad": 1}
-        manifest = Manifest("documents", FINGERPRINT, shards, counts)
-        storage.publish_bytes((roberta_tokenizer / "tokenizer.json").read_bytes(), f"{folder}/tokenizer/tokenizer.json")
+        tokenizer = (roberta_tokenizer / "tokenizer.json").read_bytes()
+        known = {"sha256": hashlib.sha256(tokenizer).hexdigest(), "vocab_size": 50265}
+        manifest = Manifest("documents", {"tokenizer": known, "options": {"min_tokens": 1}}, shards, counts)
+        storage.publish_bytes(tokenizer, f"{folder}/tokenizer/tokenizer.json")
         manifest.save(str(folder))
         return manifest
 
@@ -72,7 +73,7 @@ class MemoryStore:
             raise FileNotFoundError(path)
         return io.BytesIO(self.objects[path])
 
-    def create(self, path: str, mime_type: str) -> io.BytesIO:
+    def create(self, path: str, mime_type: str, compression_type: str) -> io.BytesIO:
         store = self
 
         class Upload(io.BytesIO):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from shards.__main__ import main
@@ -87,3 +88,24 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert error.value.code == 0
     assert "python -m shards verify data/train" in capsys.readouterr().out
+
+
+def test_ls_shows_how_long_examples_are(
+    dataset: Path, batches: list[pa.RecordBatch], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "lengths.png"
+    assert main(["ls", str(dataset), "--histogram", str(picture)]) == 0
+    out = capsys.readouterr().out
+    shown = [line.split() for line in out.partition("tokens per example\n")[2].splitlines()]
+    sizes = [len(row["tokens"]) for batch in batches for row in batch.to_pylist()]
+    for low, _, high, *_, count in shown:
+        first, last = (int(edge.replace(",", "")) for edge in (low, high))
+        assert sum(first <= size <= last for size in sizes) == int(count)
+    assert sum(int(line[-1]) for line in shown) == len(sizes)
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["ls", str(dataset), "--s3_endpoint_url=http://localhost"])
+    assert error.value.code == 2

@@ -113,7 +113,7 @@ def test_a_member_of_another_form_is_refused_and_never_written(dataset: Path, na
 
 def test_an_id_outside_the_vocabulary_is_reported(dataset: Path) -> None:
     manifest = Manifest.load(str(dataset))
-    small = {"tokenizer": {"sha256": "0" * 64, "vocab_size": 1000}}
+    small = {"tokenizer": {**manifest.fingerprint["tokenizer"], "vocab_size": 1000}}
     replace(manifest, fingerprint=small).save(str(dataset))
     problems = verify(dataset)
     assert len(problems) == len(manifest.shards)

@@ -1,0 +1,15 @@
+# The image of a Beam worker with Clearspan's pipelines installed: see docs/dataflow.md.
+#   docker build -t REGION-docker.pkg.dev/PROJECT/REPOSITORY/clearspan:0.1.0 .
+# Beam's and Python's versions must be those of the machine that launches the job.
+FROM apache/beam_python3.11_sdk:2.77.0
+
+WORKDIR /clearspan
+COPY constraints.txt setup.py README.md ./
+COPY pipelines pipelines
+COPY shards shards
+
+# The package without its training dependencies (torch, DeepSpeed), and what its pipelines import.
+RUN pip install --no-cache-dir -c constraints.txt \
+        "apache-beam[gcp]" gigatoken numpy orjson pyarrow tokenizers tqdm zstandard \
+    && pip install --no-cache-dir --no-deps . \
+    && python -c "import pipelines.graph, pipelines.readers, shards.reader"

@@ -1,0 +1,171 @@
+"""What can be decided of a document only when all are known: exact duplicates, the first N, the held-out part.
+
+    units -> _staged/ shards + keys -> resolve: one verdict a document -> _curated/00003.zst -> units -> final shards
+
+With `dedup` or `limit` a unit's shards wait in `_staged`, never altered there, until every unit's keys are known; then
+each unit's final shards are those without what was ruled out. So a kill at any moment leaves either stage as it was,
+and nothing depends on which worker was first. `_staged` goes once the manifest is written; verdicts stay, so that a
+lost shard is made again from its own unit.
+
+A document's key is 126 bits of two hashes: blake2b of its text (the id) and blake2b of its tokens. Duplicates are found
+by sorting keys a slice of the key space at a time: in memory are one slice (PART_KEYS) and one byte a kept document.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+
+from shards import storage
+from shards.schema import token_columns
+
+KEEP, DUPLICATE, OVER_LIMIT = range(3)
+REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
+KEY = np.dtype([("id", "<u8"), ("tokens", "<u8"), ("row", "<u4")])
+BUCKETS = 256
+ID_BITS = 63
+PART_KEYS = 4_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Curation:
+    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids, leave out
+    what holds an excluded text (`exclude`).
+    """
+
+    dedup: bool = False
+    limit: int | None = None
+    holdout_fraction: float = 0.0
+    exclude: bool = False
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether what becomes of a document depends on others."""
+        return self.dedup or self.limit is not None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a document that is long enough may still be left out."""
+        on = {"excluded": self.exclude, "duplicate": self.dedup, "over_limit": self.limit is not None}
+        return tuple(reason for reason, used in on.items() if used)
+
+    def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which examples are held out, (n,) bool: by id, so that copies of a text are on one side."""
+        return batch.column("id").to_numpy() < int(self.holdout_fraction * (1 << ID_BITS))
+
+
+def keys(batch: pa.RecordBatch, first: int) -> np.ndarray:
+    """The keys of a batch whose first row is the unit's row `first`, (n,) of KEY."""
+    found = np.empty(batch.num_rows, KEY)
+    found["id"] = batch.column("id").to_numpy()
+    found["row"] = np.arange(first, first + batch.num_rows)
+    columns = [batch.column(name) for name in token_columns(batch.schema)]
+    for row in range(batch.num_rows):
+        digest = hashlib.blake2b(digest_size=8)
+        for column in columns:
+            digest.update(column[row].values.to_numpy().tobytes())
+        found["tokens"][row] = int.from_bytes(digest.digest(), "little")
+    return found
+
+
+def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
+    """A unit's keys as a file: how many are in each bucket of ids, then all, sorted."""
+    found = np.concatenate([np.empty(0, KEY), *parts])
+    found = found[np.lexsort((found["row"], found["tokens"], found["id"]))]
+    counts = np.bincount((found["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
+    return counts.astype("<u4").tobytes() + found.tobytes()
+
+
+def duplicates(paths: list[str]) -> list[np.ndarray]:
+    """Of each unit's keys file, in plan order: which rows repeat an earlier row, (n,) bool by row."""
+    counts = np.array([_counts(path) for path in paths], dtype=np.int64).reshape(len(paths), BUCKETS)
+    repeated = [np.zeros(total, bool) for total in counts.sum(axis=1)]
+    for start, end in _slices(counts.sum(axis=0)):
+        slices = [_read(path, row, start, end) for path, row in zip(paths, counts, strict=True)]
+        units = np.repeat(np.arange(len(slices)), [len(part) for part in slices])
+        part = np.concatenate([np.empty(0, KEY), *slices])
+        # Stable: of equal keys the first in plan order stays first.
+        order = np.lexsort((part["tokens"], part["id"]))
+        part, units = part[order], units[order]
+        same = np.zeros(len(part), bool)
+        same[1:] = (part["id"][1:] == part["id"][:-1]) & (part["tokens"][1:] == part["tokens"][:-1])
+        for unit in np.unique(units[same]):
+            repeated[unit][part["row"][same & (units == unit)]] = True
+    return repeated
+
+
+def _counts(path: str) -> np.ndarray:
+    with storage.open_input(path) as stream:
+        return np.frombuffer(stream.read(4 * BUCKETS), "<u4")
+
+
+def _read(path: str, counts: np.ndarray, start: int, end: int) -> np.ndarray:
+    """The keys in buckets start..end."""
+    with storage.open_input(path) as stream:
+        stream.seek(4 * BUCKETS + int(counts[:start].sum()) * KEY.itemsize)
+        return np.frombuffer(stream.read(int(counts[start:end].sum()) * KEY.itemsize), KEY)
+
+
+def _slices(totals: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of buckets that hold at most PART_KEYS keys, or are one bucket."""
+    start = size = 0
+    for bucket, total in enumerate(totals):
+        if size and size + total > PART_KEYS:
+            yield start, bucket
+            start, size = bucket, 0
+        size += int(total)
+    yield start, BUCKETS
+
+
+def rule(curation: Curation, kept: list[int], paths: list[str]) -> list[np.ndarray]:
+    """The verdict on each document of each unit, (n,) uint8 by row.
+
+    Args:
+        kept: how many documents each unit has, in plan order.
+        paths: each unit's keys file; read where duplicates are looked for.
+    """
+    verdicts = [np.zeros(number, np.uint8) for number in kept]
+    if curation.dedup:
+        for verdict, repeated in zip(verdicts, duplicates(paths), strict=True):
+            verdict[repeated] = DUPLICATE
+    if curation.limit is not None:
+        left = curation.limit
+        for verdict in verdicts:
+            (wanted,) = np.nonzero(verdict == KEEP)
+            verdict[wanted[left:]] = OVER_LIMIT
+            left -= min(left, len(wanted))
+    return verdicts
+
+
+def pack_verdicts(verdicts: np.ndarray) -> bytes:
+    return zstandard.compress(verdicts.tobytes())
+
+
+def unpack_verdicts(data: bytes) -> np.ndarray:
+    return np.frombuffer(zstandard.decompress(data), np.uint8)
+
+
+class Rebatcher:
+    """Joins what is left of batches to batches of about `size` bytes of tokens again."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._parts: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yields a batch when there is enough for one."""
+        if batch.num_rows:
+            self._parts.append(batch)
+            self._bytes += batch.nbytes
+        if self._bytes >= self.size:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yields what there is."""
+        if self._parts:
+            yield pa.concat_batches(self._parts)
+            self._parts, self._bytes = [], 0

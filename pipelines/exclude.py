@@ -1,0 +1,207 @@
+"""Texts that must not occur in a corpus, such as the sentences of a test set: which documents hold one of them.
+
+    text -> lower case, words only -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
+
+A word is a run of letters and digits; all else separates ("don't" is "don", "t"). A text of 8 words or more is met
+where any 8 of its words in a row are. One of 4 to 7 words is met where it is a whole sentence or line. One below 4
+words is not looked for (it would be met everywhere), and is counted. Languages written without spaces have no words
+here, and nothing of them is met.
+"""
+
+import csv
+import dataclasses
+import glob
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from pipelines.errors import PipelineError
+from pipelines.readers.streams import BOM, naming, opened, sniff
+from shards import storage
+
+NGRAM = 8
+SHORTEST = 4
+_FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
+_NEWLINE, _STOP, _SPACE = 1, 2, 4
+_IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
+_MARKS = np.zeros(256, np.uint8)
+_MARKS[list(b" \t\f\v\r\n")] |= _SPACE
+_MARKS[list(b"\r\n")] |= _NEWLINE
+_MARKS[list(b".!?")] |= _STOP
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xD6E8FEB86659FD93)
+_FILTER_BITS = 22
+
+
+def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """_ODD and its inverse modulo 2^64, to the powers 0..size-1."""
+    inverse = np.uint64(pow(int(_ODD), -1, 1 << 64))
+    ones = np.ones(1, np.uint64)
+    return tuple(np.cumprod(np.concatenate([ones, np.full(size - 1, base)])) for base in (_ODD, inverse))  # type: ignore
+
+
+class _Words:
+    """A text's words, and hashes of runs of them from sums over its bytes: no run is looked at twice.
+
+    The hash of bytes a..b is sum((byte + 1) * ODD^(i - a)) modulo 2^64, mixed; ODD is invertible, so prefix sums give
+    it for any a and b.
+    """
+
+    _up, _down = _powers(1 << 12)
+
+    def __init__(self, text: str) -> None:
+        text = text.lower()
+        if not text.isascii():
+            text = _FOREIGN.sub(" ", text)
+        data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+        is_word = _IS_WORD[data]
+        edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
+        starts, ends = edges[::2], edges[1::2]
+        self.starts = self.ends = self.sentence_starts = self.sentence_ends = starts
+        self.sums = np.zeros(1, np.uint64)
+        if not len(starts):
+            return
+        # The words with one space between them: `joined`, and where they are in it.
+        kept = is_word
+        kept[ends[:-1]] = True
+        joined = data[kept]
+        self.ends = np.cumsum(ends - starts + 1) - 1
+        self.starts = self.ends - (ends - starts)
+        joined[self.ends[:-1]] = ord(" ")
+        if len(joined) > len(self._up):
+            _Words._up, _Words._down = _powers(2 * len(joined))
+        self.sums = np.zeros(len(joined) + 1, np.uint64)
+        np.cumsum((joined.astype(np.uint64) + np.uint64(1)) * self._up[: len(joined)], out=self.sums[1:])
+        # A sentence ends between two words where a line does, or a stop stands there beside a space.
+        between = _marks_between(data, starts, ends)
+        last = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
+        self.sentence_ends = np.append(np.flatnonzero(last) + 1, len(starts))
+        self.sentence_starts = np.append(0, self.sentence_ends[:-1])
+
+    def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """Of words first..last, both inclusive."""
+        start, end = self.starts[first], self.ends[last]
+        mixed = (self.sums[end] - self.sums[start]) * self._down[start]
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
+        return mixed ^ (mixed >> np.uint64(29))
+
+    def ngrams(self) -> np.ndarray:
+        first = np.arange(len(self.starts) - NGRAM + 1)
+        return self._hashes(first, first + NGRAM - 1)
+
+    def sentences(self) -> np.ndarray:
+        """Of its sentences of SHORTEST to NGRAM - 1 words."""
+        lengths = self.sentence_ends - self.sentence_starts
+        wanted = (lengths >= SHORTEST) & (lengths < NGRAM)
+        return self._hashes(self.sentence_starts[wanted], self.sentence_ends[wanted] - 1)
+
+
+def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Of the bytes between each word and the next, which marks are among them."""
+    if len(starts) < 2:
+        return np.empty(0, np.uint8)
+    bounds = np.column_stack([ends[:-1], starts[1:]]).ravel()
+    return np.bitwise_or.reduceat(_MARKS[data], bounds)[::2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Excluded:
+    """The hashes that may not occur, sorted; and of how many texts, how many of them sentences or not looked for."""
+
+    ngrams: np.ndarray
+    sentences: np.ndarray
+    texts: int
+    short: int
+    ignored: int
+
+    def __post_init__(self) -> None:
+        for name, hashes in (("_may", self.ngrams), ("_may_sentence", self.sentences)):
+            may = np.zeros(1 << _FILTER_BITS, bool)
+            may[hashes >> np.uint64(64 - _FILTER_BITS)] = True
+            object.__setattr__(self, name, may)
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Excluded":
+        """The exclusion of these texts."""
+        ngrams, sentences = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        total = short = ignored = 0
+        for text in texts:
+            words = _Words(text)
+            total += 1
+            if len(words.starts) >= NGRAM:
+                ngrams.append(words.ngrams())
+            elif len(found := words.sentences()) and len(words.sentence_ends) == 1:
+                sentences.append(found)
+                short += 1
+            else:
+                ignored += 1
+        return cls(np.unique(np.concatenate(ngrams)), np.unique(np.concatenate(sentences)), total, short, ignored)
+
+    def meets(self, text: str) -> bool:
+        """Whether one of the texts occurs in this one."""
+        words = _Words(text)
+        shift = np.uint64(64 - _FILTER_BITS)
+        pairs = ((words.ngrams, self.ngrams, "_may"), (words.sentences, self.sentences, "_may_sentence"))
+        for of, hashes, name in pairs:
+            if len(hashes):
+                found = of()
+                found = found[getattr(self, name)[found >> shift]]
+                places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
+                if (hashes[places] == found).any():
+                    return True
+        return False
+
+    def options(self) -> dict[str, Any]:
+        """What of it shapes the dataset, for the fingerprint."""
+        figures = {"texts": self.texts, "sentences_of_4_to_7_words": self.short, "too_short": self.ignored}
+        return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **figures}
+
+    def to_bytes(self) -> bytes:
+        head = np.array([len(self.ngrams), len(self.sentences), self.texts, self.short, self.ignored], "<u8")
+        return head.tobytes() + self.ngrams.astype("<u8").tobytes() + self.sentences.astype("<u8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Excluded":
+        values = np.frombuffer(data, "<u8")
+        ngrams, _, texts, short, ignored = (int(value) for value in values[:5])
+        return cls(values[5 : 5 + ngrams], values[5 + ngrams :], texts, short, ignored)
+
+
+def read_texts(patterns: Sequence[str]) -> Iterator[str]:
+    """The texts in files or folders: lines, or their tab-separated cells; cells of .csv, strings of JSON lines.
+
+    Raises:
+        PipelineError: a file is missing, damaged or no text.
+    """
+    for pattern in patterns:
+        is_folder = not storage.is_remote(pattern) and Path(pattern).is_dir()
+        files = storage.find(f"{glob.escape(pattern)}/**" if is_folder else pattern)
+        if not files:
+            raise PipelineError(f"--exclude {pattern}: no such file")
+        for path in files:
+            file_format, compression = sniff(path)
+            if file_format not in ("text", "jsonl"):
+                raise PipelineError(f"--exclude {path}: {file_format}: expected text, .csv or JSON lines")
+            with naming(path, compression), opened(path, compression) as stream:
+                # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
+                lines = (line.removeprefix(BOM).decode("utf-8", "replace") for line in stream)
+                if path.endswith(".csv"):
+                    for row in csv.reader(lines):
+                        yield from row
+                else:
+                    for line in lines:
+                        yield from _cells(line.rstrip("\r\n"))
+
+
+def _cells(line: str) -> Iterable[str]:
+    if line.startswith("{"):
+        try:
+            return [value for value in orjson.loads(line).values() if isinstance(value, str)]
+        except orjson.JSONDecodeError:
+            pass
+    return [cell for cell in line.split("\t") if cell]

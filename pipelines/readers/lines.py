@@ -1,0 +1,53 @@
+"""Plain text, one document a line. A line belongs to the piece in which it starts; blank lines are no documents."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from pipelines.readers.streams import BOM, BUFFER_BYTES
+from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+
+
+def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    """The piece's lines without their ends, at their offsets in the decompressed file."""
+    for offset, line, problem in lines(stream, piece, reading.max_bytes):
+        if problem:
+            yield Record(piece.input.name, offset, None, line, problem)
+            continue
+        try:
+            text = line.rstrip(b"\r\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield Record(piece.input.name, offset, None, line, f"invalid UTF-8 at byte {error.start} of the line")
+        else:
+            yield Record(piece.input.name, offset, text, line)
+
+
+def lines(stream: BinaryIO, piece: Piece, max_bytes: int) -> Iterator[tuple[int, bytes, str]]:
+    """(offset, line, problem) of the piece's lines that are not blank; of one above `max_bytes`, its head only."""
+    offset = piece.start
+    if offset:
+        stream.seek(offset - 1)
+        offset += _skip_line(stream) - 1
+    while piece.end is None or offset < piece.end:
+        line = stream.readline(max_bytes + 1)
+        if not line:
+            return
+        size, problem = len(line), ""
+        if size > max_bytes and not line.endswith(b"\n"):
+            line = line[:HEAD_BYTES]
+            size += _skip_line(stream)
+            problem = f"longer than {max_bytes:,} bytes: {size:,}"
+        elif offset == 0:
+            line = line.removeprefix(BOM)
+        if problem or (line and not line.isspace()):
+            yield offset, line, problem
+        offset += size
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    """Bytes up to the end of the line, in bounded memory."""
+    size = 0
+    while part := stream.readline(BUFFER_BYTES):
+        size += len(part)
+        if part.endswith(b"\n"):
+            break
+    return size

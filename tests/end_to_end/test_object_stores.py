@@ -1,0 +1,168 @@
+"""The whole way on gs:// and s3://: input, output, the commands on shards, and the trainer's stream."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.__main__ import main as pipelines_main
+from shards import Dataset, ShardError, storage
+from shards.__main__ import main as shards_main
+from tests.end_to_end.conftest import AWS
+from train.stream import DocumentStream, StreamState
+
+OPTIONS = ["--min-tokens", "512", "--unit-bytes", "100000"]
+
+
+def words(source: str | Path, target: str | Path, tokenizer: Path, *more: str) -> list[str]:
+    return ["documents", "--input", f"{source}/*.jsonl", "--output", str(target), "--tokenizer", str(tokenizer), *more]
+
+
+def tree(folder: str | Path) -> dict[str, bytes]:
+    """Every file of a dataset, by its name under the folder."""
+    start = len(str(folder)) + 1
+    return {path[start:]: storage.read_bytes(path) for path in storage.find(f"{folder}/**")}
+
+
+def upload(folder: Path, target: str) -> None:
+    for path in folder.iterdir():
+        storage.publish_file(path, storage.join(target, path.name))
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of the corpus, made on a disk."""
+    folder = tmp_path_factory.mktemp("local") / "out"
+    assert pipelines_main(words(corpus, folder, roberta_tokenizer, *OPTIONS)) == 0
+    return folder
+
+
+@pytest.fixture
+def published(bucket: str, finished: Path) -> str:
+    """The same dataset in a bucket."""
+    for name, data in tree(finished).items():
+        storage.publish_bytes(data, f"{bucket}/data/{name}")
+    return f"{bucket}/data"
+
+
+def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
+    bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(corpus, f"{bucket}/corpus/2026")
+    command = words(f"{bucket}/corpus/2026", f"{bucket}/data/train", roberta_tokenizer, *OPTIONS)
+    assert pipelines_main(command) == 0
+    assert tree(f"{bucket}/data/train") == tree(finished)
+    capsys.readouterr()
+    assert pipelines_main(command) == 0
+    assert "was already finished" in capsys.readouterr().out
+
+
+def test_curation_is_the_same_in_a_bucket(bucket: str, corpus: Path, roberta_tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("four words that occur nowhere at all in this corpus\n")
+    switches = ["--dedup", "--limit", "20", "--holdout-fraction", "0.4", "--exclude", str(tmp_path / "test.txt")]
+    for target in (f"{bucket}/data", tmp_path / "data"):
+        assert pipelines_main(words(corpus, target, roberta_tokenizer, *OPTIONS, *switches)) == 0
+    assert tree(f"{bucket}/data") == tree(tmp_path / "data")
+    assert shards_main(["verify", f"{bucket}/data/validation"]) == 0
+
+
+def test_the_commands_read_a_bucket(published: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["verify"], ["ls"], ["cat", "--limit", "2"]):
+        shown = []
+        for folder in (published, str(finished)):
+            assert shards_main([command[0], folder, *command[1:]]) == 0
+            shown.append(capsys.readouterr().out.replace(folder, "DIR"))
+        assert shown[0] == shown[1]
+
+
+def test_verify_names_a_damaged_object(published: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = Dataset(published).shards[0]
+    data = storage.read_bytes(f"{published}/{shard.name}")
+    storage.publish_bytes(data[:-1] + b"x", f"{published}/{shard.name}")
+    assert shards_main(["verify", published]) == 1
+    assert f"{shard.name}: its sha256 is not the manifest's" in capsys.readouterr().out
+
+
+def batches(folder: str | Path, count: int) -> list[list[list[int]]]:
+    stream = DocumentStream(Dataset(folder), 2, seed=1, shuffle_shards=2, min_tokens=1, skip_short=False)
+    return [[batch.ids.tolist(), batch.tokens.tolist()] for batch, _ in take(stream.prefetched(StreamState()), count)]
+
+
+def take(items, count: int) -> list:
+    taken = [next(items) for _ in range(count)]
+    items.close()
+    return taken
+
+
+def test_the_trainer_streams_a_bucket_through_the_cache(published: str, finished: Path, tmp_path: Path) -> None:
+    expected = batches(finished, 20)
+    assert batches(published, 20) == expected
+    shards = Dataset(published).shards
+    assert {path.name for path in (tmp_path / "cache").glob("*.tar")} == {f"{shard.sha256}.tar" for shard in shards}
+    for shard in shards:
+        storage.remove(f"{published}/{shard.name}")
+    assert batches(published, 20) == expected
+
+
+def test_a_damaged_download_is_not_trained_on_and_not_kept(published: str, tmp_path: Path) -> None:
+    shard = Dataset(published).shards[0]
+    storage.publish_bytes(b"not the shard", f"{published}/{shard.name}")
+    with pytest.raises(ShardError, match=rf"{published}: {shard.name}: 13 bytes where the manifest says"):
+        batches(published, 20)
+    assert not (tmp_path / "cache" / f"{shard.sha256}.tar").exists()
+
+
+def test_what_is_not_there_is_one_line(
+    bucket: str, roberta_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pipelines_main(words(f"{bucket}/none", tmp_path / "out", roberta_tokenizer)) == 1
+    assert capsys.readouterr().err == f"pipelines: --input {bucket}/none/*.jsonl: no such file\n"
+    assert shards_main(["verify", f"{bucket}/none"]) == 1
+    assert capsys.readouterr().err.startswith(f"shards: {bucket}/none: no manifest.json")
+    with pytest.raises(FileNotFoundError, match=f"{bucket}/none"):
+        storage.read_bytes(f"{bucket}/none")
+
+
+def test_a_bucket_that_is_not_there_is_one_line(
+    bucket: str, corpus: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = bucket.replace("clearspan-test", "clearspan-absent")
+    assert pipelines_main(words(corpus, f"{absent}/out", roberta_tokenizer)) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("pipelines: ") and f"{absent}/out" in shown and shown.count("\n") == 1
+
+
+def test_an_upload_that_fails_leaves_no_object(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def cut_short(source, target, _: int) -> None:
+        target.write(source.read(10))
+        raise OSError("the disk went away")
+
+    (tmp_path / "a.tar").write_bytes(bytes(100))
+    monkeypatch.setattr(shutil, "copyfileobj", cut_short)
+    with pytest.raises(OSError, match=f"{bucket}/a.tar: .*the disk went away"):
+        storage.publish_file(tmp_path / "a.tar", f"{bucket}/a.tar")
+    assert not storage.exists(f"{bucket}/a.tar")
+
+
+def test_files_of_one_run_are_in_one_place(bucket: str, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, capsys):
+    upload(corpus, f"{bucket}/corpus")
+    assert pipelines_main(words(f"{bucket}/corpus", tmp_path / "out", roberta_tokenizer, "--input", str(corpus))) == 1
+    assert "must all be on this machine, or all in one bucket" in capsys.readouterr().err
+
+
+def test_beams_options_reach_the_driver_and_its_worker_processes(
+    amazon, corpus: Path, finished: Path, roberta_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    amazon()
+    upload(corpus, "s3://clearspan-test/corpus")
+    for name in (*AWS, "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    store = [f"--s3_endpoint_url={amazon.url}", "--s3_access_key_id=key", "--s3_secret_access_key=secret"]
+    store.append("--s3_region_name=us-east-1")
+    target = "s3://clearspan-test/out"
+    command = words("s3://clearspan-test/corpus", target, roberta_tokenizer, *OPTIONS, "--workers", "2", *store)
+    assert pipelines_main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["shards"] == len(Dataset(finished).shards)
+    assert tree(target) == tree(finished)
+    assert shards_main(["verify", target, *store]) == 0

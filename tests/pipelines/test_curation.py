@@ -1,0 +1,309 @@
+"""De-duplication, limit, held-out part, excluded texts: proven on planted copies, the same however a run goes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import curation
+from pipelines.curation import KEY, Curation, Rebatcher, duplicates, pack_keys, rule
+from pipelines.documents import document_id
+from pipelines.exclude import Excluded, read_texts
+from shards import Dataset, verify
+
+UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
+
+
+@pytest.fixture
+def corpus(texts: list[str], tmp_path: Path) -> Path:
+    """Sixty documents, and copies of eleven of them: beside the first, in a later unit, in another file, in a text."""
+    copies = [*texts[:30], *texts[10:14], *texts[30:60], *texts[2:6], texts[2], texts[45]]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in copies))
+    (tmp_path / "corpus" / "b.txt").write_text(texts[20])
+    (tmp_path / "corpus" / "c.txt").write_text(texts[20] + " ")
+    return tmp_path / "corpus"
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def counts(folder: Path) -> dict:
+    figures = json.loads((folder / "manifest.json").read_text())["counts"]
+    assert figures["read"] == figures["kept"] + sum(figures["filtered"].values()) + figures["bad"] == 72
+    return figures
+
+
+def test_of_equal_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
+    assert direct("--input", corpus, *UNIT, "--dedup").code == 0
+    everything, found = rows(tmp_path / "all"), rows(tmp_path / "out")
+    first = {row["id"]: row for row in reversed(everything)}
+    assert found == sorted(first.values(), key=everything.index)
+    assert len(found) < len(everything)
+    figures = counts(tmp_path / "out")
+    assert figures["filtered"]["duplicate"] == len(everything) - len(found)
+    assert "duplicate" not in counts(tmp_path / "all")["filtered"]
+    assert verify(tmp_path / "out") == []
+    assert not (tmp_path / "out" / "_staged").exists()
+
+
+def test_copies_are_told_by_text_not_by_tokens_alone(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--dedup").code == 0
+    sources = [row["source"] for row in rows(tmp_path / "out")]
+    assert "b.txt" not in sources and "c.txt" in sources
+
+
+def test_the_first_documents_in_plan_order_are_kept(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--dedup", "--output", tmp_path / "all").code == 0
+    everything = rows(tmp_path / "all")
+    for limit in (1, 7, len(everything), 1000):
+        folder = tmp_path / f"first{limit}"
+        assert direct("--input", corpus, *UNIT, "--dedup", "--limit", str(limit), "--output", folder).code == 0
+        assert rows(folder) == everything[:limit]
+        assert counts(folder)["filtered"]["over_limit"] == max(0, len(everything) - limit)
+
+
+def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
+    assert direct("--input", corpus, *UNIT, "--holdout-fraction", "0.25").code == 0
+    train, held = rows(tmp_path / "out"), rows(tmp_path / "out" / "validation")
+    assert all(row["id"] >= 2**61 for row in train) and all(row["id"] < 2**61 for row in held)
+    everything = rows(tmp_path / "all")
+    assert sorted([*train, *held], key=everything.index) == everything
+    assert counts(tmp_path / "out")["filtered"]["held_out"] == len(held) > 0
+    assert counts(tmp_path / "out" / "validation")["filtered"]["in_training"] == len(train)
+    for folder, split in ((tmp_path / "out", "train"), (tmp_path / "out" / "validation", "validation")):
+        assert verify(folder) == []
+        assert Dataset(folder).manifest.fingerprint["split"] == split
+        assert (Dataset(folder).local_tokenizer() / "tokenizer.json").exists()
+
+
+def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path) -> None:
+    outcome = direct("--input", corpus, *UNIT, "--holdout-fraction", "0.0001")
+    assert outcome.code == 1
+    assert "--holdout-fraction 0.0001 of 57 documents leaves none to validation" in outcome.err
+
+
+def test_longer_documents_are_counted_and_left_out(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--max-tokens", "700").code == 0
+    lengths = [len(row["tokens"]) for row in rows(tmp_path / "out")]
+    assert lengths and max(lengths) <= 700
+    assert counts(tmp_path / "out")["filtered"]["long_tokens"] == 57 - len(lengths)
+
+
+ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, tree, request, workers: str) -> None:
+    outcome = pipeline("--input", corpus, *UNIT, *ALL, "--workers", workers, "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["run"]["worker_seconds"]["tokenize"] > 0
+    direct = request.getfixturevalue("direct")
+    assert direct("--input", corpus, *UNIT, *ALL, "--output", tmp_path / "direct").code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "direct")
+    assert counts(tmp_path / "out")["kept"] + counts(tmp_path / "out" / "validation")["kept"] == 30
+    again = direct("--input", corpus, *UNIT, *ALL)
+    assert "was already finished" in again.out
+
+
+@pytest.mark.parametrize(
+    ("when", "name"),
+    [
+        ("before", "_staged/00001.json"),
+        ("after", "_curated/00001.zst"),
+        ("after", "_done/00001.json"),
+        ("before", "out/manifest.json"),
+    ],
+)
+def test_killed_at_either_stage_it_ends_with_the_same_bytes(
+    direct, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, tree, when: str, name: str
+) -> None:
+    assert direct("--input", corpus, *UNIT, *ALL, "--output", tmp_path / "direct").code == 0
+    words = ["--input", corpus, *UNIT, *ALL, "--output", tmp_path / "out", "--tokenizer", roberta_tokenizer]
+    killing = [sys.executable, Path(__file__).with_name("killing.py"), "1", when, name, "-", "documents", *words]
+    assert subprocess.run(list(map(str, killing)), timeout=90, check=False).returncode == -signal.SIGKILL
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert direct("--input", corpus, *UNIT, *ALL).code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "direct")
+    assert not list((tmp_path / "out").rglob(".part-*"))
+
+
+@pytest.mark.parametrize("lost", [".", "validation"])
+def test_a_lost_shard_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_path: Path, tree, lost: str) -> None:
+    command = ("--input", corpus, *UNIT, *ALL, "--json")
+    assert direct(*command).code == 0
+    before = tree(tmp_path / "out")
+    next((tmp_path / "out" / lost).glob("*.tar")).unlink()
+    assert json.loads(direct(*command).out)["run"]["units"] == 1
+    assert tree(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ((*ALL[1:],), "options.dedup: true there, false now"),
+        (("--dedup", *ALL[3:]), "options.limit: 30 there, null now"),
+        (ALL[:3], "options.holdout_fraction: 0.3 there, 0.0 now"),
+        ((*ALL, "--max-tokens", "900"), "options.max_tokens: null there, 900 now"),
+    ],
+)
+def test_every_switch_is_in_the_fingerprint(direct, corpus: Path, arguments: tuple, field: str) -> None:
+    assert direct("--input", corpus, *UNIT, *ALL).code == 0
+    assert field in direct("--input", corpus, *UNIT, *arguments).err
+
+
+key_lists = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=12), min_size=1, max_size=6)
+
+
+@given(key_lists, st.integers(1, 9), st.none() | st.integers(1, 12))
+@settings(max_examples=150, deadline=None)
+def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: int, limit: int | None) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    paths = [str(folder / f"{number}.keys") for number in range(len(units))]
+    for path, unit in zip(paths, units, strict=True):
+        found = np.zeros(len(unit), KEY)
+        for row, (high, low) in enumerate(unit):
+            # Spread over the buckets, and equal ids of unequal tokens.
+            found[row] = (high << 60, low, row)
+        Path(path).write_bytes(pack_keys([found]))
+    seen, expected, kept = set(), [], 0
+    for unit in units:
+        verdicts = []
+        for key in unit:
+            verdicts.append(1 if key in seen else 2 if limit is not None and kept >= limit else 0)
+            kept += verdicts[-1] == 0
+            seen.add(key)
+        expected.append(verdicts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curation, "PART_KEYS", part)
+        found = rule(Curation(dedup=True, limit=limit), [len(unit) for unit in units], paths)
+    assert [verdicts.tolist() for verdicts in found] == expected
+
+
+def test_keys_are_compared_a_bounded_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        found = np.zeros(5000, KEY)
+        found["id"], found["row"] = rng.integers(0, 1 << 63, 5000), np.arange(5000)
+        found["id"][:100] = np.arange(100) << 56
+        (tmp_path / str(number)).write_bytes(pack_keys([found]))
+    sizes, lexsort = [], np.lexsort
+    monkeypatch.setattr(np, "lexsort", lambda keys: (sizes.append(len(keys[0])), lexsort(keys))[1])
+    monkeypatch.setattr(curation, "PART_KEYS", 1000)
+    repeated = duplicates([str(tmp_path / str(number)) for number in range(4)])
+    assert max(sizes) <= 1000
+    assert [found.sum() for found in repeated] == [0, 100, 100, 100]
+
+
+def test_what_is_left_of_batches_is_joined_again(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT).code == 0
+    batches = list(Dataset(tmp_path / "out"))
+    joined = Rebatcher(40_000)
+    found = [part for batch in batches for row in range(batch.num_rows) for part in joined.add(batch.slice(row, 1))]
+    found += joined.rest()
+    assert 1 < len(found) < len(batches)
+    assert [row for batch in found for row in batch.to_pylist()] == rows(tmp_path / "out")
+
+
+SICK = "A group of kids is playing in a yard and an old man is standing in the background"
+
+
+@pytest.mark.parametrize(
+    ("excluded", "text", "met"),
+    [
+        (SICK, f"He wrote: {SICK.upper()}!", True),
+        (SICK, "Then: kids is playing in a yard, and an old -- he said.", True),
+        (SICK, "kids is playing in a yard and", False),
+        (SICK, "a yard and an old man is. Standing in the background", True),
+        ("A man is playing a guitar.", "It was late.\nA man is playing a guitar\nNobody listens.", True),
+        ("A man is playing a guitar.", "There: “A man is playing a guitar!” Nobody listens.", False),
+        ("A man is playing a guitar.", "Here a man is playing a guitar.", False),
+        ("Don’t you ever do that", "“Stop. Don't you ever do that.” He left.", True),
+        ("The man slept.", "The man slept.", False),
+        ("", "Anything at all.", False),
+    ],
+)
+def test_a_text_is_met_by_eight_words_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
+    assert Excluded.of([excluded]).meets(text) is met
+
+
+def words_of(text: str) -> list[str]:
+    return re.sub(r"[\W_]+", " ", text.lower()).split()
+
+
+@given(st.lists(st.sampled_from(["a", "b", "Ä", "日本", "c3", ",", "."]), max_size=40), st.integers(0, 30))
+@settings(max_examples=300, deadline=None)
+def test_hashes_meet_exactly_where_words_do(words: list[str], start: int) -> None:
+    text, planted = " ".join(words), " ".join(["a b", *words[start : start + 9], "a"])
+    if len(words_of(planted)) < 8:
+        return
+    grams = [tuple(words_of(text)[at : at + 8]) for at in range(max(0, len(words_of(text)) - 7))]
+    wanted = {tuple(words_of(planted)[at : at + 8]) for at in range(len(words_of(planted)) - 7)}
+    assert Excluded.of([planted]).meets(text) is bool(wanted & set(grams))
+
+
+def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Path, texts: list[str]) -> None:
+    folder = shared_data / "senteval" / "downstream"
+    sentences = list(
+        read_texts([str(folder / "SICK" / "SICK_test_annotated.txt"), str(folder / "STS" / "STS12-en-test")])
+    )
+    excluded = Excluded.of(sentences[:4000])
+    clean = [text for text in texts[:200] if not excluded.meets(text)]
+    assert len(clean) >= 195
+    planted = [sentence for sentence in sentences[:4000] if len(words_of(sentence)) >= 8][:200]
+    for text, sentence in zip(clean, planted, strict=False):
+        middle = text.find(" ", len(text) // 2)
+        assert excluded.meets(f"{text[:middle]} {sentence.upper()} {text[middle:]}")
+    same = Excluded.from_bytes(excluded.to_bytes())
+    assert same.options() == excluded.options()
+    assert same.options()["texts"] == 4000
+
+
+def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> None:
+    (tmp_path / "sts.txt").write_text("3.5\tA cat sits.\tA dog runs.\n\n")
+    (tmp_path / "stsb.csv").write_text('"One, two",three\n')
+    (tmp_path / "snli.jsonl").write_text('{"sentence1": "A man.", "label": 3}\n')
+    (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
+    names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
+    assert list(read_texts([str(tmp_path / name) for name in names])) == [
+        *("3.5", "A cat sits.", "A dog runs.", "One, two", "three", "A man.", "na\ufffdve film ."),
+    ]
+
+
+def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
+    sentence = " ".join(texts[0].split()[40:52])
+    (tmp_path / "test.txt").write_text(f"{sentence}\nshort one\n")
+    arguments = ("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt")
+    outcome = direct(*arguments)
+    assert outcome.code == 0
+    assert "2 texts excluded; 1 too short to look for" in outcome.out
+    assert counts(tmp_path / "out")["filtered"]["excluded"] == 1
+    assert document_id(texts[0].encode()) not in {row["id"] for row in rows(tmp_path / "out")}
+    (tmp_path / "test.txt").write_text("other words altogether\n")
+    assert "options.exclude.sha256" in direct(*arguments).err
+    missing = direct(*arguments, "--exclude", tmp_path / "absent.txt")
+    assert (missing.code, missing.err.count("\n")) == (1, 1)
+    assert "--exclude" in missing.err and "no such file" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--limit", "0"), "--limit must be at least 1"),
+        (("--holdout-fraction", "1"), "--holdout-fraction must be at least 0 and below 1"),
+        (("--max-tokens", "5"), "--max-tokens must be at least --min-tokens"),
+    ],
+)
+def test_switches_that_make_no_sense_are_bad_usage(direct, corpus: Path, arguments: tuple, complaint: str) -> None:
+    outcome = direct("--input", corpus, *arguments)
+    assert outcome.code == 2 and complaint in outcome.err

@@ -1,0 +1,262 @@
+"""Whatever fails, and whenever: the folder is a dataset that adds up, or the command says why it is none and the same
+command again ends with the bytes of a run that nothing disturbed.
+
+Storage is failed at each of its calls in turn: before it does anything, or after it has (a lost answer).
+"""
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import tokenization
+from pipelines.readers import streams
+from pipelines.run import _alone
+from pipelines.tokenization import TokenizerFiles
+from shards import storage, verify
+
+READING = ("exists", "open_input", "read_bytes", "file_sizes", "size", "find")
+CALLS = (*READING, "remove", "publish_bytes", "publish_file")
+PLAIN = ()
+CURATED = ("--dedup", "--limit", "12", "--holdout-fraction", "0.4")
+
+
+class Faults:
+    """Counts storage's calls and the system calls under them; the one numbered `at` fails, or is slow."""
+
+    def __init__(self, at: int = -1, when: str = "before", error: int = errno.EIO) -> None:
+        self.at, self.when, self.error = at, when, error
+        self.count = 0
+        self.failed = ""
+        self.changing: list[int] = []
+        """The calls that leave something behind."""
+
+    def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(*arguments: Any, **options: Any) -> Any:
+            number, self.count = self.count, self.count + 1
+            if name not in READING:
+                self.changing.append(number)
+            if number != self.at:
+                return call(*arguments, **options)
+            self.failed = name
+            if self.when == "after":
+                call(*arguments, **options)
+            raise OSError(self.error, os.strerror(self.error), str(arguments[0]) if arguments else name)
+
+        return faulty
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in CALLS:
+                patch.setattr(storage, name, self.around(name, getattr(storage, name)))
+            patch.setattr(os, "fsync", self.around("fsync", os.fsync))
+            patch.setattr(Path, "replace", self.around("replace", Path.replace))
+            yield
+
+
+@pytest.fixture
+def corpus(texts: list[str], tmp_path: Path) -> Path:
+    """Twenty-three documents in two files: three copies, one broken line."""
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in [*texts[:14], *texts[:2]]]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_bytes(b"".join([*lines, b'{"text": "Call me Ish\n']))
+    (tmp_path / "corpus" / "b.txt").write_text("\n".join(" ".join(text.split()) for text in [*texts[20:26], texts[20]]))
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The command over the corpus in two units, without what takes its time: hundreds of runs follow."""
+    options = ("--unit-bytes", "60000", "--min-tokens", "300", "--max-bad-fraction", "0.1", "--text-per", "line")
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
+    monkeypatch.setattr("pipelines.run.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265))
+    return lambda *more: direct("--input", corpus, *options, *more)
+
+
+@pytest.mark.parametrize("switches", [PLAIN, CURATED], ids=["plain", "curated"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: tuple, when: str) -> None:
+    undisturbed, counting = tmp_path / "undisturbed", Faults()
+    with counting.installed():
+        assert command(*switches, "--output", undisturbed).code == 0
+    expected = tree(undisturbed)
+    assert counting.count > 60
+    failed = set()
+    for at in counting.changing if when == "after" else range(counting.count):
+        folder, faults = tmp_path / f"{at}", Faults(at, when)
+        with faults.installed():
+            outcome = command(*switches, "--output", folder)
+        failed.add(faults.failed)
+        if outcome.code == 0:
+            assert tree(folder) == expected, (at, faults.failed)
+            continue
+        assert outcome.code == 1 and outcome.err.count("\n") == 1, (at, faults.failed, outcome.err)
+        assert "Input/output error" in outcome.err
+        if (folder / "manifest.json").exists():
+            assert verify(folder) == []
+        assert command(*switches, "--output", folder).code == 0, (at, faults.failed)
+        assert tree(folder) == expected, (at, faults.failed)
+    assert failed >= {"remove", "publish_bytes", "publish_file", "fsync", "replace"}
+    assert when == "after" or failed >= {"exists", "open_input", "read_bytes", "file_sizes", "size", "find"}
+
+
+def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> None:
+    assert command(*CURATED, "--output", tmp_path / "undisturbed").code == 0
+    expected = tree(tmp_path / "undisturbed")
+    room, full = 0, 0
+    while True:
+        folder = tmp_path / f"{room}"
+        with disk_of(room):
+            outcome = command(*CURATED, "--output", folder)
+        if outcome.code == 0:
+            break
+        full += 1
+        assert "No space left on device" in outcome.err and outcome.err.count("\n") == 1
+        assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
+        assert command(*CURATED, "--output", folder).code == 0
+        assert tree(folder) == expected
+        room += 1 + room // 8
+    assert full > 10
+    assert tree(folder) == expected
+
+
+@contextlib.contextmanager
+def disk_of(room: int) -> Iterator[None]:
+    """From the `room`th file written no byte more can be written."""
+    written, atomic = 0, storage._atomic
+
+    class Full:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def write(self, data: bytes) -> int:
+            self.stream.write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    @contextlib.contextmanager
+    def filling(path: str) -> Iterator[Any]:
+        nonlocal written
+        written += 1
+        with atomic(path) as stream:
+            yield stream if written <= room else Full(stream)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "_atomic", filling)
+        yield
+
+
+def test_an_input_that_fails_while_it_is_read(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = streams.storage.open_input
+
+    class Failing:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> "Failing":
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            self.stream.close()
+
+        def readline(self, size: int = -1) -> bytes:
+            if self.stream.tell() > 30_000:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), "a.jsonl")
+            return self.stream.readline(size)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "open_input", lambda path: Failing(opened(path)) if "corpus" in path else opened(path))
+        outcome = command()
+    assert outcome.code == 1 and "Input/output error: 'a.jsonl'" in outcome.err
+    assert command().code == 0
+    assert verify(tmp_path / "out") == []
+
+
+def test_slow_storage_changes_nothing(command, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(*CURATED, "--output", tmp_path / "quick").code == 0
+    for name in CALLS:
+        call = getattr(storage, name)
+        monkeypatch.setattr(storage, name, lambda *arguments, call=call: (time.sleep(0.002), call(*arguments))[1])
+    assert command(*CURATED, "--output", tmp_path / "slow").code == 0
+    assert tree(tmp_path / "slow") == tree(tmp_path / "quick")
+
+
+def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tree) -> None:
+    with _alone(str(tmp_path / "out")):
+        outcome = command()
+    assert outcome.code == 1
+    assert outcome.err == f"pipelines: {tmp_path / 'out'}: another run is writing to it: wait for it or stop it\n"
+    assert tree(tmp_path / "out") == {}
+    assert command().code == 0
+
+
+def test_a_killed_run_leaves_no_lock(command, tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\n"
+        "from pipelines.run import _alone\n"
+        "with _alone(sys.argv[1]):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "out")], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    assert "another run is writing to it" in command().err
+    holder.kill()
+    holder.wait()
+    assert command().code == 0
+
+
+def test_of_runs_started_together_one_does_the_work(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside = threading.Event(), threading.Event()
+    results = []
+
+    def hold() -> None:
+        with _alone(str(tmp_path / "out")):
+            inside.set()
+            outside.wait(10)
+        results.append("ended")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait(10)
+    assert command().code == 1
+    outside.set()
+    holder.join()
+    assert results == ["ended"]
+    assert command().code == 0
+
+
+def test_an_output_among_the_inputs_is_refused_before_anything_is_written(direct, corpus: Path, tree) -> None:
+    before = tree(corpus)
+    outcome = direct("--input", corpus, "--output", corpus / "out")
+    assert outcome.code == 1 and "is among the inputs: choose one outside of them" in outcome.err
+    assert tree(corpus) == before
+
+
+def test_a_stage_begun_with_other_switches_is_refused(command, tmp_path: Path) -> None:
+    faults = Faults(0, "before")
+    with faults.installed(), pytest.MonkeyPatch.context() as patch:
+        faults.at = 10**9
+        patch.setattr("pipelines.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
+        assert command(*CURATED).code == 1
+    assert list((tmp_path / "out" / "_staged").glob("*.tar"))
+    assert "options.dedup: true there, false now" in command().err
+    assert command(*CURATED).code == 0
+    assert not (tmp_path / "out" / "_staged").exists()
+    assert verify(tmp_path / "out") == []

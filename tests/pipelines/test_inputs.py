@@ -1,0 +1,370 @@
+"""Every way a corpus may be packed: the same documents out of each, and what is read adds up to what was put in."""
+
+import bz2
+import gzip
+import io
+import itertools
+import json
+import lzma
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from tokenizers import Tokenizer
+
+from pipelines import plan
+from pipelines.documents import document_id
+from pipelines.errors import PipelineError
+from pipelines.plan import cut, describe, member_starts
+from pipelines.readers import read_pieces, tars
+from pipelines.readers.streams import BOM, sniff
+from pipelines.records import Reading, Record
+from shards import Dataset
+
+READING = Reading(10**6)
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+
+
+def jsonl(texts: list[str]) -> bytes:
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+
+
+def tar(members: dict[str, bytes], form: int = tarfile.GNU_FORMAT) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=form) as archive:
+        folder = tarfile.TarInfo("openwebtext")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in members.items():
+            info = tarfile.TarInfo(f"openwebtext/{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+def tar_of_texts(texts: list[str], start: int = 0, **options: int) -> bytes:
+    return tar({f"{number:07d}.txt": text.encode() for number, text in enumerate(texts, start)}, **options)
+
+
+def original_layout(texts: list[str]) -> bytes:
+    """OpenWebText's: ten texts in an xz-compressed tar, those in a tar."""
+    starts = range(0, len(texts), 10)
+    return tar({f"{start}_data.xz": lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts})
+
+
+def parquet(table: dict[str, pa.Array], **options) -> bytes:
+    data = io.BytesIO()
+    pq.write_table(pa.table(table), data, row_group_size=7, **options)
+    return data.getvalue()
+
+
+def packed_parquet(texts: list[str]) -> bytes:
+    starts = range(0, len(texts), 10)
+    keys = [f"./urlsf_subset00-{start}_data" for start in starts]
+    xz = [lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts]
+    return parquet({"__key__": pa.array(keys), "__url__": pa.array(["a.tar"] * len(keys)), "xz": pa.array(xz)})
+
+
+def as_files(texts: list[str]) -> dict[str, bytes]:
+    return {f"corpus/{number % 3}/{number:02d}.txt": text.encode() for number, text in enumerate(texts)}
+
+
+def numbers(texts: list[str]) -> pa.Array:
+    return pa.array(range(len(texts)))
+
+
+PACKINGS: dict[str, Callable[[list[str]], dict[str, bytes]]] = {
+    "jsonl": lambda texts: {"corpus/a.jsonl": jsonl(texts)},
+    **{
+        f"jsonl.{suffix}": (lambda texts, suffix=suffix, pack=pack: {f"corpus/a.jsonl.{suffix}": pack(jsonl(texts))})
+        for suffix, pack in COMPRESS.items()
+    },
+    "a folder of texts": as_files,
+    "compressed texts": lambda texts: {f"{name}.xz": lzma.compress(data) for name, data in as_files(texts).items()},
+    "tar of texts": lambda texts: {"corpus/a.tar": tar_of_texts(texts)},
+    "pax tar of texts": lambda texts: {"corpus/a.tar": tar_of_texts(texts, form=tarfile.PAX_FORMAT)},
+    "tar.gz of texts": lambda texts: {"corpus/a.tar.gz": gzip.compress(tar_of_texts(texts))},
+    "OpenWebText's tar of xz of tar": lambda texts: {"corpus/urlsf_subset00.tar": original_layout(texts)},
+    "the same, compressed once more": lambda texts: {
+        "corpus/openwebtext.tar.xz": lzma.compress(original_layout(texts))
+    },
+    "parquet": lambda texts: {"corpus/a.parquet": parquet({"id": numbers(texts), "text": pa.array(texts)})},
+    "parquet, its one text column found": lambda texts: {
+        "corpus/a.parquet": parquet({"id": numbers(texts), "content": pa.array(texts, pa.large_string())})
+    },
+    "parquet of categories": lambda texts: {
+        "corpus/a.parquet": parquet({"text": pa.array(texts).dictionary_encode()}, compression="zstd")
+    },
+    "parquet of OpenWebText's xz": lambda texts: {"corpus/a.parquet": packed_parquet(texts)},
+    "mixed": lambda texts: {
+        "corpus/a.jsonl": jsonl(texts[:10]),
+        "corpus/b.jsonl.bz2": bz2.compress(jsonl(texts[10:20])),
+        "corpus/deep/c.parquet": parquet({"text": pa.array(texts[20:30])}),
+        "corpus/deep/d.tar": original_layout(texts[30:39]),
+        "corpus/deep/e.txt": texts[39].encode(),
+    },
+}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file") -> list[Record]:
+    """What units of the size read, in order."""
+    write(folder, files)
+    found = {name: len(data) for name, data in sorted(files.items())}
+    inputs = list(describe(str(folder), found, text_per))
+    units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
+    return [record for unit in units for record in read_pieces(str(folder), unit.pieces, READING)]
+
+
+def text_of(record: Record) -> str:
+    return record.value["text"] if isinstance(record.value, dict) else record.value
+
+
+@pytest.fixture(scope="module")
+def long_ids(texts: list[str], roberta_tokenizer: Path) -> list[int]:
+    """Of the first forty documents, those of at least 800 tokens."""
+    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    encodings = reference.encode_batch(texts[:40], add_special_tokens=False)
+    return [document_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_folder_is_read_whole_however_it_is_packed(
+    direct, texts: list[str], long_ids: list[int], tmp_path: Path, packing: str
+) -> None:
+    write(tmp_path, PACKINGS[packing](texts[:40]))
+    (tmp_path / "corpus" / ".hidden").write_bytes(b"\0")
+    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "800", "--unit-bytes", "30000", "--json")
+    assert outcome.code == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert (summary["read"], summary["bad"]) == (40, 0)
+    assert summary["read"] == summary["kept"] + sum(summary["filtered"].values())
+    rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
+    assert sorted(row["id"] for row in rows) == sorted(long_ids)
+    assert len({row["source"] for row in rows}) == summary["kept"] == len(long_ids)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("unit_bytes", [700, 20_000, 10**9])
+def test_wherever_units_are_cut_every_document_is_read_once(
+    texts: list[str], tmp_path: Path, packing: str, unit_bytes: int
+) -> None:
+    found = read_all(PACKINGS[packing](texts[:40]), tmp_path, unit_bytes)
+    assert not [record.problem for record in found if record.problem]
+    expected = texts[:40]
+    if "texts" in packing and "tar" not in packing:
+        expected = [text for folder in range(3) for text in texts[folder:40:3]]
+    assert [text_of(record) for record in found] == expected
+    assert len({record.source for record in found}) == 40
+
+
+def test_the_original_containers_hold_what_an_independent_count_says(
+    pipeline, shared_data: Path, roberta_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = shared_data / "text" / "openwebtext_original_layout"
+    texts = {}
+    with tarfile.open(folder / "urlsf_subset00.tar") as outer:
+        for member in outer:
+            with tarfile.open(fileobj=lzma.open(outer.extractfile(member))) as inner:
+                for info in inner:
+                    texts[f"urlsf_subset00.tar/{member.name}/{info.name}"] = inner.extractfile(info).read().decode()
+    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    texts_long_enough = {source: text for source, text in texts.items() if len(text.encode()) >= 2048}
+    lengths = map(len, reference.encode_batch(list(texts_long_enough.values()), add_special_tokens=False))
+    expected = {
+        (source, document_id(text.encode()))
+        for (source, text), length in zip(texts_long_enough.items(), lengths, strict=True)
+        if length >= 2048
+    }
+    summary = json.loads(pipeline("--input", folder, "--unit-bytes", "300000", "--json").out)
+    assert summary["read"] == len(texts) == 600
+    assert summary["run"]["units"] == 2
+    assert summary["read"] == summary["kept"] + sum(summary["filtered"].values())
+    rows = {(row["source"], row["id"]) for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
+    assert rows == expected and len(rows) == summary["kept"]
+
+
+@pytest.mark.parametrize("unit_bytes", [300, 10**9])
+@pytest.mark.parametrize("pack", [None, *COMPRESS])
+def test_a_text_may_be_a_document_a_line(texts: list[str], tmp_path: Path, unit_bytes: int, pack: str | None) -> None:
+    lines = [" ".join(text.split()) for text in texts[:10]]
+    data = BOM + "\r\n".join([*lines[:5], "", "  ", *lines[5:]]).encode()
+    name = f"wiki.txt.{pack}" if pack else "wiki.txt"
+    found = read_all({name: COMPRESS[pack](data) if pack else data}, tmp_path, unit_bytes, "line")
+    assert [record.value for record in found] == lines
+    assert [data[record.offset :].removeprefix(BOM)[:9] for record in found] == [line.encode()[:9] for line in lines]
+
+
+def test_text_per_line_is_a_switch(direct, texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "wiki.txt").write_text("\n".join(" ".join(text.split()) for text in texts[:20]))
+    outcome = direct("--input", tmp_path / "wiki.txt", "--text-per", "line", "--min-tokens", "800", "--json")
+    assert json.loads(outcome.out)["read"] == 20
+    assert 'text_per: "line" there, "file" now' in direct("--input", tmp_path / "wiki.txt").err
+
+
+CONTAINERS = {
+    **{f"jsonl.{suffix}": f"jsonl.{suffix}" for suffix in COMPRESS},
+    "tar": "tar of texts",
+    "tar.gz": "tar.gz of texts",
+    "original": "OpenWebText's tar of xz of tar",
+    "tar.xz": "the same, compressed once more",
+    "parquet": "parquet",
+    "xz in parquet": "parquet of OpenWebText's xz",
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
+def test_a_container_cut_anywhere_is_an_error_that_names_it(
+    texts: list[str], tmp_path: Path, container: str, share: float
+) -> None:
+    ((name, data),) = PACKINGS[CONTAINERS[container]](texts[:40]).items()
+    with pytest.raises(PipelineError, match=r"corpus/.*damaged or cut short"):
+        read_all({name: data[: int(len(data) * share)]}, tmp_path, 10**9)
+
+
+@pytest.mark.parametrize("unit_bytes", [20_000, 10**9])
+def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_path: Path, unit_bytes: int) -> None:
+    data = tar_of_texts(texts[:40])
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        offsets = [info.offset for info in archive.getmembers()]
+    with pytest.raises(PipelineError, match=r"a\.tar: damaged or cut short \(tar: no whole member at byte"):
+        read_all({"a.tar": data[: offsets[30]]}, tmp_path, unit_bytes)
+
+
+@pytest.mark.parametrize("packing", ["tar of texts", "OpenWebText's tar of xz of tar"])
+def test_a_damaged_header_or_two_joined_tars_are_errors(texts: list[str], tmp_path: Path, packing: str) -> None:
+    ((name, data),) = PACKINGS[packing](texts[:40]).items()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        offset = archive.getmembers()[3].offset
+    damaged = data[:offset] + bytes([data[offset] ^ 255]) + data[offset + 1 :]
+    with pytest.raises(PipelineError, match="damaged or cut short"):
+        read_all({name: damaged}, tmp_path / "damaged", 10**9)
+    with pytest.raises(PipelineError, match="it goes on after its end: two tars joined"):
+        read_all({name: data + data}, tmp_path / "joined", 10**9)
+
+
+def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Path) -> None:
+    good = lzma.compress(tar_of_texts(texts[:5]))
+    bad = good[:1000] + bytes([good[1000] ^ 255]) + good[1001:]
+    with pytest.raises(PipelineError, match=r"^a\.tar/openwebtext/2\.xz: damaged or cut short \(xz: "):
+        read_all({"a.tar": tar({"1.xz": good, "2.xz": bad})}, tmp_path, 10**9)
+
+
+def test_links_in_a_tar_are_bad_records_and_names_are_only_names(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        link = tarfile.TarInfo("evil.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        for name in ("../../up.txt", "two\nlines.txt", "naïve.txt"):
+            info = tarfile.TarInfo(name)
+            info.size = 4
+            archive.addfile(info, io.BytesIO(b"text"))
+    found = read_all({"a.tar": data.getvalue()}, tmp_path, 10**9)
+    assert found[0].problem == "a link or a device, not a file"
+    sources = ["a.tar/evil.txt", "a.tar/../../up.txt", r"a.tar/two\nlines.txt", "a.tar/naïve.txt"]
+    assert [record.source for record in found] == sources
+
+
+def test_large_tars_are_cut_between_members_and_never_sought_on_an_object_store(
+    texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"a.tar": tar_of_texts(texts[:40])})
+    inputs = list(describe(str(tmp_path), {"a.tar": (tmp_path / "a.tar").stat().st_size}, "file"))
+    starts = member_starts(str(tmp_path), inputs, 30_000)["a.tar"]
+    assert len(starts) > 3 and starts[0] == 0
+    assert min(after - before for before, after in itertools.pairwise(starts)) >= 30_000
+    assert member_starts(str(tmp_path), inputs, 10**9) == {}
+    monkeypatch.setattr(plan.storage, "is_remote", lambda path: True)
+    monkeypatch.setattr(tars, "cuts", lambda *_: pytest.fail("sought"))
+    assert member_starts("gs://bucket", inputs, 30_000) == {}
+
+
+def test_a_text_above_the_limit_is_bad_wherever_it_is(texts: list[str], tmp_path: Path) -> None:
+    long = ["short", "x" * 2_000_000, "after"]
+    for packing in ("jsonl", "jsonl.xz", "tar of texts", "OpenWebText's tar of xz of tar", "parquet"):
+        found = read_all(PACKINGS[packing](long), tmp_path / packing, 10**9)
+        assert [bool(record.problem) for record in found] == [False, True, False]
+        assert found[1].problem.startswith("longer than 1,000,000 bytes")
+        assert len(found[1].raw) <= 1000
+    (line,) = read_all({"lines.txt": b"x" * 2_000_000}, tmp_path, 10**9, "line")
+    assert line.problem == "longer than 1,000,000 bytes: 2,000,000"
+
+
+def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_path: Path) -> None:
+    two = parquet({"title": pa.array(texts[:3]), "body": pa.array(texts[:3]), "n": numbers(texts[:3])})
+    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* --text-field'
+    with pytest.raises(PipelineError, match=complaint):
+        read_all({"a.parquet": two}, tmp_path, 10**9)
+    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, "file"), 10**9)
+    named = list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "body")))
+    assert [record.value for record in named] == texts[:3]
+    with pytest.raises(PipelineError, match='column "n" holds int64, not text'):
+        list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "n")))
+
+
+def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:
+    data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
+    found = read_all({"a.parquet": data}, tmp_path, 10**9)
+    assert [record.problem for record in found] == ["", "the text is null", "invalid UTF-8 at byte 2 of the text", ""]
+    assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
+    assert found[3].value == "\0nul"
+
+
+def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path) -> None:
+    data = b'{"text": "nul \\u0000 in"}\r\n{"text": "half \\ud83d"}\r\n{"text": "raw nul \0"}\r\n{"text": "ok"}'
+    found = read_all({"a.jsonl": BOM + data}, tmp_path, 10**9)
+    assert found[0].value == {"text": "nul \0 in"}
+    assert found[2].problem.startswith("broken JSON")
+    assert found[3].value == {"text": "ok"}
+    (text,) = read_all({"nul.txt": BOM + b"one\0two\r\n"}, tmp_path, 10**9)
+    assert text.value == "one\0two\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "complaint"),
+    [
+        ("a.txt", "Call me Ishmael.".encode("utf-16"), "UTF-16 text: convert it to UTF-8"),
+        ("a.json", b'[{"text": "a"},\n{"text": "b"}]', r"one JSON array: make it one object a line, e\.g\. jq"),
+        ("a.bin", b"\0\1\2", "binary: expected JSON lines, UTF-8 text, tar .* or parquet"),
+    ],
+)
+def test_what_cannot_be_read_says_how_to_mend_it(tmp_path: Path, name: str, data: bytes, complaint: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(PipelineError, match=complaint):
+        sniff(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("packing", "expected"),
+    [
+        ("jsonl.bz2", ("jsonl", "bz2")),
+        ("jsonl.xz", ("jsonl", "xz")),
+        ("tar of texts", ("tar", None)),
+        ("tar.gz of texts", ("tar", "gzip")),
+        ("OpenWebText's tar of xz of tar", ("tar", None)),
+        ("the same, compressed once more", ("tar", "xz")),
+        ("parquet", ("parquet", None)),
+    ],
+)
+def test_a_renamed_container_is_known_by_its_content(
+    texts: list[str], tmp_path: Path, packing: str, expected: tuple
+) -> None:
+    ((_, data),) = PACKINGS[packing](texts[:40]).items()
+    (tmp_path / "download").write_bytes(data)
+    assert sniff(str(tmp_path / "download")) == expected

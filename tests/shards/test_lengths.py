@@ -1,0 +1,43 @@
+"""Counts by length: every list counted once, under the edge below it."""
+
+import itertools
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shards import lengths
+from shards.schema import schema
+
+
+def batch(sizes: list[int]) -> pa.RecordBatch:
+    rows = [{"id": number, "tokens": [7] * size, "source": ""} for number, size in enumerate(sizes)]
+    return pa.RecordBatch.from_pylist(rows, schema=schema("documents", pa.uint16()))
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=20))
+def test_every_example_is_between_its_edge_and_the_next(sizes: list[int]) -> None:
+    measured = lengths.measure(batch(sizes))
+    for low, high in itertools.pairwise(lengths.EDGES.tolist()):
+        assert measured.get(str(low), 0) == sum(low <= size < high for size in sizes)
+
+
+def test_a_slice_counts_as_itself() -> None:
+    assert lengths.measure(batch([1, 100, 2048, 3000]).slice(2, 2)) == {"2048": 2}
+
+
+def test_sums_are_ordered_by_length() -> None:
+    assert list(lengths.add([{"1024": 1, "96": 2}, {"2048": 1, "96": 1}]).items()) == [
+        ("96", 3),
+        ("1024", 1),
+        ("2048", 1),
+    ]
+
+
+def test_bars_leave_no_length_out() -> None:
+    assert lengths.text({"2048": 40, "4096": 1}) == [
+        "    2,048 -     3,071  ########################################  40",
+        "    3,072 -     4,095                                            0",
+        "    4,096 -     6,143  #                                         1",
+    ]
+    assert lengths.text({}) == []
