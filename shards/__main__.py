@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,8 @@ def main(argv: list[str] | None = None) -> int:
     options, rest = root.parse_known_args(argv)
     if rest and not storage.is_remote(options.folder):
         root.error(f"no such option: {' '.join(rest)}")
+    if options.command == "cat" and (options.limit < 1 or options.width < 0):
+        root.error("--limit must be at least 1, and --width 0 or more")
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
@@ -128,6 +131,9 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "verify":
             return verify(options.folder, options.json)
         return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ManifestError, reader.ShardError, OSError) as error:
         print(f"shards: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """Reads a dataset: every shard is checked against the manifest (size, sha256, counts) before its examples are used.
 
-    manifest -> shard: local in place, remote into the cache -> hash -> tar members -> decode -> record batches
+    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> decode -> record batches
 
 A truncated tar can read as a shorter, valid one, so only the manifest's figures say that a shard is whole. A dataset
 on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
@@ -9,7 +9,7 @@ on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/
 import hashlib
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from shards.manifest import NAME, Manifest, ShardInfo
 from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_columns
 
 TOKENIZER_FOLDER = "tokenizer"
+Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 
 
 class ShardError(ValueError):
@@ -43,23 +44,32 @@ def check_bytes(path: Path, shard: ShardInfo) -> None:
         raise ShardError(f"{shard.name}: its sha256 is not the manifest's")
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of a tar's regular files. Not by webdataset: it would import torch into every pipeline worker."""
+def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of a tar's regular files, as webdataset reads them. Imported here, since it imports torch."""
+    from webdataset.tariterators import tar_file_iterator
+
+    with path.open("rb") as stream:
+        for member in tar_file_iterator(stream):
+            yield member["fname"], member["data"]
+
+
+def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The same without webdataset, so that a pipeline's workers, which check what they wrote, need no torch."""
     with tarfile.open(path, "r:") as tar:
         for member in tar:
             if stream := tar.extractfile(member):
                 yield member.name, stream.read()
 
 
-def read_batches(path: Path, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
-    """The record batches of a local shard, in order.
+def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -> Iterator[pa.RecordBatch]:
+    """The record batches of a local shard, in order; `members` lists a tar's files.
 
     Raises:
         ShardError: a member is no batch of examples, or the counts are not the manifest's.
     """
     batches = examples = tokens = 0
     try:
-        for member, data in _members(path):
+        for member, data in members(path):
             name = f"{shard.name}/{member}"
             if not member.endswith(f".{EXTENSION}"):
                 raise ShardError(f"{name}: not a file with extension .{EXTENSION}")
@@ -155,7 +165,7 @@ class Dataset:
         Raises:
             ShardError: the shard, or a member of it, is not what the manifest says.
         """
-        yield from read_batches(self.fetch(shard), shard)
+        yield from read_batches(self.fetch(shard), shard, webdataset_members)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Every batch of every shard, in the manifest's order."""

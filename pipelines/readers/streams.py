@@ -93,7 +93,11 @@ def sniff(path: str) -> tuple[str, str | None]:
         raise PipelineError(f"{path}: binary: expected {KNOWN}")
     if ".json" in suffixes and head.removeprefix(BOM).lstrip().startswith(b"["):
         raise PipelineError(f"{path}: one JSON array: make it one object a line, e.g. jq -c '.[]'")
-    return ("jsonl" if _starts_with_object(head) else "text"), compression
+    if _starts_with_object(head):
+        return "jsonl", compression
+    if ".json" in suffixes:
+        raise PipelineError(f"{path}: not one JSON object a line: make it so, e.g. jq -c .")
+    return "text", compression
 
 
 def is_tar(head: bytes) -> bool:

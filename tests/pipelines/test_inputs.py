@@ -340,6 +340,7 @@ def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path)
     ("name", "data", "complaint"),
     [
         ("a.txt", "Call me Ishmael.".encode("utf-16"), "UTF-16 text: convert it to UTF-8"),
+        ("a.json", b'{\n "text": "a"\n}\n', "not one JSON object a line"),
         ("a.json", b'[{"text": "a"},\n{"text": "b"}]', r"one JSON array: make it one object a line, e\.g\. jq"),
         ("a.bin", b"\0\1\2", "binary: expected JSON lines, UTF-8 text, tar .* or parquet"),
     ],

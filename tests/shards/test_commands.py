@@ -109,3 +109,10 @@ def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path)
     with pytest.raises(SystemExit) as error:
         main(["ls", str(dataset), "--s3_endpoint_url=http://localhost"])
     assert error.value.code == 2
+
+
+@pytest.mark.parametrize("wrong", [["--limit", "0"], ["--limit", "-1"], ["--width", "-5"]])
+def test_cat_of_a_number_that_makes_no_sense_is_bad_usage(dataset: Path, wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["cat", str(dataset), *wrong])
+    assert raised.value.code == 2
