@@ -42,16 +42,16 @@ class Learner(nn.Module):
         """(loss, figures): the weighted sum, scalar fp32, and detached scalars such as `spans/loss`, `tokens`."""
         objectives: list[Objective] = list(self.objectives)  # type: ignore[arg-type]
         with torch.no_grad():
-            requests: dict[str, Sequences] = {}
+            requests: list[Sequences] = []
             rows: dict[str, slice] = {}
             first = 0
             for objective in objectives:
                 request = objective.sequences(batch)
                 if request is not None:
-                    requests[objective.name] = request
+                    requests.append(request)
                     rows[objective.name] = slice(first, first + len(request.lengths))
                     first += len(request.lengths)
-            packed = pack(list(requests.values()), self.special, self.budget)
+            packed = pack(requests, self.special, self.budget)
             for objective in objectives:
                 objective.corrupt(packed, rows)
         hidden = self.encoder(packed)
