@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipelines.__main__ import main
@@ -51,6 +51,12 @@ def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, 
     assert tree(tmp_path / "out") == finished
 
 
+def workers_of(driver: int) -> list[psutil.Process]:
+    """The worker processes that a driver started and that still run."""
+    ours = ["pipelines.worker", str(driver)]
+    return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
+
+
 @pytest.mark.parametrize(
     ("workers", "when", "name"),
     [
@@ -74,8 +80,10 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
     folder = tmp_path / "out"
     command = [*words, "--output", str(folder)]
     killing = [sys.executable, str(KILLING), workers, when, name, str(tmp_path / "wrapper"), *command]
-    assert subprocess.run(killing, timeout=60, check=False).returncode == -signal.SIGKILL
-    time.sleep(1.5 if workers == "2" else 0)  # the other worker notices within half a second
+    with subprocess.Popen(killing) as driver:
+        assert driver.wait(timeout=60) == -signal.SIGKILL
+    _, alive = psutil.wait_procs(workers_of(driver.pid), timeout=30)
+    assert not alive, "a worker outlives its driver"
     assert "manifest.json" not in tree(folder)
     assert when == "after" or list(folder.rglob(f"{storage.TEMPORARY}*"))
     done = {path: path.stat().st_mtime_ns for path in folder.glob("_done/0*.json")}
