@@ -6,5 +6,8 @@
     commit    every unit done, every record accounted for -> manifest.json (one worker)
 
 Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. What a kind of dataset
-does with its records is in a file of its own (`documents`); the graph, the plan and the readers serve all of them.
+does with its records is in a file of its own (`documents`, `sentences`); the graph, the plan and the readers serve all.
+
+Sentences' views (`augment`, with `choices`, `synonyms` and `words`) are pure functions of arrays, apart from Beam: the
+trainer imports them to make the same views while it trains, and nothing else of this package.
 """

@@ -14,22 +14,18 @@ from pipelines.errors import EXPECTED, one_line
 from pipelines.job import Kind
 from pipelines.quiet import quiet_beam
 from pipelines.run import Options, run
+from pipelines.sentences import Sentences
 from shards import storage
 
-KINDS: dict[str, type[Kind]] = {"documents": Documents}
-HELP = {"documents": "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"}
-EXAMPLES = """example:
-  python -m pipelines documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base
-
-Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner).
-"""
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Documents, Sentences)}
+AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
 
 
 def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m pipelines",
         description=__doc__,
-        epilog=EXAMPLES,
+        epilog="\n  ".join(["examples:", *(kind.example for kind in KINDS.values())]) + f"\n\n{AFTER}\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -37,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     for name, kind in KINDS.items():
         command = commands.add_parser(
             name,
-            help=HELP[name],
-            description=HELP[name],
-            epilog=EXAMPLES,
+            help=kind.summary,
+            description=kind.summary,
+            epilog=f"example:\n  {kind.example}\n\n{AFTER}\n",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -48,13 +44,14 @@ def parser() -> argparse.ArgumentParser:
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         kind.add_arguments(command)
-        add("--dedup", action="store_true", help="keep the first of equal documents")
-        add("--limit", type=int, metavar="N", help="keep the first N documents")
-        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by document hash")
-        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help="drop documents with its texts")
+        once = f"keep the first of equal {name} (default: {'yes' if kind.drops_duplicates else 'no'})"
+        add("--dedup", action=argparse.BooleanOptionalAction, default=kind.drops_duplicates, help=once)
+        add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
+        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by text hash")
+        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=f"drop {name} with its texts")
         add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
-        add("--text-per", choices=("file", "line"), default="file", help="a plain text's document (default file)")
+        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
         add("--max-document-bytes", type=int, default=64_000_000, metavar="N", help="a longer record is bad (64 MB)")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
         add("--encoder", choices=("auto", "tokenizers"), default="auto", help="auto: gigatoken where it gives the same")
@@ -143,10 +140,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    if summary is None:
-        print(f"{options.output}: planned; the job is described, not run")
-    else:
-        print(summary.to_json() if arguments.json else summary)
+    try:
+        if summary is None:
+            print(f"{options.output}: planned; the job is described, not run")
+        else:
+            print(summary.to_json() if arguments.json else summary, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -33,7 +33,8 @@ def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None
     for split, mine, other, there in (("train", shards, held, "held_out"), ("validation", held, shards, "in_training")):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            raise PipelineError(f"--holdout-fraction {fraction:g} of {counts.kept:,} documents leaves none to {split}")
+            of = f"{counts.kept:,} {job.kind.name}"
+            raise PipelineError(f"--holdout-fraction {fraction:g} of {of} leaves none to {split}")
         split_figures = {**figures, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
         manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, split_figures))
     return manifests[0], manifests[1]

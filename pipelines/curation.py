@@ -7,19 +7,20 @@ each unit's final shards are those without what was ruled out. So a kill at any 
 and nothing depends on which worker was first. `_staged` goes once the manifest is written; verdicts stay, so that a
 lost shard is made again from its own unit.
 
-A document's key is 126 bits of two hashes: blake2b of its text (the id) and blake2b of its tokens. Duplicates are found
-by sorting keys a slice of the key space at a time: in memory are one slice (PART_KEYS) and one byte a kept document.
+A document's key is 127 bits of two hashes: blake2b of its text (the id) and a sum of hashes of its tokens, each with
+its place. Duplicates are found by sorting keys a slice of the key space at a time: in memory are one slice (PART_KEYS)
+and one byte a kept document. What is said here of documents holds for sentences, whose views take no part.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import zstandard
 
-from shards import storage
+from shards import keyed, storage
+from shards.ragged import Ragged, bounds
 from shards.schema import token_columns
 
 KEEP, DUPLICATE, OVER_LIMIT = range(3)
@@ -62,13 +63,16 @@ def keys(batch: pa.RecordBatch, first: int) -> np.ndarray:
     found = np.empty(batch.num_rows, KEY)
     found["id"] = batch.column("id").to_numpy()
     found["row"] = np.arange(first, first + batch.num_rows)
-    columns = [batch.column(name) for name in token_columns(batch.schema)]
-    for row in range(batch.num_rows):
-        digest = hashlib.blake2b(digest_size=8)
-        for column in columns:
-            digest.update(column[row].values.to_numpy().tobytes())
-        found["tokens"][row] = int.from_bytes(digest.digest(), "little")
+    found["tokens"] = _token_hashes(Ragged.from_arrow(batch.column(token_columns(batch.schema)[0]))).view(np.uint64)
     return found
+
+
+def _token_hashes(lists: Ragged) -> np.ndarray:
+    """64-bit hashes of lists of ids, (n,) int64."""
+    places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
+    # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
+    sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
+    return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
 
 
 def pack_keys(parts: Iterable[np.ndarray]) -> bytes:

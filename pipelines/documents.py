@@ -8,28 +8,23 @@ is packed; tokens without special ones; source "file:offset".
 
 import argparse
 import dataclasses
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.exclude import Excluded
-from pipelines.readers.jsonl import json_name
+from pipelines.job import Kind
 from pipelines.records import Record
-from pipelines.tally import MissingFieldError, RecordError, Tally
+from pipelines.tally import RecordError, Tally
+from pipelines.texts import text_id, text_of
 from pipelines.tokenization import Encoder
 from shards.schema import schema
 
 ENCODE_BYTES = 1 << 20
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 4096
-
-
-def document_id(data: bytes) -> int:
-    """The first 63 bits of blake2b over a document's UTF-8 bytes."""
-    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +35,7 @@ class _Document:
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
+class Documents(Kind):
     """The kind "documents", with the options that shape it."""
 
     min_tokens: int = 2048
@@ -48,6 +43,10 @@ class Documents:
     max_tokens: int | None = None
 
     name: ClassVar[str] = "documents"
+    summary: ClassVar[str] = "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
+    example: ClassVar[str] = (
+        "python -m pipelines documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
+    )
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +72,10 @@ class Documents:
         """What shapes the dataset, for its fingerprint."""
         return dataclasses.asdict(self)
 
+    def maker(self, encoder: Encoder, files: Mapping[str, bytes]) -> "Documents":
+        """Needs nothing but its options."""
+        return self
+
     def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
         """Why no record of `read` was kept."""
         if "tokens" in longest:
@@ -88,7 +91,8 @@ class Documents:
         batch = _Batch(encoder.dtype)
         for documents in self._groups(records, encoder.byte_level, tally):
             ids = encoder.encode([document.text for document in documents], [document.source for document in documents])
-            for document, tokens in zip(documents, ids, strict=True):
+            for index, document in enumerate(documents):
+                tokens = ids[index]
                 tally.counts.measure("tokens", len(tokens))
                 if len(tokens) < self.min_tokens:
                     tally.counts.filtered["short_tokens"] += 1
@@ -113,7 +117,7 @@ class Documents:
         for record in records:
             tally.counts.read += 1
             try:
-                text, data = self._text(record)
+                text, data = text_of(record, self.text_field)
             except RecordError as problem:
                 tally.reject(record, problem)
                 continue
@@ -128,25 +132,6 @@ class Documents:
                 group, size = [], 0
         if group:
             yield group
-
-    def _text(self, record: Record) -> tuple[str, bytes]:
-        """A record's text, and the same as UTF-8."""
-        if record.problem:
-            raise RecordError(record.problem)
-        text: Any = record.value
-        if isinstance(text, dict):
-            field = self.text_field or "text"
-            if field not in text:
-                raise MissingFieldError(
-                    f'no field "{field}"', list(text), "name the one that holds the text with --text-field"
-                )
-            text = text[field]
-            if not isinstance(text, str):
-                raise RecordError(f'"{field}" is not a string but {json_name(text)}')
-        try:
-            return text, text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
 
 
 class _Batch:
@@ -167,7 +152,7 @@ class _Batch:
         return self.num_bytes >= BATCH_BYTES or len(self.ids) >= BATCH_EXAMPLES
 
     def add(self, document: _Document, tokens: np.ndarray) -> None:
-        self.ids.append(document_id(document.data))
+        self.ids.append(text_id(document.data))
         self.tokens.append(tokens)
         self.sources.append(document.source)
         self.num_bytes += tokens.nbytes

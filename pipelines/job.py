@@ -2,6 +2,7 @@
 
     DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  _rejected/00003.jsonl.zst  manifest.json
         validation/ the held-out part, a dataset too      _curated/ verdicts, excluded texts' hashes  (`curation`)
+        _files/     what the kind's workers need besides, such as synonyms
 
 All of it stays in a finished dataset, and all of it is the same whatever interrupted the run: `_done` is the account
 of each unit, and lets a run after damage redo only the units whose shards are gone.
@@ -10,7 +11,7 @@ of each unit, and lets a run after damage redo only the units whose shards are g
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pipelines.records import Record
 from pipelines.tally import Counts, Tally
 from pipelines.tokenization import Encoder
 from shards import ShardInfo, storage
+from shards.reader import FILES_FOLDER
 
 DONE = "_done"
 STAGED = "_staged"
@@ -31,36 +33,73 @@ REJECTED = "_rejected"
 STOPPED = "_stopped.json"
 
 
+class Maker(Protocol):
+    """A kind at work in a worker, with all that it builds once."""
+
+    def batches(
+        self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
+
+
 class Kind(Protocol):
     """What a kind of dataset does with its records; a frozen dataclass of the options that shape it."""
 
     name: ClassVar[str]
+    """Of the kind, of its command, and of its examples in the plural."""
+    summary: ClassVar[str]
+    example: ClassVar[str]
+    drops_duplicates: ClassVar[bool] = False
+    """Whether it does unless told otherwise."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why a good record may be filtered out: the keys of the manifest's counts."""
 
     @property
-    def text_field(self) -> str | None: ...
+    def text_field(self) -> str | None:
+        """Of a JSON object or a table, the field that holds the text."""
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """What the tokenizer must have, and is given where it lacks it."""
+        return ()
 
     @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None: ...
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Adds its options."""
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self: ...
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        """Raises ValueError where a value makes no sense."""
 
-    def options(self) -> dict[str, Any]: ...
+    def options(self) -> dict[str, Any]:
+        """What shapes the dataset, for its fingerprint."""
 
-    def batches(
-        self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None
-    ) -> Iterator[pa.RecordBatch]: ...
+    def files(self) -> dict[str, bytes]:
+        """What its workers need beside the tokenizer, by name: they find it in the output folder.
 
-    def nothing_kept(self, read: int, longest: dict[str, int]) -> str: ...
+        Raises:
+            PipelineError: a file that the options name is not there, or not what it should be.
+        """
+        return {}
+
+    def maker(self, encoder: Encoder, files: Mapping[str, bytes]) -> Maker:
+        """What does the work."""
+
+    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
+        """Why no record of `read` was kept."""
+
+    def remarks(self, sums: Mapping[str, int]) -> list[str]:
+        """What the summary says of all units' sums."""
+        return []
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run as its workers see it; `root` is the inputs' common folder, `beam` Beam's options."""
+    """A run as its workers see it: `root` is the inputs' common folder, `beam` Beam's options, `files` the names of
+    what the kind's workers need.
+    """
 
     folder: str
     root: str
@@ -72,6 +111,7 @@ class Job:
     encoder: str
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
+    files: Sequence[str] = ()
 
     def reach_stores(self) -> None:
         """Sets up Beam's filesystems in this process where they are used; not every runner does it for its workers."""
@@ -109,6 +149,9 @@ class Job:
 
     def rejected_path(self, unit: int) -> str:
         return storage.join(self.folder, REJECTED, f"{unit:05d}.jsonl.zst")
+
+    def file_path(self, name: str) -> str:
+        return storage.join(self.folder, FILES_FOLDER, name)
 
     @property
     def stopped_path(self) -> str:

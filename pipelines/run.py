@@ -12,10 +12,11 @@ One run at a time writes to a local folder: a second one is refused.
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipelines import plan as planning
@@ -24,15 +25,16 @@ from pipelines.commit import damaged, load_accounts, staged_units
 from pipelines.curation import Curation
 from pipelines.errors import PipelineError
 from pipelines.exclude import Excluded, read_texts
-from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Job, Kind
+from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Done, Job, Kind
 from pipelines.plan import Plan, Unit
 from pipelines.progress import Progress
 from pipelines.quiet import quiet_beam
-from pipelines.tokenization import TokenizerFiles, read_tokenizer
+from pipelines.tally import Counts
+from pipelines.tokenization import TokenizerFiles, read_tokenizer, with_special_token
 from pipelines.unit import ruled
 from shards import Manifest, lengths, storage
 from shards.manifest import NAME as MANIFEST
-from shards.reader import TOKENIZER_FOLDER
+from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A dataset as committed, and what this run did for it; `stages` are its workers' seconds."""
+    """A dataset as committed, with its kind's sums and remarks, and what this run did for it; `stages` are its workers'
+    seconds.
+    """
 
     output: str
     manifest: Manifest
@@ -74,6 +78,8 @@ class Summary:
     records: int
     seconds: float
     stages: dict[str, float] = dataclasses.field(default_factory=dict)
+    sums: dict[str, int] = dataclasses.field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     def to_json(self) -> str:
         manifest, seconds = self.manifest, self.seconds
@@ -84,13 +90,14 @@ class Summary:
             **manifest.counts,
             "tokens": manifest.totals["tokens"],
             "bytes": manifest.totals["bytes"],
+            "sums": self.sums,
             "run": {
                 "units": self.num_units,
                 "input_bytes": self.input_bytes,
                 "records": self.records,
                 "seconds": round(seconds, 3),
                 "mb_per_s": round(self.input_bytes / 1e6 / seconds, 3) if seconds else None,
-                "documents_per_s": round(self.records / seconds, 3) if seconds else None,
+                f"{manifest.kind}_per_s": round(self.records / seconds, 3) if seconds else None,
                 "worker_seconds": {stage: round(time, 3) for stage, time in self.stages.items()},
             },
         }
@@ -106,9 +113,10 @@ class Summary:
         ]
         if excluded := self.manifest.fingerprint["options"].get("exclude"):
             lines.append(f"  {excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for")
+        lines += [f"  {remark}" for remark in self.remarks]
         if self.num_units:
             megabytes = self.input_bytes / 1e6
-            rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} documents/s"
+            rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} {self.manifest.kind}/s"
             lines.append(f"  {megabytes:,.1f} MB in {self.seconds:,.1f} s: {rates}")
             if shares := stopwatch.shares(self.stages):
                 lines.append(f"  worker time: {shares}")
@@ -118,7 +126,8 @@ class Summary:
 
 
 def _subfolders(folder: str) -> list[str]:
-    names = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, VALIDATION, f"{VALIDATION}/{TOKENIZER_FOLDER}")
+    validation = (VALIDATION, f"{VALIDATION}/{TOKENIZER_FOLDER}")
+    names = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER, *validation)
     return [storage.join(folder, name) for name in names]
 
 
@@ -183,7 +192,9 @@ def _keep(data: bytes, path: str) -> None:
         storage.publish_bytes(data, path)
 
 
-def prepare(job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None) -> list[Unit]:
+def prepare(
+    job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None, needed: Mapping[str, bytes]
+) -> list[Unit]:
     """Brings the output folder to where the run can go on; returns the units left to do.
 
     Raises:
@@ -210,6 +221,8 @@ def prepare(job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded 
             _keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
     if excluded:
         _keep(excluded.to_bytes(), job.excluded_path)
+    for name, data in needed.items():
+        _keep(data, job.file_path(name))
     accounts = load_accounts(job)
     for unit in damaged(job, accounts):
         for dataset in (folder, job.validation_folder):
@@ -231,6 +244,9 @@ def run(kind: Kind, options: Options) -> Summary | None:
         PipelineError, OSError: it cannot be made; the message says why and what to do.
     """
     tokenizer = read_tokenizer(options.tokenizer)
+    for token in kind.special_tokens:
+        tokenizer = with_special_token(tokenizer, token)
+    files = kind.files()
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
     excluded = Excluded.of(read_texts(options.exclude)) if options.exclude else None
@@ -242,6 +258,8 @@ def run(kind: Kind, options: Options) -> Summary | None:
         "max_document_bytes": options.max_document_bytes,
         "text_per": options.text_per,
     }
+    if files:
+        shaping["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     plan = planning.make_plan(options.inputs, shaping, tokenizer, options.unit_bytes, options.text_per)
     _check_apart(options, plan)
     job = Job(
@@ -255,18 +273,17 @@ def run(kind: Kind, options: Options) -> Summary | None:
         encoder=options.encoder,
         beam=tuple(options.beam),
         curation=curation,
+        files=tuple(files),
     )
     with _alone(job.folder):
-        return _run(job, plan, tokenizer, excluded, options)
+        units = prepare(job, plan, tokenizer, excluded, files)
+        return _run(job, plan, units, options)
 
 
-def _run(
-    job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None, options: Options
-) -> Summary | None:
-    units = prepare(job, plan, tokenizer, excluded)
+def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
     if not units and storage.exists(storage.join(job.folder, MANIFEST)):
         _leave_stage(job)
-        return Summary(job.folder, Manifest.load(job.folder), 0, 0, 0, 0.0)
+        return _summary(job, load_accounts(job), [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)
@@ -275,10 +292,27 @@ def _run(
     _leave_stage(job)
     _tidy(job.folder)
     seconds = time.perf_counter() - start
-    accounts = load_accounts(job)
-    records = sum(accounts[unit.number].counts.read for unit in units)
-    num_bytes = sum(unit.bytes for unit in units)
-    return Summary(job.folder, Manifest.load(job.folder), len(units), num_bytes, records, seconds, stages)
+    return _summary(job, load_accounts(job), units, seconds, stages)
+
+
+def _summary(
+    job: Job, accounts: Mapping[int, Done], units: list[Unit], seconds: float, stages: dict[str, float]
+) -> Summary:
+    """Of the dataset that all accounts make, and of these units' part in it."""
+    counts = Counts()
+    for account in accounts.values():
+        counts.add(account.counts)
+    return Summary(
+        output=job.folder,
+        manifest=Manifest.load(job.folder),
+        num_units=len(units),
+        input_bytes=sum(unit.bytes for unit in units),
+        records=sum(accounts[unit.number].counts.read for unit in units),
+        seconds=seconds,
+        stages=stages,
+        sums=counts.sums,
+        remarks=job.kind.remarks(counts.sums),
+    )
 
 
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-STAGES = ("read", "tokenize", "write", "other")
+STAGES = ("read", "segment", "tokenize", "augment", "write", "other")
+"""In the order of the work; a run has those that its kind times."""
 
 
 class Stopwatch:
     """Seconds by stage."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.seconds: dict[str, float] = {}
         self._start = time.perf_counter()
 
     @contextlib.contextmanager
@@ -22,26 +23,29 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.seconds[stage] += time.perf_counter() - start
+            self._add(stage, time.perf_counter() - start)
 
     def each(self, stage: str, items: Iterable[T]) -> Iterator[T]:
         """The items, with the time that each takes to come."""
-        clock, seconds = time.perf_counter, self.seconds
+        clock = time.perf_counter
         start = clock()
         for item in items:
-            seconds[stage] += clock() - start
+            self._add(stage, clock() - start)
             yield item
             start = clock()
-        seconds[stage] += clock() - start
+        self._add(stage, clock() - start)
+
+    def _add(self, stage: str, seconds: float) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def stop(self) -> dict[str, float]:
-        """Every stage's seconds; what none of them took is "other"."""
+        """Each stage's seconds; what none of them took is "other"."""
         total = time.perf_counter() - self._start
-        self.seconds["other"] = max(0.0, total - sum(self.seconds[stage] for stage in STAGES if stage != "other"))
-        return self.seconds
+        return {**self.seconds, "other": max(0.0, total - sum(self.seconds.values()))}
 
 
 def shares(seconds: dict[str, float]) -> str:
     """e.g. "read 12 %, tokenize 60 %, write 20 %, other 8 %"."""
     total = sum(seconds.values())
-    return ", ".join(f"{stage} {100 * seconds.get(stage, 0.0) / total:.0f} %" for stage in STAGES) if total else ""
+    timed = [stage for stage in STAGES if stage in seconds]
+    return ", ".join(f"{stage} {100 * seconds[stage] / total:.0f} %" for stage in timed) if total else ""

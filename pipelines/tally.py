@@ -33,13 +33,16 @@ class MissingFieldError(RecordError):
 
 @dataclasses.dataclass
 class Counts:
-    """The figures of a unit or of many; `longest` measures what was looked at, in the kind's own terms."""
+    """The figures of a unit or of many; `longest` measures what was looked at, `sums` what was kept (before stages that
+    drop duplicates), in the kind's own terms.
+    """
 
     read: int = 0
     kept: int = 0
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
     bad: int = 0
     longest: dict[str, int] = dataclasses.field(default_factory=dict)
+    sums: dict[str, int] = dataclasses.field(default_factory=dict)
     bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
     lacking: int = 0
     fields: list[str] = dataclasses.field(default_factory=list)
@@ -49,6 +52,10 @@ class Counts:
         """Takes note of a record's size."""
         self.longest[name] = max(size, self.longest.get(name, 0))
 
+    def count(self, name: str, number: int) -> None:
+        """Adds to a sum."""
+        self.sums[name] = self.sums.get(name, 0) + number
+
     def add(self, other: "Counts") -> None:
         """Adds a later unit's figures."""
         for name in ("read", "kept", "bad", "lacking"):
@@ -57,6 +64,8 @@ class Counts:
             self.filtered[reason] = self.filtered.get(reason, 0) + number
         for name, size in other.longest.items():
             self.measure(name, size)
+        for name, number in other.sums.items():
+            self.count(name, number)
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
         self.fields = list(dict.fromkeys([*self.fields, *other.fields]))
         self.mend = self.mend or other.mend

@@ -8,7 +8,6 @@ the file and agrees on a set of awkward texts, and a sample of each work unit pr
 
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from tokenizers import Tokenizer
 from pipelines.errors import PipelineError
 from pipelines.stopwatch import Stopwatch
 from shards import token_type
+from shards.ragged import Ragged
 from shards.reader import TOKENIZER_FOLDER
 
 MAIN = "tokenizer.json"
@@ -71,8 +71,39 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     files = {MAIN: main.read_bytes()}
     if Path(path).is_dir():
         files.update({name: (main.parent / name).read_bytes() for name in BESIDE if (main.parent / name).is_file()})
-    vocabulary = load(files[MAIN], str(main)).get_vocab(with_added_tokens=True)
-    return TokenizerFiles(files, max(len(vocabulary), 1 + max(vocabulary.values(), default=0)))
+    return TokenizerFiles(files, _vocab_size(load(files[MAIN], str(main))))
+
+
+def _vocab_size(tokenizer: Tokenizer) -> int:
+    """Every id is below it."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return max(len(vocabulary), 1 + max(vocabulary.values(), default=0))
+
+
+def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
+    """The tokenizer with one more special token; as it is, to the byte, where it has the token already.
+
+    Raises:
+        PipelineError: it has the token, but not as a special one; the id that `tokenizers` gives it is another's.
+    """
+    extended = load(tokenizer.files[MAIN])
+    there = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
+    if there and not there[0].special:
+        raise PipelineError(f"{token} is an added token of the tokenizer, but not a special one: mark it so there")
+    if there:
+        return tokenizer
+    taken = set(extended.get_vocab(with_added_tokens=True).values())
+    known = extended.token_to_id(token)
+    extended.add_special_tokens([token])
+    number = extended.token_to_id(token)
+    if number in taken and number != known:
+        raise PipelineError(f"{token} cannot be added to the tokenizer: its vocabulary has gaps, and uses id {number}")
+    # Into the record as it is, and not Tokenizer.to_str, whose form changes with the library's version.
+    record = orjson.loads(tokenizer.files[MAIN])
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    record["added_tokens"] = [*record.get("added_tokens", []), {"id": number, "content": token, **flags}]
+    data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
+    return TokenizerFiles({**tokenizer.files, MAIN: data}, _vocab_size(load(data)))
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
@@ -133,52 +164,69 @@ class Encoder:
     def start_unit(self, watch: Stopwatch | None = None) -> None:
         """Begins a new sample, so that which texts are proved depends on the unit alone."""
         self._seen = self._proved = 0
-        self._watch = watch or Stopwatch()
+        self.watch = watch or Stopwatch()
 
-    def encode(self, texts: Sequence[str], sources: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text, (n,) of `dtype`.
+    def encode(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
+        """The ids of each text, of `dtype`.
 
         Raises:
             PipelineError: on a text of the sample the ids are not those of `tokenizers`; it names the source.
         """
-        with self._watch.timing("tokenize"):
+        with self.watch.timing("tokenize"):
             return self._exact(texts) if self._fast is None else self._proven(texts, sources)
 
-    def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> list[np.ndarray]:
+    def _proven(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         ids = self._quick(texts)
-        for text, source, found in zip(texts, sources, ids, strict=True):
-            self._seen += len(text)
-            if self._proved == 0 or self._proved + len(text) <= max(PROOF_CHARACTERS, PROOF_SHARE * self._seen):
-                self._proved += len(text)
-                if len(text) > PROOF_LONGEST:
-                    text = text[:PROOF_LONGEST]
-                    found = self._quick([text])[0]
-                if not np.array_equal(found, self._exact([text])[0]):
-                    raise PipelineError(
-                        f"{source}: gigatoken and tokenizers give different ids for this text: run again with "
-                        "--encoder tokenizers, in another --output"
-                    )
+        sample = self._sample(texts)
+        heads = [texts[index][:PROOF_LONGEST] for index in sample]
+        cut = any(len(texts[index]) > PROOF_LONGEST for index in sample)
+        found = self._quick(heads) if cut else ids.take(np.array(sample, np.int64))
+        expected = self._exact(heads)
+        for number, index in enumerate(sample):
+            if not np.array_equal(found[number], expected[number]):
+                raise PipelineError(
+                    f"{sources[index]}: gigatoken and tokenizers give different ids for this text: run again with "
+                    "--encoder tokenizers, in another --output"
+                )
         return ids
 
-    def _exact(self, texts: Sequence[str]) -> list[np.ndarray]:
-        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
+    def _sample(self, texts: Sequence[str]) -> list[int]:
+        """Which of the texts are proved; depends on the texts since `start_unit`, however they come together."""
+        sample = []
+        for index, length in enumerate(map(len, texts)):
+            self._seen += length
+            if self._proved == 0 or self._proved + length <= max(PROOF_CHARACTERS, PROOF_SHARE * self._seen):
+                self._proved += length
+                sample.append(index)
+        return sample
 
-    def _quick(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _exact(self, texts: Sequence[str]) -> Ragged:
+        try:
+            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # tokenizers raises plain Exception
+            raise PipelineError(f"the tokenizer cannot encode every text: {error}") from None
+        return Ragged.of([np.array(encoding.ids, dtype=self.dtype) for encoding in encodings], self.dtype)
+
+    def _quick(self, texts: Sequence[str]) -> Ragged:
         # Sequential: this process is one of many, and never forks.
         layout = self._fast.encode_batch(list(texts), parallel=False).layout
-        flat, ends = layout.content.data.astype(self.dtype), layout.offsets.data
-        ids = [flat[start:end] for start, end in itertools.pairwise(ends)]
-        if self._careful is not None:
-            careful = [index for index, text in enumerate(texts) if self._careful.search(text)]
-            for index, exact in zip(careful, self._exact([texts[index] for index in careful]), strict=True):
-                ids[index] = exact
-        return ids
+        ids = Ragged(layout.content.data.astype(self.dtype), np.asarray(layout.offsets.data, np.int64))
+        if self._careful is None:
+            return ids
+        careful = [index for index, text in enumerate(texts) if self._careful.search(text)]
+        if not careful:
+            return ids
+        parts = [ids[index] for index in range(len(ids))]
+        exact = self._exact([texts[index] for index in careful])
+        for number, index in enumerate(careful):
+            parts[index] = exact[number]
+        return Ragged.of(parts, self.dtype)
 
     def _agrees(self) -> bool:
         added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()][:256]
         texts = [*AWKWARD, *(text for token in added for text in (token, f"a{token}b", f" a {token} {token}\nb"))]
-        return all(map(np.array_equal, self._quick(texts), self._exact(texts)))
+        quick, exact = self._quick(texts), self._exact(texts)
+        return np.array_equal(quick.values, exact.values) and np.array_equal(quick.offsets, exact.offsets)
 
 
 def _fast(tokenizer: Tokenizer) -> Any:

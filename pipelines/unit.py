@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipelines.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
 from pipelines.exclude import Excluded
-from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, done_units
+from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units
 from pipelines.plan import Unit
 from pipelines.readers import read_pieces
 from pipelines.records import Reading
@@ -37,13 +37,19 @@ class Tools:
 
     encoder: Encoder
     excluded: Excluded | None
+    maker: Maker
 
     @classmethod
     def load(cls, job: Job) -> "Tools":
         tokenizer = storage.read_bytes(storage.join(job.folder, TOKENIZER_FOLDER, MAIN))
-        encoder = Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder)
+        return cls.of(job, Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder))
+
+    @classmethod
+    def of(cls, job: Job, encoder: Encoder) -> "Tools":
+        """The same with an encoder that is there already."""
         excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
-        return cls(encoder, excluded)
+        files = {name: storage.read_bytes(job.file_path(name)) for name in job.files}
+        return cls(encoder, excluded, job.kind.maker(encoder, files))
 
 
 @contextlib.contextmanager
@@ -96,7 +102,7 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
     tools.encoder.start_unit(watch)
     reading = Reading(job.max_document_bytes, job.kind.text_field)
     records = watch.each("read", read_pieces(job.root, unit.pieces, reading))
-    batches = job.kind.batches(records, tools.encoder, tally, tools.excluded)
+    batches = tools.maker.batches(records, tools.encoder, tally, tools.excluded)
     found: list[np.ndarray] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:

@@ -1,15 +1,18 @@
 """`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
 
 import argparse
+import io
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shards import lengths, reader, storage
+from shards.beside import columns_of
 from shards.manifest import Manifest, ManifestError
 
 EXAMPLES = """examples:
@@ -85,6 +88,11 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[dict[str, Any]]:
             return
 
 
+def visible(text: str) -> str:
+    """The text with control and direction characters written out: a corpus is not to steer the terminal."""
+    return "".join(c if c.isprintable() or c.isspace() else c.encode("unicode_escape").decode() for c in text)
+
+
 def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
     from tokenizers import Tokenizer
 
@@ -108,9 +116,14 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
             continue
         labels = "  ".join(f"{name} {value}" for name, value in row.items() if name not in columns)
         print(labels)
-        for name, text in texts.items():
-            shown = text if width <= 0 or len(text) <= width else text[:width] + " ..."
-            print(f"  {name} ({len(row[name]):,}): {shown}")
+        shown = {
+            f"{name} ({len(row[name]):,})": visible(text if width <= 0 or len(text) <= width else text[:width] + " ...")
+            for name, text in texts.items()
+        }
+        if len(shown) > 1:
+            print("\n".join(f"  {line}" for line in columns_of(shown, shutil.get_terminal_size((120, 24)).columns - 2)))
+        else:
+            print("\n".join(f"  {heading}: {text}" for heading, text in shown.items()))
     return 0
 
 
@@ -121,6 +134,8 @@ def main(argv: list[str] | None = None) -> int:
         root.error(f"no such option: {' '.join(rest)}")
     if options.command == "cat" and (options.limit < 1 or options.width < 0):
         root.error("--limit must be at least 1, and --width 0 or more")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:

@@ -19,6 +19,8 @@ from shards.manifest import NAME, Manifest, ShardInfo
 from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_columns
 
 TOKENIZER_FOLDER = "tokenizer"
+FILES_FOLDER = "_files"
+"""What else shaped the shards, by name; the manifest's options hold each file's sha256 under `files`."""
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 
 

@@ -4,6 +4,7 @@ The ragged token columns' buffers are the flat tokens and the cumulative lengths
 decoded member is used without copying. Only data types of the schemas here are accepted: decoding runs no code.
 
     documents  id, tokens, source
+    sentences  id, tokens, view_0 .. view_k: as many views as the pipeline was asked for
 """
 
 import struct
@@ -18,8 +19,11 @@ MAX_MEMBER_BYTES = 1 << 30
 
 KINDS: dict[str, tuple[str, ...]] = {
     "documents": ("id:int64", "tokens:tokens", "source:string"),
+    "sentences": ("id:int64", "tokens:tokens"),
 }
 """Columns of each kind of text shard, as name:type. `tokens` is list<uint16> or list<uint32>, by vocabulary size."""
+VIEWS = ("sentences",)
+"""Kinds whose columns may be followed by view_0, view_1, ..., of type `tokens`."""
 
 
 class MemberError(ValueError):
@@ -31,11 +35,17 @@ def token_type(vocab_size: int) -> pa.DataType:
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
-def schema(kind: str, tokens: pa.DataType) -> pa.Schema:
-    """The Arrow schema of a kind, e.g. `schema("documents", pa.uint16())`."""
+def schema(kind: str, tokens: pa.DataType, views: int = 0) -> pa.Schema:
+    """The Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`."""
     types = {"int64": pa.int64(), "string": pa.string(), "tokens": pa.list_(pa.field("item", tokens, nullable=False))}
-    fields = (column.split(":") for column in KINDS[kind])
+    fields = [column.split(":") for column in KINDS[kind]]
+    fields += [[f"view_{view}", "tokens"] for view in range(views)]
     return pa.schema([pa.field(name, types[type_name], nullable=False) for name, type_name in fields])
+
+
+def num_views(batch_schema: pa.Schema) -> int:
+    """How many views a schema stores beside the examples."""
+    return sum(name.startswith("view_") for name in batch_schema.names)
 
 
 def token_columns(batch_schema: pa.Schema) -> list[str]:
@@ -67,7 +77,12 @@ def decode(data: bytes, name: str = "member") -> pa.RecordBatch:
         if [message.type for message in messages] != ["schema", "record batch"]:
             raise MemberError(f"{name}: holds {[message.type for message in messages]}, expected one record batch")
         batch_schema = pa.ipc.read_schema(messages[0])
-        known = [schema(kind, tokens) for kind in KINDS for tokens in (pa.uint16(), pa.uint32())]
+        views = num_views(batch_schema)
+        known = [
+            schema(kind, tokens, views if kind in VIEWS else 0)
+            for kind in KINDS
+            for tokens in (pa.uint16(), pa.uint32())
+        ]
         if not any(batch_schema.equals(candidate) for candidate in known):
             raise MemberError(f"{name}: columns {batch_schema.names} are of no known kind ({', '.join(KINDS)})")
         if _is_compressed(messages[1].metadata):

@@ -84,12 +84,18 @@ class Encoder(nn.Module):
 
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """One fp32 vector a sequence: hidden (T, h) -> (num_sequences, h)."""
-        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
         if self.pooling == "cls":
-            first = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
-            return first * (lengths[:n, None] > 0)
+            return self.first_states(hidden, packed)
+        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
         summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
         return (summed / lengths.clamp(min=1)[:, None])[:n]
+
+    @staticmethod
+    def first_states(hidden: Tensor, packed: Packed) -> Tensor:
+        """The fp32 state of each sequence's first token: hidden (T, h) -> (num_sequences, h); 0 for an empty one."""
+        n = packed.num_sequences
+        first = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
+        return first * (packed.cu_seqlens.diff()[:n, None] > 0)
 
     @property
     def token_head(self) -> tuple[str, ...] | None:

@@ -10,25 +10,26 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from shards import Dataset
+from shards import Dataset, ShardError
 from train.attention import PACKED_ATTENTION
-from train.encoder import Encoder, EncoderError, load_model
+from train.encoder import Encoder, EncoderError, load_model, quiet_transformers
 from train.objectives import Encoded, Objective, Setting, build_all
 from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
-from train.stream import Batch
+from train.stream import Batch, Columns
 
 
 class Learner(nn.Module):
     """Encoder and objectives.
 
     Args:
-        budget: the fixed shape of a step on one rank; None lets every step have its own number of tokens.
+        budget: the fixed shape of a forward on one rank; None lets every one have its own number of tokens.
     """
 
     def __init__(
@@ -38,9 +39,36 @@ class Learner(nn.Module):
         self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
         self.special, self.budget = special, budget
 
+    @property
+    def columns(self) -> list[str]:
+        """The shards' token columns that the objectives read."""
+        return list(dict.fromkeys(name for objective in self._objectives for name in objective.columns))
+
+    def fingerprints(self) -> dict[str, str]:
+        """By objective, the hash of what decides its batches besides recipe and shards, where there is such a thing."""
+        found = {objective.name: objective.fingerprint() for objective in self._objectives}
+        return {name: fingerprint for name, fingerprint in found.items() if fingerprint}
+
+    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
+        """What all objectives want of a rank's rows on the device; the stream calls it on the host.
+
+        Raises:
+            ValueError: two objectives make different columns of one name.
+        """
+        prepared: Columns = {}
+        for objective in self._objectives:
+            for name, column in objective.prepare(columns, ids, epoch).items():
+                if prepared.setdefault(name, column) is not column:
+                    raise ValueError(f"objectives.{objective.name}: another objective has a column {name!r} of its own")
+        return prepared
+
+    @property
+    def _objectives(self) -> list[Objective]:
+        return list(self.objectives)  # type: ignore[arg-type]
+
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """(loss, figures): the weighted sum, scalar fp32, and detached scalars such as `spans/loss`, `tokens`."""
-        objectives: list[Objective] = list(self.objectives)  # type: ignore[arg-type]
+        objectives = self._objectives
         with torch.no_grad():
             requests: list[Sequences] = []
             rows: dict[str, slice] = {}
@@ -99,8 +127,26 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     )
 
 
+def extends(tokenizer: Any, base: Any) -> bool:
+    """Whether a tokenizer is another one, but for special tokens that were added after all of its ids."""
+    ours, theirs = tokenizer.get_vocab(), base.get_vocab()
+    added = {token: id_ for token, id_ in ours.items() if token not in theirs}
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    kept = all(ours.get(token) == id_ for token, id_ in theirs.items())
+    return kept and added.keys() <= special and all(id_ > max(theirs.values()) for id_ in added.values())
+
+
+def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
+    """Grows a model's embeddings and its head in place; new rows are drawn as the model draws fresh ones."""
+    with torch.random.fork_rng(), quiet_transformers():
+        torch.manual_seed(seed)
+        model.resize_token_embeddings(vocab_size, mean_resizing=False)
+
+
 def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     """The recipe's encoder: pretrained weights of a local folder, or a fresh one seeded by `training.seed`.
+
+    Special tokens that the shards' tokenizer has beyond the pretrained model's own, such as [DEL], get new embeddings.
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or the tokenizer is not the shards'.
@@ -110,12 +156,14 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             folder = Path(recipe.model.path)
             if not (folder / "config.json").is_file():
                 raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
-            if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
+            if not extends(tokenizer, load_tokenizer(folder)):
                 raise RecipeError(
                     f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
                     f"with --tokenizer {folder}"
                 )
             model = load_model(folder, AutoModelForMaskedLM)
+            if model.config.vocab_size < len(tokenizer):
+                add_embeddings(model, len(tokenizer), recipe.training.seed)
         else:
             known = AutoConfig.for_model(recipe.model.config["model_type"])
             ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
@@ -136,6 +184,11 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         raise
     except Exception as error:  # what transformers and torch raise for a user's values is of any type
         reason = (str(error).strip().splitlines() or [""])[0]
+        if "Padding_idx" in reason:
+            reason = (
+                f"its positions count from the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
+                "has: take a tokenizer with a padding token of its own and a low id, or another model_type"
+            )
         raise RecipeError(
             f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
         ) from None
@@ -143,28 +196,31 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
 
 @dataclasses.dataclass
 class Size:
-    """What a step asks of one rank, for budgets and the dry run. Tokens include special tokens."""
+    """What a forward asks of one rank, for budgets and the dry run. Tokens include special tokens."""
 
     sequences: int
     mean_tokens: float
     budget: Budget
 
 
-def step_size(
-    objectives: list[Objective], documents: int, special: SpecialTokens, capacity: int, shrinks: bool
+def forward_size(
+    objectives: list[Objective], examples: int, special: SpecialTokens, capacity: int, shrinks: bool
 ) -> Size:
-    """Sequences and tokens of one rank's step with that many documents; spans that shrink can be of one token."""
+    """Sequences and tokens of one rank's forward with that many examples; spans that shrink can be of one token.
+
+    The sequences of one example are taken to be long and short together, as a sentence and its views are.
+    """
     loads = [load for load in (objective.load() for objective in objectives) if load.sequences]
-    sequences = documents * sum(load.sequences for load in loads)
-    mean = documents * sum(load.mean_tokens for load in loads) + sequences * special.count
-    variance = documents * sum(load.variance for load in loads)
+    sequences = examples * sum(load.sequences for load in loads)
+    mean = examples * sum(load.mean_tokens for load in loads) + sequences * special.count
+    variance = examples * sum(math.sqrt(load.variance) for load in loads) ** 2
     shortest = (1 if shrinks else min(load.shortest for load in loads)) + special.count
     longest = min(max(load.longest for load in loads), capacity) + special.count
     return Size(sequences, mean, plan_budget(mean, variance, sequences, shortest, longest))
 
 
 def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) -> tuple[Learner, Any, Size]:
-    """(learner, tokenizer, size of a rank's step). `static` gives every step the same shape.
+    """(learner, tokenizer, size of a rank's forward). `static` gives every forward the same shape.
 
     Raises:
         RecipeError: the recipe, the shards and the model do not go together.
@@ -172,15 +228,33 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
     tokenizer = load_tokenizer(dataset.local_tokenizer())
     special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
-    setting = Setting(recipe.training.seed, encoder.max_tokens - special.count, len(tokenizer), special)
+    setting = Setting(
+        seed=recipe.training.seed,
+        capacity=encoder.max_tokens - special.count,
+        vocab_size=len(tokenizer),
+        dim=encoder.dim,
+        special=special,
+        dataset=dataset,
+    )
     try:
         objectives = build_all(recipe.objectives, setting)
+    except ShardError:
+        raise
     except ValueError as error:
         raise RecipeError(str(error)) from None
+    together = recipe.training.batch_size // recipe.training.gradient_accumulation_steps
+    for objective in objectives:
+        if together < objective.min_examples:
+            raise RecipeError(
+                f"objectives.{objective.name} contrasts the examples of one forward with each other and needs "
+                f"{objective.min_examples} or more: training.batch_size {recipe.training.batch_size} over "
+                f"training.gradient_accumulation_steps {recipe.training.gradient_accumulation_steps} is {together}"
+            )
     if not any(objective.uses_token_head for objective in objectives):
         encoder.drop_token_head()
     elif encoder.token_head is None:
         raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
-    documents, shrinks = math.ceil(recipe.training.batch_size / ranks), recipe.data.short_documents == "shrink"
-    size = step_size(objectives, documents, special, setting.capacity, shrinks)
+    examples = math.ceil(recipe.training.batch_size / (ranks * recipe.training.gradient_accumulation_steps))
+    shrinks = recipe.data.short_documents == "shrink"
+    size = forward_size(objectives, examples, special, setting.capacity, shrinks)
     return Learner(encoder, objectives, special, size.budget if static else None), tokenizer, size

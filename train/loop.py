@@ -1,13 +1,14 @@
-"""The training loop: one DeepSpeed engine, one forward, one backward a step, whatever the objectives.
+"""The training loop: one DeepSpeed engine, one forward and one backward a batch, whatever the objectives.
 
-    state -> batch -> engine(batch) -> backward -> clip -> AdamW step -> figures -> evaluate, save -> next state
+    state -> [batch -> engine(batch) -> backward] x K -> clip -> AdamW step -> figures -> evaluate, save -> next state
 
-Everything that decides a step is a function of (recipe, step, state): the learning rate, the documents, spans, masks
-and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
+Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
+masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
 """
 
 import contextlib
 import hashlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -25,38 +26,21 @@ from train.checkpoint import CheckpointError, Checkpoints
 from train.keyed import integer_seed
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
-from train.recipe import OptimizerConfig, Recipe
-from train.schedule import SCHEDULES
-from train.stream import DocumentStream, StreamState
+from train.optimizer import SCHEDULES, build_optimizer
+from train.recipe import Recipe, RecipeError
+from train.stream import Batch, ExampleStream, StreamState
 from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
 
 
-def optimizer_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and normalisation (vectors) do not."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
-
-
-def build_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """torch's AdamW, fused on CUDA; DeepSpeed's own would be compiled first."""
-    return torch.optim.AdamW(
-        optimizer_groups(module, config.weight_decay),
-        lr=config.learning_rate,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.eps,
-        fused=torch.cuda.is_available(),
-    )
-
-
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
-    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm."""
-    stage = recipe.training.zero_stage
+    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm.
+
+    `engine.backward` divides each loss by the accumulation steps, and gradients meet at the last of them only.
+    """
+    stage, forwards = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
     return {
-        "train_micro_batch_size_per_gpu": recipe.training.batch_size // ranks,
-        "gradient_accumulation_steps": 1,
+        "train_micro_batch_size_per_gpu": recipe.training.batch_size // (ranks * forwards),
+        "gradient_accumulation_steps": forwards,
         "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
@@ -69,9 +53,20 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
     }
 
 
-def total_steps(recipe: Recipe, stream: DocumentStream) -> int:
-    """`max_steps`, or the steps of `epochs` over the documents that are long enough."""
-    return recipe.training.max_steps or max(1, int(recipe.training.epochs * stream.steps_per_epoch))
+def total_steps(recipe: Recipe, stream: ExampleStream) -> int:
+    """`max_steps`, or the steps of `epochs` over the examples that are long enough.
+
+    Raises:
+        RecipeError: they are no more than the schedule takes to rise.
+    """
+    training, optimizer = recipe.training, recipe.optimizer
+    total = training.max_steps or max(1, int(training.epochs * stream.steps_per_epoch))
+    if optimizer.schedule == "linear" and total <= optimizer.warmup_steps:
+        key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
+        raise RecipeError(
+            f"{key} {total} must be more than optimizer.warmup_steps {optimizer.warmup_steps}: set one of the two"
+        )
+    return total
 
 
 class Trainer:
@@ -85,7 +80,7 @@ class Trainer:
         self,
         recipe: Recipe,
         learner: Learner,
-        stream: DocumentStream,
+        stream: ExampleStream,
         evaluate: Callable[[Learner], float] | None,
         quiet: bool = False,
     ) -> None:
@@ -109,12 +104,13 @@ class Trainer:
         """Takes up the last checkpoint.
 
         Raises:
-            CheckpointError: there is none, or the dataset is another one now.
+            CheckpointError: there is none, or the dataset or an objective's file is another one now.
         """
         saved = self.checkpoints.load(self.engine)
         if saved["data"] != self._data_hash():
             raise CheckpointError(
-                f"{self.run}: data.path {self.recipe.data.path} is no longer the dataset that this run began with"
+                f"{self.run}: the dataset (data.path {self.recipe.data.path}) or a file that an objective reads is no "
+                "longer the one that this run began with: put it back, or start a new run"
             )
         self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
 
@@ -125,14 +121,12 @@ class Trainer:
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         tracker = Tracker(self.run, self.total, self.step, self.quiet) if self.rank == 0 else None
-        batches = self.stream.prefetched(self.state)
+        batches = self.stream.prefetched(self.state, self.learner)
         training = self.recipe.training
         clock = _Clock()
         try:
             while self.step < self.total and not self.stopping:
-                with clock.waiting():
-                    batch, after = next(batches)
-                figures = self._train_step(batch.to(self.engine.device))
+                figures, after = self._train_step(batches, clock)
                 clock.add(figures["tokens"])
                 self.step, self.state = self.step + 1, after
                 last = self.step == self.total
@@ -155,22 +149,31 @@ class Trainer:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _train_step(self, batch: Any) -> dict[str, Tensor]:
-        """One update; returns detached figures of this rank."""
-        optimizer = self.recipe.optimizer
-        share = SCHEDULES[optimizer.schedule](self.step, self.total, optimizer.cut_fraction, optimizer.ratio)
-        rate = optimizer.learning_rate * share
+    def _train_step(
+        self, batches: Iterator[tuple[Batch, StreamState]], clock: "_Clock"
+    ) -> tuple[dict[str, Tensor], StreamState]:
+        """One update; returns detached figures of this rank, and the state after its batches."""
+        optimizer, training = self.recipe.optimizer, self.recipe.training
+        rate = optimizer.learning_rate * SCHEDULES[optimizer.schedule](self.step, self.total, optimizer)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        torch.manual_seed(integer_seed(self.recipe.training.seed, self.step, self.rank))
-        loss, figures = self.engine(batch)
-        self.engine.backward(loss)
-        if self.recipe.training.zero_stage == 0:
-            norm = nn.utils.clip_grad_norm_(self.learner.parameters(), self.recipe.optimizer.max_grad_norm)
-        self.engine.step()
-        if self.recipe.training.zero_stage:
+        forwards = training.gradient_accumulation_steps
+        found = []
+        for forward in range(self.step * forwards, (self.step + 1) * forwards):
+            with clock.waiting():
+                batch, after = next(batches)
+            torch.manual_seed(integer_seed(training.seed, forward, self.rank))
+            loss, figures = self.engine(batch.to(self.engine.device))
+            found.append(figures)
+            self.engine.backward(loss)
+            if training.zero_stage == 0 and len(found) == forwards:
+                norm = nn.utils.clip_grad_norm_(self.learner.parameters(), optimizer.max_grad_norm or math.inf)
+            self.engine.step()
+        if training.zero_stage:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
-        return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+        figures = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
+        figures |= {name: value / forwards for name, value in figures.items() if name != "tokens"}
+        return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}, after
 
     def _log(self, tracker: Tracker | None, figures: dict[str, Tensor], clock: "_Clock") -> None:
         """This step's figures, means over ranks (tokens: the sum), and rates since the last log."""
@@ -215,8 +218,9 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Of the shards' contents, in order: what decides which documents a position means."""
+        """Of the shards' contents, in order, and of objectives' files: with the recipe they decide every batch."""
         contents = "".join(f"{shard.sha256} {shard.examples}\n" for shard in self.stream.dataset.shards)
+        contents += "".join(f"{name} {fingerprint}\n" for name, fingerprint in self.learner.fingerprints().items())
         return hashlib.sha256(contents.encode()).hexdigest()
 
     def _shared_stop(self) -> bool:

@@ -16,7 +16,7 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from train.schedule import SCHEDULES
+from train.optimizer import SCHEDULES, OptimizerConfig
 from train.spans import SpanConfig
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -48,24 +48,15 @@ class DataConfig:
 
 
 @dataclasses.dataclass
-class OptimizerConfig:
-    """AdamW and its schedule; a weight's own decay is 0 for biases and normalisation."""
-
-    learning_rate: float = 5e-5
-    betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])
-    eps: float = 1e-6
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0
-    schedule: str = "slanted_triangular"
-    cut_fraction: float = 0.1  # slanted_triangular: the share of steps that rise
-    ratio: float = 32.0  # slanted_triangular: peak / lowest
-
-
-@dataclasses.dataclass
 class TrainingConfig:
-    """The loop. `batch_size` counts documents over all ranks; `max_steps` 0 means `epochs`."""
+    """The loop. `batch_size` counts examples over all ranks; `max_steps` 0 means `epochs`.
+
+    A step's examples go through the encoder in `gradient_accumulation_steps` forwards. Its gradient is the mean of
+    theirs: a contrastive loss sees the negatives of one forward, on all ranks, and a masked-LM loss is a mean of means.
+    """
 
     batch_size: int = 16
+    gradient_accumulation_steps: int = 1
     epochs: float = 1.0
     max_steps: int = 0
     seed: int = 42
@@ -101,29 +92,61 @@ def objective_names() -> list[str]:
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
 
+    A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one.
     Overrides apply in order. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
 
     Raises:
         RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work.
     """
-    path = Path(name_or_file) if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+    path = _find(name_or_file)
     if not path.is_file():
         raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
     for override in overrides or []:
         if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
             raise RecipeError(f"{override!r} is not key=value")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        if not isinstance(content, dict):
-            raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
-        merged = OmegaConf.create(content)
+        merged = OmegaConf.merge(*(OmegaConf.create(content) for content in _ancestry(path)))
         for override in overrides or []:  # one by one, so that model.config=null empties what the next ones fill
             merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([override]))
         plain = OmegaConf.to_container(merged)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise RecipeError(f"{path}: {_one_line(error)}") from None
     assert isinstance(plain, dict)
     return _typed(plain, str(path))
+
+
+def _find(name_or_file: str, beside: Path = Path()) -> Path:
+    """A recipe's file; a relative one lies in that folder."""
+    return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+
+
+def _ancestry(path: Path) -> list[dict[Any, Any]]:
+    """The contents of a file and of what it extends, the most distant first.
+
+    Raises:
+        RecipeError: one of them is not there, not YAML, not a mapping, or extends one that extends it.
+    """
+    chain: list[dict[Any, Any]] = []
+    seen = [path]
+    while True:
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RecipeError(f"{path}: {_one_line(error)}") from None
+        if not isinstance(content, dict):
+            raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+        parent = content.pop("extends", None)
+        chain.insert(0, content)
+        if parent is None:
+            return chain
+        child, path = path, _find(str(parent), path.parent)
+        if not path.is_file():
+            raise RecipeError(
+                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {', '.join(names())}"
+            )
+        if path.resolve() in [one.resolve() for one in seen]:
+            raise RecipeError(f"{child}: extends: {parent!r} comes back to itself")
+        seen.append(path)
 
 
 def _without_nulls(content: Any) -> Any:
@@ -144,8 +167,7 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
         for name, options in objectives.items():
             if name not in objective_names():
                 raise RecipeError(f"{where}: no objective {name!r}; there are {', '.join(objective_names())}")
-            defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)
-            recipe.objectives[name] = OmegaConf.to_object(OmegaConf.merge(defaults, options))
+            recipe.objectives[name] = _objective(name, options)
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -154,17 +176,27 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     return recipe
 
 
-def _one_line(error: Exception) -> str:
+def _objective(name: str, options: dict[str, Any]) -> Any:
+    """An objective's options over its defaults."""
+    defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(defaults, options))
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        raise RecipeError(_one_line(error, f"objectives.{name}.")) from None
+
+
+def _one_line(error: Exception, within: str = "") -> str:
+    """The error of a key, whose name is that in the whole recipe: `within` goes before it."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: not YAML: {error.problem}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key")), "")
     if "missing mandatory value" in lines[0].lower():
-        key = key or re.findall(r"[\w.]+", lines[0])[-1]
+        key = within + (key or re.findall(r"[\w.]+", lines[0])[-1])
         return f"{key} is not set; give it as {key}=VALUE"
     if "not in" in lines[0] and key:
-        return f"unknown key {key!r}; `--dry-run` prints the keys there are"
-    return f"{key}: {lines[0]}" if key else lines[0]
+        return f"unknown key {within + key!r}; `--dry-run` prints the keys there are"
+    return f"{within}{key}: {lines[0]}" if key else lines[0]
 
 
 def _check(recipe: Recipe) -> None:
@@ -175,6 +207,7 @@ def _check(recipe: Recipe) -> None:
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
         (training.batch_size < 1, "training.batch_size must be at least 1"),
+        (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
         (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
@@ -182,7 +215,8 @@ def _check(recipe: Recipe) -> None:
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
         (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
         (not _positive(optimizer.learning_rate), "optimizer.learning_rate must be positive"),
-        (not _positive(optimizer.max_grad_norm), "optimizer.max_grad_norm must be positive"),
+        (not 0 <= optimizer.max_grad_norm < math.inf, "optimizer.max_grad_norm must be 0 (no clipping) or more"),
+        (optimizer.warmup_steps < 0, "optimizer.warmup_steps must be 0 or more"),
         (not _positive(optimizer.eps), "optimizer.eps must be positive"),
         (not 0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must be 0 or more"),
         (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),
@@ -211,11 +245,21 @@ def _check(recipe: Recipe) -> None:
             options.check()
         except ValueError as error:
             raise RecipeError(f"objectives.{name}: {error}") from None
+    reads = {name: options.kind for name, options in recipe.objectives.items()}
+    if len(set(reads.values())) > 1:
+        found = ", ".join(f"{name} reads {kind}" for name, kind in reads.items())
+        hint = "; with input: sentence, mlm reads sentences" if reads.get("mlm") == "documents" else ""
+        raise RecipeError(f"objectives: {found}: a run reads one kind of shards{hint}")
 
 
 def _positive(value: float) -> bool:
     """Above 0, finite, a number."""
     return 0 < value < math.inf
+
+
+def kind(recipe: Recipe) -> str:
+    """The kind of shards that the objectives read."""
+    return str(next(iter(recipe.objectives.values())).kind)
 
 
 def span_configs(recipe: Recipe) -> list[SpanConfig]:

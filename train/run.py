@@ -1,7 +1,7 @@
 """Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
 
-Reads the recipe, builds the model and the stream of documents, trains, and exports the best (or last) checkpoint to
-OUTPUT/model. `--dry-run` prints the resolved recipe and what a step costs, and trains nothing.
+Reads the recipe, builds the model and the stream of examples, trains, and exports the best (or last) checkpoint to
+OUTPUT/model. `--dry-run` prints the resolved recipe and what a forward costs, and trains nothing.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
 
 
 def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> str:
-    """What `--dry-run` prints: the resolved recipe, then the cost of a step on each rank."""
+    """What `--dry-run` prints: the resolved recipe, then the cost of a forward on each rank."""
     from train.recipe import to_yaml
 
     parameters = sum(p.numel() for p in learner.parameters())
@@ -92,7 +92,8 @@ def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> st
         f"parameters      {parameters:,}\n"
         f"ranks           {ranks}\n"
         f"steps           {total:,}\n"
-        f"a rank's step   {size.sequences:,} sequences, {size.mean_tokens:,.0f} tokens on average\n"
+        f"forwards a step {recipe.training.gradient_accumulation_steps}\n"
+        f"a rank's share  {size.sequences:,} sequences, {size.mean_tokens:,.0f} tokens on average in a forward\n"
         f"token budget    {size.budget.tokens:,} (mean + 4 standard deviations)\n"
         f"memory estimate {states / gib:.2f} GiB weights, gradients, AdamW + {activations / gib:.2f} GiB activations "
         f"({width} bytes a token, layer and dimension)"
@@ -138,8 +139,8 @@ def train(options: argparse.Namespace) -> None:
     from train.learner import build_learner
     from train.loop import Trainer, barrier, total_steps
     from train.losses import world
-    from train.recipe import load, span_configs
-    from train.stream import DocumentStream
+    from train.recipe import kind, load, span_configs
+    from train.stream import ExampleStream
 
     recipe = load(options.recipe, options.overrides)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -147,22 +148,25 @@ def train(options: argparse.Namespace) -> None:
     dataset = Dataset(recipe.data.path)
     shrinks = recipe.data.short_documents == "shrink"
     spans = span_configs(recipe)
-    stream = DocumentStream(
+    stream = ExampleStream(
         dataset,
+        kind(recipe),
         recipe.training.batch_size,
         recipe.training.seed,
         recipe.data.shuffle_shards,
-        min_tokens=max((s.smallest_shrunk if shrinks else s.required_tokens for s in spans), default=1),
-        skip_short=recipe.data.short_documents != "error",
+        min_tokens=max((s.smallest_shrunk if shrinks else s.required_tokens for s in spans), default=0),
+        skip_short=bool(spans) and recipe.data.short_documents != "error",
+        forwards=recipe.training.gradient_accumulation_steps,
         rank=rank,
         ranks=ranks,
     )
+    total = total_steps(recipe, stream)
     static = torch.cuda.is_available() and recipe.training.bf16
     learner, tokenizer, size = build_learner(recipe, dataset, ranks, static)
     evaluate = evaluator(recipe, tokenizer)
     if options.dry_run:
         if rank == 0:
-            print(describe(recipe, learner, size, total_steps(recipe, stream), ranks))
+            print(describe(recipe, learner, size, total, ranks))
         return
     if rank == 0:
         if stream.num_short:

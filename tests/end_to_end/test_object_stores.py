@@ -10,7 +10,7 @@ from pipelines.__main__ import main as pipelines_main
 from shards import Dataset, ShardError, storage
 from shards.__main__ import main as shards_main
 from tests.end_to_end.conftest import AWS
-from train.stream import DocumentStream, StreamState
+from train.stream import ExampleStream, StreamState
 
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "100000"]
 
@@ -85,8 +85,9 @@ def test_verify_names_a_damaged_object(published: str, capsys: pytest.CaptureFix
 
 
 def batches(folder: str | Path, count: int) -> list[list[list[int]]]:
-    stream = DocumentStream(Dataset(folder), 2, seed=1, shuffle_shards=2, min_tokens=1, skip_short=False)
-    return [[batch.ids.tolist(), batch.tokens.tolist()] for batch, _ in take(stream.prefetched(StreamState()), count)]
+    stream = ExampleStream(Dataset(folder), "documents", 2, seed=1, shuffle_shards=2)
+    taken = take(stream.prefetched(StreamState()), count)
+    return [[batch.ids.tolist(), batch.tokens.values.tolist()] for batch, _ in taken]
 
 
 def take(items, count: int) -> list:

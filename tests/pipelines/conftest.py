@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.__main__ import main
+from pipelines.__main__ import KINDS, main
+from pipelines.augment import DEL
 from pipelines.commit import commit
-from pipelines.exclude import Excluded
 from pipelines.job import Job
 from pipelines.plan import Unit
 from pipelines.run import Options
-from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer
+from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
 from pipelines.unit import Tools, finish_unit, process_unit, resolve
-from shards import storage
 
 
 @dataclasses.dataclass
@@ -32,16 +31,18 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_path: Path) -> Command:
-    """`python -m pipelines documents` in this process: RoBERTa's tokenizer and tmp_path/out unless named."""
+    """`python -m pipelines` in this process: documents, RoBERTa's tokenizer and tmp_path/out unless named."""
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
+        if words[0] not in KINDS:
+            words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
             if name not in words:
                 words += [name, str(value)]
         capsys.readouterr()
         try:
-            code = main(["documents", *words])
+            code = main(words)
         except SystemExit as error:
             code = int(error.code or 0)
         captured = capsys.readouterr()
@@ -60,16 +61,24 @@ def roberta_encoder(roberta_files: TokenizerFiles) -> Encoder:
     return Encoder(roberta_files.files["tokenizer.json"], roberta_files.vocab_size)
 
 
+@pytest.fixture(scope="session")
+def del_encoder(roberta_files: TokenizerFiles) -> Encoder:
+    """RoBERTa's with [DEL]."""
+    extended = with_special_token(roberta_files, DEL)
+    return Encoder(extended.files["tokenizer.json"], extended.vocab_size)
+
+
 @pytest.fixture
 def direct(
-    pipeline: Command, roberta_files: TokenizerFiles, roberta_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    pipeline: Command, roberta_files: TokenizerFiles, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """The same command without Beam between its steps, and with one tokenizer for all runs: many runs in a second."""
+    """The same command without Beam between its steps, and with RoBERTa's tokenizer loaded once: many runs a second."""
 
     def steps(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
-        excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
+        encoder = "del_encoder" if job.kind.special_tokens else "roberta_encoder"
+        tools = Tools.of(job, request.getfixturevalue(encoder))
         for unit in units:
-            process_unit(unit, job, Tools(roberta_encoder, excluded))
+            process_unit(unit, job, tools)
         for number in resolve(job) if job.curation.is_staged else []:
             finish_unit(number, job)
         commit(job)
@@ -110,3 +119,22 @@ def tree() -> Callable[[Path], dict[str, str]]:
         return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
     return walk
+
+
+@pytest.fixture(scope="session")
+def wiki(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 3,000 lines of SimCSE's wiki1m: a sentence each."""
+    path = tmp_path_factory.mktemp("wiki") / "wiki.txt"
+    with (shared_data / "sentences" / "wiki1m_head_11914.txt").open("rb") as lines:
+        path.write_bytes(b"".join(itertools.islice(lines, 3000)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def synonyms(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three hundred words of the counter-fitted neighbours that CLEAR used."""
+    table = json.loads((shared_data / "synonyms" / "counterfitted_neighbors.json").read_text())
+    some = {word: found for word, found in itertools.islice(table.items(), 600) if found}
+    path = tmp_path_factory.mktemp("synonyms") / "synonyms.json"
+    path.write_text(json.dumps(some))
+    return path

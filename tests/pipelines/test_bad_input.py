@@ -12,6 +12,7 @@ import zstandard
 from pipelines import tally
 from pipelines.tokenization import Encoder
 from shards import storage
+from shards.ragged import Ragged
 
 
 def assert_fails(outcome, *parts: str) -> None:
@@ -182,8 +183,9 @@ def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = Encoder._quick
 
-    def wrong(encoder: Encoder, texts: list[str]) -> list:
-        return [ids[::-1] if "Dunedin" in text else ids for text, ids in zip(texts, quick(encoder, texts), strict=True)]
+    def wrong(encoder: Encoder, texts: list[str]) -> Ragged:
+        found = zip(texts, quick(encoder, texts), strict=True)
+        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], encoder.dtype)
 
     monkeypatch.setattr(Encoder, "_quick", wrong)
     assert_fails(

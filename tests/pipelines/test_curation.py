@@ -8,15 +8,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import curation
-from pipelines.curation import KEY, Curation, Rebatcher, duplicates, pack_keys, rule
-from pipelines.documents import document_id
+from pipelines.curation import KEY, Curation, Rebatcher, duplicates, keys, pack_keys, rule
 from pipelines.exclude import Excluded, read_texts
+from pipelines.texts import text_id
 from shards import Dataset, verify
+from shards.schema import schema
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -205,6 +207,17 @@ def test_keys_are_compared_a_bounded_part_at_a_time(tmp_path: Path, monkeypatch:
     assert [found.sum() for found in repeated] == [0, 100, 100, 100]
 
 
+@given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None:
+    rows = [{"id": 7, "tokens": tokens, "view_0": [number]} for number, tokens in enumerate(lists)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=1))
+    hashes = keys(batch, 0)["tokens"].tolist()
+    assert hashes[3:] == keys(batch.slice(3), 3)["tokens"].tolist()
+    for number, tokens in enumerate(lists):
+        assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
+
+
 def test_what_is_left_of_batches_is_joined_again(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT).code == 0
     batches = list(Dataset(tmp_path / "out"))
@@ -288,7 +301,7 @@ def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, te
     assert outcome.code == 0
     assert "2 texts excluded; 1 too short to look for" in outcome.out
     assert counts(tmp_path / "out")["filtered"]["excluded"] == 1
-    assert document_id(texts[0].encode()) not in {row["id"] for row in rows(tmp_path / "out")}
+    assert text_id(texts[0].encode()) not in {row["id"] for row in rows(tmp_path / "out")}
     (tmp_path / "test.txt").write_text("other words altogether\n")
     assert "options.exclude.sha256" in direct(*arguments).err
     missing = direct(*arguments, "--exclude", tmp_path / "absent.txt")

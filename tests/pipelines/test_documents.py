@@ -12,9 +12,10 @@ from tokenizers import Tokenizer
 
 from pipelines import documents
 from pipelines.__main__ import main
-from pipelines.documents import Documents, document_id
+from pipelines.documents import Documents
 from pipelines.records import Record
 from pipelines.tally import Tally
+from pipelines.texts import text_id
 from pipelines.tokenization import Encoder
 from shards import Dataset, verify
 
@@ -85,7 +86,7 @@ def test_a_document_is_the_same_example_however_it_is_packed(
     assert pipeline("--input", path).code == 0
     offset, expected = 0, {}
     for line in data.splitlines(keepends=True):
-        expected[f"{path.name}:{offset}"] = document_id(json.loads(line)["text"].encode())
+        expected[f"{path.name}:{offset}"] = text_id(json.loads(line)["text"].encode())
         offset += len(line)
     rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
     assert len(rows) == 5
@@ -104,7 +105,7 @@ def test_text_files_are_one_document_each(pipeline, texts: list[str], tmp_path: 
     for batch in Dataset(tmp_path / "out"):
         for row in batch.to_pylist():
             text = (tmp_path / "books" / row["source"]).read_bytes()
-            assert row["id"] == document_id(text)
+            assert row["id"] == text_id(text)
 
 
 def records(texts: list[str]) -> list[Record]:

@@ -17,12 +17,12 @@ import zstandard
 from tokenizers import Tokenizer
 
 from pipelines import plan
-from pipelines.documents import document_id
 from pipelines.errors import PipelineError
 from pipelines.plan import cut, describe, member_starts
 from pipelines.readers import read_pieces, tars
 from pipelines.readers.streams import BOM, sniff
 from pipelines.records import Reading, Record
+from pipelines.texts import text_id
 from shards import Dataset
 
 READING = Reading(10**6)
@@ -139,7 +139,7 @@ def long_ids(texts: list[str], roberta_tokenizer: Path) -> list[int]:
     """Of the first forty documents, those of at least 800 tokens."""
     reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     encodings = reference.encode_batch(texts[:40], add_special_tokens=False)
-    return [document_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
+    return [text_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -186,7 +186,7 @@ def test_the_original_containers_hold_what_an_independent_count_says(
     texts_long_enough = {source: text for source, text in texts.items() if len(text.encode()) >= 2048}
     lengths = map(len, reference.encode_batch(list(texts_long_enough.values()), add_special_tokens=False))
     expected = {
-        (source, document_id(text.encode()))
+        (source, text_id(text.encode()))
         for (source, text), length in zip(texts_long_enough.items(), lengths, strict=True)
         if length >= 2048
     }

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines import tokenization
 from pipelines.errors import PipelineError
-from pipelines.tokenization import Encoder, read_tokenizer
+from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
 
@@ -226,3 +226,37 @@ def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: P
     path = tmp_path / "tokenizer.json"
     path.write_bytes(changed(roberta, added_tokens=[*json.loads(roberta)["added_tokens"], extra]))
     assert read_tokenizer(str(path)).vocab_size == max(Tokenizer.from_file(str(path)).get_vocab().values()) + 1
+
+
+def vocabulary(**ids: int) -> TokenizerFiles:
+    data = Tokenizer(models.WordLevel(ids, unk_token="a")).to_str().encode()
+    return TokenizerFiles({"tokenizer.json": data}, 1 + max(ids.values()))
+
+
+def test_a_special_token_takes_the_next_id_or_the_one_it_has() -> None:
+    for ids, number, size in (({"a": 0, "b": 1}, 2, 3), ({"a": 0, "[DEL]": 1, "b": 2}, 1, 3)):
+        extended = with_special_token(vocabulary(**ids), "[DEL]")
+        loaded = Tokenizer.from_str(extended.files["tokenizer.json"].decode())
+        assert (loaded.token_to_id("[DEL]"), extended.vocab_size) == (number, size)
+        assert loaded.encode("a[DEL]").ids == [0, number]
+
+
+def test_a_special_token_never_takes_anothers_id() -> None:
+    with pytest.raises(PipelineError, match=r"\[DEL\] cannot be added .* gaps, and uses id 2"):
+        with_special_token(vocabulary(a=0, b=2), "[DEL]")
+
+
+def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> None:
+    record = json.loads(roberta)
+    known = {**record["added_tokens"][0], "id": 50265, "content": "[DEL]", "special": False}
+    data = changed(roberta, added_tokens=[*record["added_tokens"], known])
+    with pytest.raises(PipelineError, match=r"\[DEL\] is an added token of the tokenizer, but not a special one"):
+        with_special_token(TokenizerFiles({"tokenizer.json": data}, 50266), "[DEL]")
+
+
+def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
+    from tokenizers.models import WordLevel
+
+    encoder = Encoder(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
+    with pytest.raises(PipelineError, match=r"the tokenizer cannot encode every text: .*UNK"):
+        encoder.encode(["b"], ["somewhere"])

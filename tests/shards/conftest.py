@@ -57,6 +57,28 @@ def dataset(make_dataset: Callable[[Path], Manifest], tmp_path: Path) -> Path:
     return tmp_path / "dataset"
 
 
+@pytest.fixture
+def with_views(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> Path:
+    """Twenty sentences of Wikipedia as a dataset with two views of each: every second token, and all in reverse."""
+    with (shared_data / "sentences" / "wiki1m_head_11914.txt").open(encoding="utf-8") as lines:
+        texts = [next(lines).strip() for _ in range(20)]
+    main = (roberta_tokenizer / "tokenizer.json").read_bytes()
+    encodings = Tokenizer.from_str(main.decode()).encode_batch(texts, add_special_tokens=False)
+    rows = [
+        {"id": number, "tokens": encoding.ids, "view_0": encoding.ids[::2], "view_1": encoding.ids[::-1]}
+        for number, encoding in enumerate(encodings)
+    ]
+    folder = tmp_path / "with_views"
+    folder.mkdir()
+    writer = ShardWriter(folder, "sentences", 0)
+    writer.write(pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=2)))
+    known = {"sha256": hashlib.sha256(main).hexdigest(), "vocab_size": 50265}
+    counts = {"read": 20, "kept": 20, "filtered": {}, "bad": 0}
+    storage.publish_bytes(main, f"{folder}/tokenizer/tokenizer.json")
+    Manifest("sentences", {"tokenizer": known, "options": {}}, writer.close(), counts).save(str(folder))
+    return folder
+
+
 class MemoryStore:
     """Beam's FileSystems over a dictionary: what `storage` uses of it, with object stores' whole-object writes."""
 

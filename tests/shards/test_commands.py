@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shards.__main__ import main
+from shards.__main__ import main, visible
+from shards.beside import columns_of
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +54,54 @@ def test_cat_cuts_long_texts_to_the_width(dataset: Path, capsys: pytest.CaptureF
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first == "id 0  source owt.jsonl:0"
     assert second.endswith("Dunedin police are c ...")
+
+
+def test_cat_shows_views_beside_their_sentence(
+    with_views: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert main(["cat", str(with_views), "--limit", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "id 0"
+    assert lines[1].split("   ")[0].strip() == "tokens (6)"
+    assert "view_0 (3)" in lines[1] and "view_1 (6)" in lines[1]
+    assert lines[2].startswith("  YMCA in South") and "YCA South" in lines[2]
+    second = lines[lines.index("id 1") + 2 :]
+    assert len(second) > 8 and all(len(line) <= 72 for line in lines)
+    text = " ".join(line[2:24].strip() for line in second)
+    assert text.startswith("South Australia (SA) has a unique position in Australia's history as, unlike the other")
+
+
+def test_cat_cuts_each_view_to_the_width(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", str(with_views), "--limit", "2", "--width", "12"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("   ")[0].strip() == "South Austra ..."
+
+
+def test_cat_json_and_verify_take_views(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", str(with_views), "--limit", "1", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["tokens"] == "YMCA in South Australia"
+    assert list(row) == ["id", "tokens", "view_0", "view_1"]
+    assert main(["verify", str(with_views)]) == 0
+    assert main(["ls", str(with_views)]) == 0
+    assert "sentences, 1 shards" in capsys.readouterr().out
+
+
+def test_a_corpus_does_not_steer_the_terminal() -> None:
+    assert visible("a\x1b[31m \u202eb\u00a0é\n東\t") == "a\\x1b[31m \\u202eb\u00a0é\n東\t"
+
+
+def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:
+    lines = columns_of(
+        {"tokens (9)": "一个戴着硬帽子的人在跳舞。", "view_0 (3)": "a de\u0301jà vu of unbelievable length"}, 23
+    )
+    assert lines == [
+        "tokens (9)   view_0 (3)",
+        "一个戴着硬   a de\u0301jà vu",
+        "帽子的人在   of",
+        "跳舞。       unbelievab",
+        "             le length",
+    ]
 
 
 def test_cat_takes_another_tokenizer(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,29 @@ def test_four_byte_ids_are_documents_too() -> None:
     assert token_columns(batch.schema) == ["tokens"]
 
 
+@pytest.mark.parametrize("views", [0, 1, 3])
+@pytest.mark.parametrize("tokens", [pa.uint16(), pa.uint32()])
+def test_sentences_have_any_number_of_views(views: int, tokens: pa.DataType) -> None:
+    fields = schema.schema("sentences", tokens, views=views)
+    names = [f"view_{view}" for view in range(views)]
+    rows = [{"id": 5, "tokens": [1, 2, 3], **{name: [number] for number, name in enumerate(names)}}]
+    batch = pa.RecordBatch.from_pylist(rows, schema=fields)
+    assert decode(encode(batch)).to_pylist() == rows
+    assert token_columns(batch.schema) == ["tokens", *names]
+    assert (schema.num_views(batch.schema), num_tokens(batch)) == (views, 3 + views)
+
+
+def test_views_have_their_names_and_documents_have_none(batches: list[pa.RecordBatch]) -> None:
+    fields = schema.schema("sentences", pa.uint16(), views=2)
+    batch = pa.RecordBatch.from_pylist([{"id": 5, "tokens": [1], "view_0": [2], "view_1": [3]}], schema=fields)
+    for names in (["id", "tokens", "view_1", "view_0"], ["id", "tokens", "view_0", "view_2"]):
+        with pytest.raises(MemberError, match="of no known kind"):
+            decode(zstandard.compress(arrow_stream(batch.rename_columns(names))))
+    more = batches[0].append_column("view_0", batches[0].column("tokens"))
+    with pytest.raises(MemberError, match="of no known kind"):
+        decode(zstandard.compress(arrow_stream(more)))
+
+
 def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.RecordBatch]) -> None:
     whole = encode(batches[0])
     for data in (b"", b"PK\x03\x04", whole[:-9], zstandard.compress(b"The quick brown fox"), zstandard.compress(b"")):

@@ -1,18 +1,36 @@
 """A tokenizer, shards and a tiny encoder made from the documentation of Python's own language: on every machine."""
 
 import hashlib
+import json
+import re
+import shutil
 from pathlib import Path
 from pydoc_data.topics import topics
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from benchmarks.vocabulary import learn_tokenizer
-from shards import Manifest, ShardWriter
+from pipelines.augment import Augmentation, Augmenter
+from shards import Manifest, ShardWriter, keyed
+from shards.ragged import Ragged
 from shards.schema import schema
 
 VOCABULARY = 1500
+TINY_MODEL = [
+    "model.config=null",
+    "model.config.model_type=roberta",
+    "model.config.num_hidden_layers=2",
+    "model.config.num_attention_heads=4",
+    "model.config.hidden_size=32",
+    "model.config.intermediate_size=64",
+    "model.config.max_position_embeddings=66",
+    "model.config.type_vocab_size=1",
+    "model.config.hidden_dropout_prob=0.0",
+    "model.config.attention_probs_dropout_prob=0.0",
+]
 
 
 @pytest.fixture(scope="session")
@@ -28,22 +46,56 @@ def tokenizer_folder(texts: list[str], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
+def text_id(tokens: list[int]) -> int:
+    """An example's id: the hash of its tokens."""
+    return int.from_bytes(hashlib.blake2b(str(tokens).encode(), digest_size=8).digest()) >> 1
+
+
 def write_dataset(folder: Path, documents: list[list[int]], tokenizer: Path, max_bytes: int = 20_000) -> Path:
-    """A published dataset of token lists; an id is the hash of its tokens."""
-    folder.mkdir(parents=True)
+    """A published dataset of documents, as token lists."""
     columns = schema("documents", pa.uint16())
-    writer = ShardWriter(folder, "documents", 0, max_bytes)
+    batches = []
     for start in range(0, len(documents), 4):
         part = documents[start : start + 4]
-        ids = [int.from_bytes(hashlib.blake2b(str(row).encode(), digest_size=8).digest()) >> 1 for row in part]
-        arrays = [pa.array(ids), pa.array(part, columns.field("tokens").type), pa.array(["topics"] * len(part))]
-        writer.write(pa.RecordBatch.from_arrays(arrays, schema=columns))
+        arrays = [pa.array([text_id(row) for row in part]), pa.array(part, columns.field("tokens").type)]
+        batches.append(pa.RecordBatch.from_arrays([*arrays, pa.array(["topics"] * len(part))], schema=columns))
+    return publish(folder, "documents", batches, tokenizer, max_bytes)
+
+
+def write_sentences(
+    folder: Path, sentences: list[list[int]], tokenizer: Path, augmenter: Augmenter | None = None, views: int = 0
+) -> Path:
+    """A published dataset of sentences as token lists, with so many views of each."""
+    columns = schema("sentences", pa.uint16(), views)
+    batches = []
+    for start in range(0, len(sentences), 64):
+        part = sentences[start : start + 64]
+        ids = np.array([text_id(row) for row in part])
+        block = Ragged.of([np.array(row) for row in part], np.uint16)
+        lists = [block]
+        if augmenter is not None:
+            lists += [augmenter(block, keyed.mix(5, ids, view)) for view in range(views)]
+        arrays = [one.to_arrow(columns.field("tokens").type) for one in lists]
+        batches.append(pa.RecordBatch.from_arrays([pa.array(ids), *arrays], schema=columns))
+    options = {"augmentation": augmenter.augmentation.options()} if augmenter else {}
+    return publish(folder, "sentences", batches, tokenizer, 20_000, options)
+
+
+def publish(
+    folder: Path, kind: str, batches: list[pa.RecordBatch], tokenizer: Path, max_bytes: int, options: dict | None = None
+) -> Path:
+    """Writes batches as the shards of one unit, with a manifest."""
+    folder.mkdir(parents=True)
+    writer = ShardWriter(folder, kind, 0, max_bytes)
+    for batch in batches:
+        writer.write(batch)
     (folder / "tokenizer").symlink_to(tokenizer)
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
     sha256 = hashlib.sha256((tokenizer / "tokenizer.json").read_bytes()).hexdigest()
-    fingerprint = {"tokenizer": {"sha256": sha256, "vocab_size": vocabulary}}
-    counts = {"read": len(documents), "kept": len(documents), "filtered": {}, "bad": 0}
-    Manifest("documents", fingerprint, writer.close(), counts).save(str(folder))
+    fingerprint = {"tokenizer": {"sha256": sha256, "vocab_size": vocabulary}, "options": options or {}}
+    count = sum(batch.num_rows for batch in batches)
+    counts = {"read": count, "kept": count, "filtered": {}, "bad": 0}
+    Manifest(kind, fingerprint, writer.close(), counts).save(str(folder))
     return folder
 
 
@@ -63,21 +115,58 @@ def dataset_folder(
 
 
 @pytest.fixture(scope="session")
+def del_tokenizer_folder(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same tokenizer with [DEL] after all other ids."""
+    folder = tmp_path_factory.mktemp("tokenizer") / "with-del"
+    shutil.copytree(tokenizer_folder, folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken("[DEL]", special=True)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sentences(texts: list[str], tokenizer_folder: Path) -> list[list[int]]:
+    """600 sentences of the chapters, as ids without special tokens; a few are longer than the tiny encoder takes."""
+    parts = [re.sub(r"\s+", " ", part).strip() for text in texts for part in re.split(r"(?<=[.:])\s+|\n\n", text)]
+    chosen = sorted({part for part in parts if part.count(" ") >= 3 and part[0].isalpha()})
+    tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+    return [
+        encoding.ids
+        for encoding in tokenizer.encode_batch(chosen[:: len(chosen) // 600][:600], add_special_tokens=False)
+    ]
+
+
+@pytest.fixture(scope="session")
+def synonyms_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For some of the words that the language reference is made of."""
+    groups = [["object", "thing", "item"], ["method", "function"], ["value", "amount"], ["name", "title"]]
+    groups += [["is", "be"], ["may", "can"], ["returns", "gives"], ["list", "sequence"], ["used", "taken"]]
+    path = tmp_path_factory.mktemp("synonyms") / "synonyms.json"
+    path.write_text(
+        json.dumps({word: [other for other in group if other != word] for group in groups for word in group})
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def sentences_folder(
+    sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Sentences with three views each, of del-span."""
+    tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
+    augmenter = Augmenter(Augmentation.parse("del-span"), tokenizer)
+    folder = tmp_path_factory.mktemp("data") / "sentences"
+    return write_sentences(folder, sentences, del_tokenizer_folder, augmenter, 3)
+
+
+@pytest.fixture(scope="session")
 def tiny(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Overrides that make the recipe `demo` train in seconds."""
     return [
+        *TINY_MODEL,
         f"data.path={dataset_folder}",
         "data.short_documents=error",
-        "model.config=null",
-        "model.config.model_type=roberta",
-        "model.config.num_hidden_layers=2",
-        "model.config.num_attention_heads=4",
-        "model.config.hidden_size=32",
-        "model.config.intermediate_size=64",
-        "model.config.max_position_embeddings=66",
-        "model.config.type_vocab_size=1",
-        "model.config.hidden_dropout_prob=0.0",
-        "model.config.attention_probs_dropout_prob=0.0",
         "objectives.spans.spans.max_span=24",
         "objectives.spans.spans.min_span=4",
         "objectives.spans.spans.min_distance=16",
@@ -85,5 +174,22 @@ def tiny(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list
         "training.max_steps=6",
         "training.logging_steps=1",
         "training.save_steps=100",
+        "training.bf16=false",
+    ]
+
+
+@pytest.fixture(scope="session")
+def tiny_clear(sentences_folder: Path, synonyms_file: Path) -> list[str]:
+    """Overrides that make a CLEAR recipe train in seconds, with new views in every epoch."""
+    return [
+        *TINY_MODEL,
+        f"data.path={sentences_folder}",
+        "objectives.clear.views=fly",
+        f"objectives.clear.synonyms={synonyms_file}",
+        "optimizer.warmup_steps=2",
+        "training.batch_size=16",
+        "training.gradient_accumulation_steps=2",
+        "training.max_steps=6",
+        "training.logging_steps=1",
         "training.bf16=false",
     ]

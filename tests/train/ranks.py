@@ -43,7 +43,9 @@ def launch(ranks: int, script: str, *arguments: str, port: int, at: int = 0) -> 
     return subprocess.run(command, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)
 
 
-def train_alone(*arguments: str, script: str = "train/run.py", at: int = 8) -> subprocess.CompletedProcess:
+def train_alone(
+    *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo"
+) -> subprocess.CompletedProcess:
     """`python train/run.py`, without the launcher: one rank."""
-    command = [sys.executable, script, "--recipe", "demo", *arguments, "--quiet"]
+    command = [sys.executable, script, "--recipe", recipe, *arguments, "--quiet"]
     return subprocess.run(command, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)

@@ -11,11 +11,11 @@ from train import loop, run
 train_step = loop.Trainer._train_step
 
 
-def terminated(trainer: loop.Trainer, batch: object) -> object:
+def terminated(trainer: loop.Trainer, *arguments: object) -> object:
     if trainer.step + 1 == int(os.environ["TERMINATED_AT"]) and trainer.rank == trainer.ranks - 1:
         ancestors = psutil.Process().parents()
         os.kill(ancestors[1].pid if "TERMINATED_LAUNCHER" in os.environ else os.getpid(), signal.SIGTERM)
-    return train_step(trainer, batch)
+    return train_step(trainer, *arguments)
 
 
 loop.Trainer._train_step = terminated

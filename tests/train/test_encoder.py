@@ -23,6 +23,8 @@ from transformers import (
 
 from train.attention import PACKED_ATTENTION, packed_attention, padded_attention
 from train.encoder import Encoder, EncoderError, TextEncoder
+from train.export import save_model
+from train.learner import add_embeddings, load_tokenizer
 from train.packing import pack_ids
 
 SIZE = {
@@ -103,6 +105,28 @@ def test_token_head_equals_the_models_own_logits(name: str) -> None:
     (ids, *_) = sequences()
     ours = encoder.token_logits(encoder(pack_ids([ids])))
     torch.testing.assert_close(ours, model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_added_embeddings_leave_the_model_as_it_was_and_reach_its_head_and_its_export(
+    name: str, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """One row more, as for [DEL]: the head stays tied to the embeddings, and transformers loads the exported folder."""
+    encoder, model = models(CONFIGS[name])
+    add_embeddings(encoder.model, 501, seed=3)
+    (ids, *_) = sequences()
+    logits = encoder.token_logits(encoder(pack_ids([ids])))
+    torch.testing.assert_close(logits[:, :500], model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
+    assert logits.shape[1] == 501
+    head, embeddings = encoder.model.get_output_embeddings(), encoder.model.get_input_embeddings()
+    assert head.weight is embeddings.weight and head.bias.shape == (501,) and head.bias[500] == 0
+    assert [tuple(p.shape) for p in encoder.model.parameters() if 501 in p.shape].count((501,)) == 1
+    assert 0 < embeddings.weight[500].std() < 0.05
+    save_model(encoder, load_tokenizer(tokenizer_folder), tmp_path / "model", "")
+    loaded = AutoModel.from_pretrained(tmp_path / "model").eval()
+    with_new = torch.tensor([[*ids[:20], 500]])
+    hidden = loaded(input_ids=with_new).last_hidden_state[0]
+    torch.testing.assert_close(hidden, encoder(pack_ids(with_new.tolist())), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

@@ -3,35 +3,42 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from shards import Dataset
+from shards.ragged import Ragged
 from tests.train.ranks import run_on_ranks
 from train.learner import Learner, build_learner
 from train.losses import nt_xent
 from train.objectives.mlm import MaskedLM
 from train.packing import pack, pack_ids
-from train.recipe import Recipe, RecipeError, load, span_configs
-from train.stream import Batch, DocumentStream, StreamState
+from train.recipe import Recipe, RecipeError, kind, load, span_configs
+from train.stream import Batch, ExampleStream, StreamState, TokenLists
 
 
 def learner_and_batch(
     overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
 ) -> tuple[Learner, Batch, Recipe]:
-    """A learner without dropout and a rank's part of the first batch."""
+    """A learner without dropout and a rank's part of the first forward."""
     loaded = load(recipe, [*overrides, "output=unused"])
     dataset = Dataset(loaded.data.path)
     learner, _, _ = build_learner(loaded, dataset, ranks, static)
-    spans = span_configs(loaded)[0]
-    stream = DocumentStream(dataset, loaded.training.batch_size, 0, 1, spans.required_tokens, False, rank, ranks)
-    return learner, next(stream.batches(StreamState()))[0], loaded
+    needed = max((spans.required_tokens for spans in span_configs(loaded)), default=0)
+    forwards = loaded.training.gradient_accumulation_steps
+    stream = ExampleStream(
+        dataset, kind(loaded), loaded.training.batch_size, 0, 1, needed, False, forwards, rank, ranks
+    )
+    return learner, next(stream.batches(StreamState(), learner))[0], loaded
 
 
-def step(overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False) -> list[torch.Tensor]:
-    """Loss and gradients of one step."""
-    learner, batch, _ = learner_and_batch(overrides, rank, ranks, static)
+def step(
+    overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
+) -> list[torch.Tensor]:
+    """Loss and gradients of one forward."""
+    learner, batch, _ = learner_and_batch(overrides, rank, ranks, static, recipe)
     loss, _ = learner(batch)
     loss.backward()
     return [loss.detach(), *(p.grad for p in learner.parameters() if p.grad is not None)]
@@ -42,9 +49,10 @@ class StepOnARank:
     """`step`, to be sent to other processes."""
 
     overrides: list[str]
+    recipe: str = "demo"
 
     def __call__(self, rank: int, ranks: int) -> list[torch.Tensor]:
-        return step(self.overrides, rank, ranks)
+        return step(self.overrides, rank, ranks, recipe=self.recipe)
 
 
 def test_two_ranks_give_the_loss_and_gradients_of_one_on_the_same_documents(tiny: list[str]) -> None:
@@ -57,6 +65,15 @@ def test_two_ranks_give_the_loss_and_gradients_of_one_on_the_same_documents(tiny
 def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
     for expected, found in zip(step(tiny), step(tiny, static=True), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_objectives_share_the_shards_columns_but_none_of_the_same_name(tiny: list[str]) -> None:
+    learner, _, _ = learner_and_batch(tiny)
+    columns, ids = {"tokens": Ragged.of([np.arange(9)], np.uint16)}, np.zeros(1, np.int64)
+    assert learner.columns == ["tokens"] and learner.prepare(columns, ids, 0)["tokens"] is columns["tokens"]
+    learner.objectives[0].prepare = lambda columns, ids, epoch: {"tokens": columns["tokens"].take(np.array([0]))}
+    with pytest.raises(ValueError, match=r"objectives\.mlm: another objective has a column 'tokens'"):
+        learner.prepare(columns, ids, 0)
 
 
 def test_the_summed_loss_is_what_the_parts_give_by_hand(tiny: list[str]) -> None:
@@ -111,7 +128,8 @@ def test_masking_takes_15_percent_of_anchor_tokens_80_10_10(tiny: list[str]) -> 
 
 def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
     learner, batch, _ = learner_and_batch(tiny)
-    alone = Batch(batch.tokens[: batch.offsets[1]], batch.offsets[:2], batch.ids[:1], batch.epochs[:1])
+    first = TokenLists(batch.tokens.values[: batch.tokens.offsets[1]], batch.tokens.offsets[:2])
+    alone = Batch({"tokens": first}, batch.ids[:1], batch.epochs[:1])
     drawn = []
     for documents in (batch, alone):
         spans, mlm = learner.objectives

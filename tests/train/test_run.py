@@ -1,5 +1,6 @@
 """Whole runs through the deepspeed launcher: losses, resume, ranks, the exported folder."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,35 +9,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from shards import Dataset
+from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone
+from tests.train.runs import same_weights
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: line[name] for name in ("step", *FIGURES)} for line in lines]
-
-
-def same_weights(run: Path, other: Path) -> bool:
-    """Whether two runs exported the same model, bit for bit."""
-    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, other))
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    return runs.metrics(run, FIGURES)
 
 
 @pytest.fixture(scope="module")
 def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """The same six steps, uninterrupted, on one and on two ranks."""
     folder, port = tmp_path_factory.mktemp("runs"), 29610 + os.getpid() % 300
-    runs = {}
+    made = {}
     for ranks in (1, 2):
-        runs[ranks] = folder / f"{ranks}-ranks"
-        done = launch(ranks, "train/run.py", "--recipe", "demo", *tiny, f"output={runs[ranks]}", port=port + ranks)
+        made[ranks] = folder / f"{ranks}-ranks"
+        done = launch(ranks, "train/run.py", "--recipe", "demo", *tiny, f"output={made[ranks]}", port=port + ranks)
         assert done.returncode == 0, done.stderr
-    return runs
+    return made
 
 
 def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
@@ -114,7 +110,16 @@ def test_resuming_on_other_data_is_refused(
     given = next(o.removeprefix("data.path=") for o in tiny if o.startswith("data.path="))
     (run / "recipe.yaml").write_text(recipe.replace(given, str(data)))
     refused = train_alone(*tiny, f"data.path={data}", f"output={run}", "--resume")
-    assert refused.returncode == 1 and "no longer the dataset" in refused.stderr.splitlines()[-1]
+    assert refused.returncode == 1 and "is no longer the one" in refused.stderr.splitlines()[-1]
+
+
+def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
+    """As from the first version on: runs of then go on."""
+    from train.checkpoint import safe_load
+
+    saved = safe_load(whole_runs[1] / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt")
+    lines = "".join(f"{shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
+    assert saved["clearspan"]["data"] == hashlib.sha256(lines.encode()).hexdigest()
 
 
 def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(

@@ -1,21 +1,23 @@
-"""The order of documents: a pure function of seed, epoch and position."""
+"""The order of examples: a pure function of seed, epoch and position."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from shards import Dataset
+from shards.ragged import Ragged
 from tests.train.conftest import write_dataset
-from train.stream import Batch, DocumentStream, StreamError, StreamState
+from train.stream import Batch, Columns, ExampleStream, StreamError, StreamState
 
 
-def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> DocumentStream:
-    settings = {"batch_size": 8, "seed": 3, "shuffle_shards": 2, "min_tokens": 1, "skip_short": False}
-    return DocumentStream(Dataset(folder), **{**settings, **changes}, rank=rank, ranks=ranks)
+def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> ExampleStream:
+    settings = {"kind": "documents", "batch_size": 8, "seed": 3, "shuffle_shards": 2}
+    return ExampleStream(Dataset(folder), **{**settings, **changes}, rank=rank, ranks=ranks)
 
 
-def take(source: DocumentStream, count: int, state: StreamState | None = None) -> list[tuple[Batch, StreamState]]:
+def take(source: ExampleStream, count: int, state: StreamState | None = None) -> list[tuple[Batch, StreamState]]:
     batches = source.batches(state or StreamState())
     return [next(batches) for _ in range(count)]
 
@@ -46,7 +48,7 @@ def test_no_batch_crosses_an_epoch_or_holds_a_document_twice(dataset_folder: Pat
 def test_tokens_are_those_of_the_shards(dataset_folder: Path, documents: list[list[int]]) -> None:
     ((batch, _),) = take(stream(dataset_folder), 1)
     known = {tuple(ids) for ids in documents}
-    assert all(tuple(part.tolist()) in known for part in batch.tokens.split(batch.offsets.diff().tolist()))
+    assert all(tuple(part.tolist()) in known for part in batch.tokens.values.split(batch.tokens.lengths.tolist()))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -56,8 +58,37 @@ def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> N
     for step, (batch, state) in enumerate(whole):
         shared = [part[step] for part in parts]
         assert torch.equal(batch.ids, torch.cat([b.ids for b, _ in shared]))
-        assert torch.equal(batch.tokens, torch.cat([b.tokens for b, _ in shared]))
+        assert torch.equal(batch.tokens.values, torch.cat([b.tokens.values for b, _ in shared]))
         assert {s for _, s in shared} == {state}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_forwards_share_out_the_examples_of_a_step_before_ranks_do(dataset_folder: Path, ranks: int) -> None:
+    whole = take(stream(dataset_folder), 5)
+    parts = [take(stream(dataset_folder, rank, ranks, forwards=4), 20) for rank in range(ranks)]
+    for step, (batch, state) in enumerate(whole):
+        forwards = list(zip(*(part[4 * step : 4 * step + 4] for part in parts), strict=True))
+        shared = [share for forward in forwards for share, _ in forward]
+        assert torch.equal(batch.ids, torch.cat([share.ids for share in shared]))
+        assert {after for forward in forwards for _, after in forward} == {state}
+
+
+def test_columns_are_those_of_the_shards_or_what_is_prepared_of_them(sentences_folder: Path) -> None:
+    source = stream(sentences_folder, kind="sentences")
+    ((batch, _),) = take(source, 1)
+    assert list(batch.columns) == ["tokens", "view_0", "view_1", "view_2"]
+    asked = []
+
+    class Backwards:
+        columns = ("view_1",)
+
+        def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
+            asked.append((list(columns), ids.tolist(), epoch))
+            return {"backwards": Ragged.of([row[::-1] for row in columns["view_1"]], np.uint16)}
+
+    prepared, _ = next(source.batches(StreamState(4, 0), Backwards()))
+    assert list(prepared.columns) == ["backwards"] and asked == [(["view_1"], prepared.ids.tolist(), 4)]
+    assert prepared.columns["backwards"].values.dtype == torch.int32
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -95,7 +126,7 @@ def test_short_documents_are_an_error_or_left_out_and_counted(dataset_folder: Pa
     source = stream(dataset_folder, min_tokens=400, skip_short=True, batch_size=2)
     assert source.num_short == len(documents) - long and source.steps_per_epoch == long // 2
     drawn = take(source, source.steps_per_epoch)
-    assert all(batch.offsets.diff().min() >= 400 for batch, _ in drawn)
+    assert all(batch.tokens.lengths.min() >= 400 for batch, _ in drawn)
     assert len(set(ids(drawn))) == long // 2 * 2
 
 
@@ -109,6 +140,10 @@ def test_what_cannot_be_batched_is_refused_with_the_key(
 ) -> None:
     with pytest.raises(StreamError, match="batch_size 8 is not a multiple of the 3 ranks"):
         stream(dataset_folder, ranks=3)
+    with pytest.raises(StreamError, match="2 ranks x training"):
+        stream(dataset_folder, ranks=2, forwards=8)
+    with pytest.raises(StreamError, match="holds documents, the recipe needs sentences"):
+        stream(dataset_folder, kind="sentences")
     with pytest.raises(StreamError, match="fewer than"):
         stream(write_dataset(tmp_path / "few", documents[:4], tokenizer_folder))
 

@@ -1,37 +1,85 @@
 """What a run learns: each objective asks for sequences to be encoded and turns their states into one loss.
 
-    every objective's sequences -> pack -> corrupt (masking) -> ONE forward -> every objective's loss -> weighted sum
+    host     every objective's prepare: which columns of a batch it wants, views made or chosen
+    device   every objective's sequences -> pack -> corrupt (masking) -> ONE forward -> its loss -> weighted sum
 
-A new objective is one file here, with a `Config` dataclass (`weight` and its options, `check()`) and a `build` that
-makes the objective, and a line in a recipe.
+A new objective is one file here, with a `Config` dataclass (`weight` and its options, `kind`, `check()`) and a `build`
+that makes the objective, and a line in a recipe.
 """
 
 import dataclasses
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from torch import Tensor, nn
 
+from shards import Dataset
+from shards.lengths import EDGES
+from shards.ragged import Ragged
 from train.encoder import Encoder
+from train.losses import alignment, uniformity
 from train.packing import Packed, Sequences, SpecialTokens
-from train.stream import Batch
+from train.stream import Batch, Columns
+
+UNIFORMITY_POINTS = 512
+"""Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all objectives of a run share. `capacity` is the longest sequence in tokens without special tokens."""
+    """What all objectives of a run share.
+
+    Args:
+        capacity: the longest sequence that the encoder takes, in tokens without special tokens.
+        dim: the encoder's hidden size.
+        dataset: the shards, for what they say of themselves.
+    """
 
     seed: int
     capacity: int
     vocab_size: int
+    dim: int
     special: SpecialTokens
+    dataset: Dataset
+
+    @functools.cached_property
+    def sample(self) -> pa.RecordBatch | None:
+        """The first examples of the shards; None: there are none.
+
+        Raises:
+            ShardError: their shard is damaged.
+        """
+        return next((batch for batch in self.dataset if batch.num_rows), None)
+
+    def length_moments(self) -> tuple[float, float]:
+        """Mean and variance of an example's tokens, cut at the capacity, from the manifest's counts by length.
+
+        A count stands for the longest of its lengths, and the sample tells how much shorter the true ones are. Shards
+        that do not tell lengths count as full.
+        """
+        histogram = self.dataset.manifest.lengths or {str(self.capacity): 1}
+        longest = self._longest(np.array([int(edge) for edge in histogram]))
+        counts = list(histogram.values())
+        mean = float(np.average(longest, weights=counts))
+        variance = float(np.average((longest - mean) ** 2, weights=counts))
+        share = 1.0
+        if self.dataset.manifest.lengths and self.sample is not None:
+            lengths = Ragged.from_arrow(self.sample.column("tokens")).lengths
+            share = lengths.clip(max=self.capacity).sum() / max(1, self._longest(lengths).sum())
+        return share * mean, share**2 * variance
+
+    def _longest(self, lengths: np.ndarray) -> np.ndarray:
+        """The longest length that is counted together with each, cut at the capacity."""
+        return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=self.capacity)
 
 
 @dataclasses.dataclass
 class Load:
-    """What an objective asks of a step with one document a rank, for budgets and estimates. Tokens without specials."""
+    """What an objective asks of a forward with one example, for budgets and estimates. Tokens without specials."""
 
     sequences: int = 0
     mean_tokens: float = 0.0
@@ -54,6 +102,11 @@ class Encoded:
         """The objective's sequences as fp32 vectors, (rows, h)."""
         return self.encoder.pool(self.hidden, self.packed)[self.rows]
 
+    @functools.cached_property
+    def first(self) -> Tensor:
+        """The fp32 state of each sequence's first token, [CLS] or <s>, (rows, h), however the model pools."""
+        return self.encoder.first_states(self.hidden, self.packed)[self.rows]
+
 
 class Objective(nn.Module):
     """The contract. `name` and `weight` come from the recipe; `metrics` holds detached figures of the last loss."""
@@ -61,6 +114,8 @@ class Objective(nn.Module):
     name: str
     weight: float
     uses_token_head = False
+    min_examples = 1
+    """Of a forward over all ranks: with fewer there is nothing to learn from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,6 +124,25 @@ class Objective(nn.Module):
     def load(self) -> Load:
         """How much it asks to have encoded."""
         return Load()
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The shards' token columns that `prepare` reads."""
+        return ("tokens",)
+
+    def fingerprint(self) -> str:
+        """A hash of what decides its batches besides recipe and shards, such as a file that it reads; "": nothing."""
+        return ""
+
+    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
+        """The columns that `sequences` will find in the batch, from a rank's rows; runs in the stream's thread.
+
+        `tokens` are the shards' own, for all objectives; what an objective makes bears its name (`clear/0`).
+
+        Args:
+            columns: `self.columns`, and other objectives'; ids: (n,) int64.
+        """
+        return {"tokens": columns["tokens"]}
 
     def sequences(self, batch: Batch) -> Sequences | None:
         """What to encode; None: it works on another objective's sequences."""
@@ -80,6 +154,15 @@ class Objective(nn.Module):
     def loss(self, encoded: Encoded) -> Tensor:
         """Scalar fp32 whose mean over ranks is the loss of the global batch."""
         raise NotImplementedError
+
+
+def sphere_metrics(points: Tensor, partners: Tensor) -> dict[str, Tensor]:
+    """Alignment of positive pairs, and uniformity of the points (Wang & Isola 2020): (n, d), (n, d), detached."""
+    points, partners = points.detach(), partners.detach()
+    metrics = {"alignment": alignment(points, partners)}
+    if len(points) > 1:
+        metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
+    return metrics
 
 
 def build_all(configs: Mapping[str, Any], setting: Setting) -> list[Objective]:

@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from train import keyed
-from train.losses import alignment, nt_xent, uniformity
-from train.objectives import Encoded, Load, Objective, Setting
+from train.losses import nt_xent
+from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
 from train.packing import Sequences
 from train.spans import SpanConfig, Spans, sample
 from train.stream import Batch
-
-UNIFORMITY_POINTS = 512
-"""Anchors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
 
 @dataclasses.dataclass
@@ -26,6 +23,10 @@ class Config:
     weight: float = 1.0
     temperature: float = 0.05
     spans: SpanConfig = dataclasses.field(default_factory=SpanConfig)
+
+    @property
+    def kind(self) -> str:
+        return "documents"
 
     def check(self) -> None:
         if not 0 < self.temperature < float("inf"):
@@ -46,7 +47,7 @@ def check_capacity(spans: SpanConfig, capacity: int) -> None:
 def draw(batch: Batch, spans: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
     """(spans, each document's first token (B,), each document's randomness key (B,)) of a batch."""
     keys = keyed.mix(setting.seed, batch.epochs, batch.ids)
-    return sample(batch.offsets.diff(), keys, spans, setting.capacity), batch.offsets[:-1], keys
+    return sample(batch.tokens.lengths, keys, spans, setting.capacity), batch.tokens.offsets[:-1], keys
 
 
 class SpanContrast(Objective):
@@ -71,7 +72,7 @@ class SpanContrast(Objective):
         numbered = keyed.mix(keys[:, None], 5, torch.arange(per_document, device=keys.device))
         split = self.config.spans.num_anchors
         return Sequences(
-            tokens=batch.tokens.long(),
+            tokens=batch.tokens.values.long(),
             starts=torch.cat([part.flatten() for part in starts]),
             lengths=torch.cat([part.flatten() for part in lengths]),
             keys=torch.cat([numbered[:, :split].flatten(), numbered[:, split:].flatten()]),
@@ -80,7 +81,5 @@ class SpanContrast(Objective):
     def loss(self, encoded: Encoded) -> Tensor:
         anchors = encoded.pooled[: self.num_anchors]
         positives = encoded.pooled[self.num_anchors :].view(self.num_anchors, -1, anchors.shape[1]).mean(1)
-        self.metrics = {"alignment": alignment(anchors.detach(), positives.detach())}
-        if len(anchors) > 1:
-            self.metrics["uniformity"] = uniformity(anchors.detach()[:UNIFORMITY_POINTS])
+        self.metrics = sphere_metrics(anchors, positives)
         return nt_xent(anchors, positives, self.config.temperature)

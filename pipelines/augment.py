@@ -1,0 +1,368 @@
+"""CLEAR's four augmentations and their compositions, over whole blocks of sentences at once (section 3.3, 4.1).
+
+    ids of n sentences + a key each -> step after step (subs, del-span, ...) -> ids of n views
+
+    del-word   70 % of the units become [DEL]               [DEL] in a row are one
+    del-span   5 spans of 5 % of the units become [DEL]
+    reorder    5 pairs of spans of 5 % change places
+    subs       30 % of the words become one of their synonyms
+
+A unit is a token (the paper's reading) or a word (`unit`), whose pieces then stay together; `subs` always speaks of
+words. Every step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
+order. Special tokens in a sentence are never touched and keep their place, but for [DEL], which reordering moves.
+
+Short sentences. Shares are of the sentence's n units, rounded half up. A deletion deletes at least one unit and leaves
+at least one; five spans are fewer where their units in all are, and differ in length by one at most where those do not
+divide; reordering takes two units or more. Of a sentence of one unit nothing is deleted or moved. `subs` replaces at
+least one word, of those that have synonyms, and all of these where they are fewer than its share.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipelines.choices import choose, members, share_of, shuffled, spans_of
+from pipelines.synonyms import SynonymTable
+from pipelines.words import WordStarts
+from shards import keyed
+from shards.ragged import Ragged, bounds, segments
+
+DEL = "[DEL]"
+"""The special token that stands for what was deleted."""
+STEPS = ("del-word", "del-span", "reorder", "subs")
+UNITS = ("token", "word")
+CHUNK = 8192
+"""Sentences worked on together: their arrays stay in the processor's cache."""
+
+
+class AugmentationError(ValueError):
+    """An augmentation that makes no sense: `field` names the wrong option of Augmentation, `reason` says how."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field} {reason}")
+        self.field, self.reason = field, reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """Which steps, in order, and their proportions (the paper's, section 4.1)."""
+
+    steps: tuple[str, ...]
+    unit: str = "token"
+    del_word: float = 0.7
+    del_spans: int = 5
+    del_span: float = 0.05
+    reorder_pairs: int = 5
+    reorder_span: float = 0.05
+    subs: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise AugmentationError("unit", f"{self.unit!r} is not one of {', '.join(UNITS)}")
+        for name in ("del_word", "del_span", "reorder_span", "subs"):
+            if not 0 < getattr(self, name) <= 1:
+                raise AugmentationError(name, f"{getattr(self, name)} must be above 0 and at most 1")
+        for name, share, times in (("del_spans", "del_span", 1), ("reorder_pairs", "reorder_span", 2)):
+            number = getattr(self, name)
+            if number < 1:
+                raise AugmentationError(name, f"{number} must be at least 1")
+            if times * number * getattr(self, share) > 1 + 1e-9:
+                what = "pairs of " if times == 2 else ""
+                raise AugmentationError(
+                    name, f"{number}: {what}spans of {getattr(self, share)} are more than a whole sentence"
+                )
+
+    @classmethod
+    def parse(cls, text: str, **options: Any) -> "Augmentation":
+        """Steps from text such as "subs+del-span", with options as the fields are named.
+
+        Raises:
+            AugmentationError: an unknown or repeated step, or an option that makes no sense.
+        """
+        steps = tuple(text.split("+"))
+        for step in steps:
+            if step not in STEPS:
+                raise AugmentationError("steps", f"{text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)")
+        if len(set(steps)) < len(steps):
+            raise AugmentationError("steps", f"{text!r} names a step twice")
+        return cls(steps, **options)
+
+    def __str__(self) -> str:
+        return "+".join(self.steps)
+
+    def options(self) -> dict[str, Any]:
+        """All of it as plain values, for the record that a dataset keeps of its views."""
+        return {**dataclasses.asdict(self), "steps": str(self)}
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it puts [DEL] into views."""
+        return "del-word" in self.steps or "del-span" in self.steps
+
+    @property
+    def substitutes(self) -> bool:
+        """Whether it takes synonyms."""
+        return "subs" in self.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Sentences between two steps: ids, and (S,) bool where words start (None where no step to come asks)."""
+
+    tokens: Ragged
+    starts: np.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Units:
+    """The units of sentences: unit u is tokens starts[u] .. starts[u + 1] - 1, sentence i has those from bounds[i] on.
+
+    `free` are those that are no special tokens (None: all), with bounds of their own.
+    """
+
+    starts: np.ndarray
+    bounds: np.ndarray
+    free: np.ndarray | None
+    free_bounds: np.ndarray
+
+    @classmethod
+    def of(cls, sentences: Block, by_word: bool, special: np.ndarray) -> "_Units":
+        values, offsets = sentences.tokens.values, sentences.tokens.offsets
+        if by_word:
+            assert sentences.starts is not None
+            (starts,) = np.nonzero(sentences.starts)
+            unit_bounds = bounds(sentences.starts)[offsets]
+            is_special = special[values[starts]]
+            starts = np.append(starts, len(values))
+        else:
+            starts, unit_bounds, is_special = np.arange(len(values) + 1), offsets, special[values]
+        if not is_special.any():
+            return cls(starts, unit_bounds, None, unit_bounds)
+        free = np.flatnonzero(~is_special)
+        return cls(starts, unit_bounds, free, np.searchsorted(free, unit_bounds))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Free units of each sentence, (n,)."""
+        return np.diff(self.free_bounds)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each unit."""
+        return np.diff(self.starts)
+
+    def is_free(self) -> np.ndarray:
+        """(U,) bool."""
+        marked = np.ones(len(self.starts) - 1, bool)
+        if self.free is not None:
+            marked[:] = False
+            marked[self.free] = True
+        return marked
+
+    def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
+        """Given bool over the free units, which tokens are theirs, (S,) bool."""
+        if self.free is not None:
+            marked = np.zeros(len(self.starts) - 1, bool)
+            marked[self.free] = chosen
+            chosen = marked
+        return chosen if len(chosen) == self.starts[-1] else np.repeat(chosen, self.lengths)
+
+
+def _delete(sentences: Block, gone: np.ndarray, del_id: int) -> Block:
+    """Without the tokens marked (S,), each run of them one [DEL]; runs join [DEL] that were there."""
+    values, offsets = sentences.tokens.values, sentences.tokens.offsets
+    gone = gone | (values == del_id)
+    follows = np.zeros(len(values), bool)
+    follows[1:] = gone[:-1]
+    follows[offsets[:-1][offsets[:-1] < len(values)]] = False
+    kept = ~(gone & follows)
+    left = values[kept]
+    left[gone[kept]] = del_id
+    # What follows a [DEL] starts a word: the word's beginning is gone.
+    starts = None if sentences.starts is None else (sentences.starts | gone | follows)[kept]
+    return Block(Ragged(left, bounds(kept)[offsets]), starts)
+
+
+def del_word(
+    sentences: Block, keys: np.ndarray, share: float, del_id: int, by_word: bool, special: np.ndarray
+) -> Block:
+    """Deletes a share of each sentence's units (Figure 2a).
+
+    Args:
+        keys: (n,) int64. special: (vocabulary,) bool, the ids not to touch.
+    """
+    units = _Units.of(sentences, by_word, special)
+    counts = units.counts
+    quotas = np.minimum(np.maximum(share_of(share, counts), 1), np.maximum(counts - 1, 0))
+    return _delete(sentences, units.tokens_of(choose(keys, counts, quotas)), del_id)
+
+
+def del_span(
+    sentences: Block, keys: np.ndarray, number: int, share: float, del_id: int, by_word: bool, special: np.ndarray
+) -> Block:
+    """Deletes `number` spans, each of a share of the sentence's units (Figure 2b)."""
+    units = _Units.of(sentences, by_word, special)
+    counts = units.counts
+    totals = np.minimum(np.maximum(share_of(number * share, counts), 1), np.maximum(counts - 1, 0))
+    starts, lengths = spans_of(keys, counts, totals, np.minimum(number, totals))
+    gone = np.zeros(units.free_bounds[-1], bool)
+    gone[members(starts, lengths)] = True
+    return _delete(sentences, units.tokens_of(gone), del_id)
+
+
+def reorder(
+    sentences: Block, keys: np.ndarray, pairs: int, share: float, del_id: int, by_word: bool, special: np.ndarray
+) -> Block:
+    """Lets `pairs` pairs of spans, each of a share of the sentence's units, change places (Figure 2c).
+
+    [DEL] is a unit like others here, though special elsewhere; where two come to stand in a row they become one.
+    """
+    if 0 <= del_id < len(special):
+        special = special.copy()
+        special[del_id] = False
+    units = _Units.of(sentences, by_word, special)
+    counts = units.counts
+    totals = np.where(counts > 1, np.clip(share_of(2 * pairs * share, counts), 2, np.maximum(counts, 2)), 0)
+    numbers = 2 * np.minimum(pairs, totals // 2)
+    starts, lengths = spans_of(keys, counts, totals, numbers)
+    # Partners: the spans in a random order, two by two.
+    partner, first = np.empty(len(starts), np.int64), bounds(numbers)
+    for rows, order in shuffled(keyed.mix(keys, 3), numbers):
+        one, other = order[:, ::2], order[:, 1::2]
+        paired = 2 * np.arange(one.shape[1]) < numbers[rows, None]
+        one, other = ((side + first[rows, None])[paired] for side in (one, other))
+        partner[one], partner[other] = other, one
+    # A sentence is a gap, a span, a gap, ..., a gap; its spans are exchanged for their partners.
+    gaps_end = np.append(starts, units.free_bounds[-1])
+    gaps_start = np.append(0, starts + lengths)
+    piece_start, piece_length = (np.empty(2 * len(starts) + 1, np.int64) for _ in range(2))
+    piece_start[::2], piece_length[::2] = gaps_start, gaps_end - gaps_start
+    piece_start[1::2], piece_length[1::2] = starts[partner], lengths[partner]
+    order = members(piece_start, piece_length)
+    if units.free is not None:
+        everything = np.arange(len(units.starts) - 1)
+        everything[units.free] = units.free[order]
+        order = everything
+    moved = _rearranged(sentences, units, order)
+    has_del = (moved.tokens.values == del_id).any()
+    return _delete(moved, np.zeros(len(moved.tokens.values), bool), del_id) if has_del else moved
+
+
+def _rearranged(sentences: Block, units: _Units, order: np.ndarray) -> Block:
+    values, offsets = sentences.tokens.values, sentences.tokens.offsets
+    if len(order) == len(values):
+        starts = None
+        if sentences.starts is not None:
+            # A piece goes on with its word only right after what it followed before.
+            starts = sentences.starts[order]
+            starts[1:] |= order[1:] != order[:-1] + 1
+            starts[:1] = True
+        return Block(Ragged(values[order], offsets), starts)
+    moved = segments(values, units.starts[order], units.lengths[order])
+    starts = np.zeros(len(values), bool)
+    starts[moved.offsets[:-1]] = True
+    return Block(Ragged(moved.values, offsets), starts)
+
+
+def subs(sentences: Block, keys: np.ndarray, share: float, table: SynonymTable, special: np.ndarray) -> Block:
+    """Replaces a share of each sentence's words by synonyms, of those that have any (Figure 2d)."""
+    values = sentences.tokens.values
+    units = _Units.of(sentences, True, special)
+    entries = table.find(values, units.starts[:-1], units.lengths)
+    replaceable = entries >= 0
+    if units.free is not None:
+        replaceable &= units.is_free()
+    candidates = np.flatnonzero(replaceable)
+    counts = np.diff(bounds(replaceable)[units.bounds])
+    quotas = np.minimum(np.maximum(share_of(share, units.counts), 1), counts)
+    chosen = choose(keys, counts, quotas)
+    words = candidates[chosen]
+    entry = entries[words]
+    # The choice among a word's synonyms, numbered as the word is among its sentence's candidates.
+    place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
+    draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
+    first = table.first_option[entry]
+    option = first + keyed.shift(draws, 33) % (table.first_option[entry + 1] - first)
+    starts, lengths = units.starts[:-1].copy(), units.lengths
+    starts[words] = len(values) + table.options.offsets[option]
+    lengths[words] = table.options.lengths[option]
+    pool = np.concatenate([values, table.options.values.astype(values.dtype, copy=False)])
+    written = segments(pool, starts, lengths)
+    is_start = np.zeros(len(written.values), bool)
+    is_start[written.offsets[:-1]] = True
+    return Block(Ragged(written.values, written.offsets[units.bounds]), is_start)
+
+
+class Augmenter:
+    """An augmentation made ready for one tokenizer.
+
+    Args:
+        synonyms: words to lists of words, for `subs`, or the table already made of them (that takes seconds).
+
+    Raises:
+        ValueError: it deletes and the tokenizer has no [DEL]; it substitutes and there are no synonyms.
+    """
+
+    def __init__(
+        self,
+        augmentation: Augmentation,
+        tokenizer: Tokenizer,
+        synonyms: Mapping[str, Sequence[str]] | SynonymTable | None = None,
+    ) -> None:
+        self.augmentation = augmentation
+        self.words = WordStarts(tokenizer)
+        del_id = tokenizer.token_to_id(DEL)
+        self.del_id = -1 if del_id is None else del_id
+        self.special = self.words.special.copy()
+        if del_id is not None:
+            self.special[del_id] = True
+        if augmentation.deletes and del_id is None:
+            raise ValueError(f"{augmentation} needs the special token {DEL}, which the tokenizer lacks")
+        if augmentation.substitutes and not synonyms:
+            raise ValueError(f"{augmentation} needs synonyms")
+        if synonyms is not None and not isinstance(synonyms, SynonymTable):
+            synonyms = SynonymTable.build(synonyms, tokenizer)
+        self.table = synonyms if augmentation.substitutes else None
+
+    def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
+        """A view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
+
+        The ids are of the block's type, without special tokens around them.
+        """
+        ranges = [slice(first, first + CHUNK) for first in range(0, len(block), CHUNK)]
+        parts = [self._chunk(block.part(part), keys[part]) for part in ranges]
+        return Ragged.concatenate(parts) if parts else block
+
+    def _chunk(self, block: Ragged, keys: np.ndarray) -> Ragged:
+        options, special = self.augmentation, self.special
+        by_word = options.unit == "word"
+        speaks_of_words = by_word or options.substitutes
+        sentences = Block(block, self.words(block.values, block.offsets) if speaks_of_words else None)
+        for number, step in enumerate(options.steps):
+            own = keyed.mix(keys, number)
+            if step == "del-word":
+                sentences = del_word(sentences, own, options.del_word, self.del_id, by_word, special)
+            elif step == "del-span":
+                number_of, share = options.del_spans, options.del_span
+                sentences = del_span(sentences, own, number_of, share, self.del_id, by_word, special)
+            elif step == "reorder":
+                sentences = reorder(
+                    sentences, own, options.reorder_pairs, options.reorder_span, self.del_id, by_word, special
+                )
+            else:
+                assert self.table is not None
+                sentences = subs(sentences, own, options.subs, self.table, special)
+        return sentences.tokens
+
+    def coverage(self, block: Ragged) -> tuple[int, int]:
+        """(words that have a synonym, words) of a block; the paper counted about 40 % of tokens (section 3.3)."""
+        sentences = Block(block, self.words(block.values, block.offsets))
+        units = _Units.of(sentences, True, self.special)
+        if self.table is None:
+            return 0, int(units.is_free().sum())
+        entries = self.table.find(block.values, units.starts[:-1], units.lengths)
+        is_free = units.is_free()
+        return int(((entries >= 0) & is_free).sum()), int(is_free.sum())

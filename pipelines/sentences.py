@@ -1,0 +1,333 @@
+"""Sentences: texts cut into sentences, each with augmented views of it made beforehand (CLEAR).
+
+    record -> text -> sentences -> ids -> (too few or too many: out) -> batches of about 1 MiB -> views of whole batches
+
+An example is {id, tokens, view_0 .. view_k}: id from the sentence's own bytes, tokens without special ones. View k is a
+function of the sentence, the augmentation, the seed and k alone: keyed by (seed, id, k). What is counted are sentences;
+a text without any, and a record that is bad, count as one.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.augment import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from pipelines.errors import PipelineError
+from pipelines.exclude import Excluded
+from pipelines.job import Kind
+from pipelines.records import Record
+from pipelines.segmentation import LANGUAGES, normalise, segment
+from pipelines.stopwatch import Stopwatch
+from pipelines.synonyms import PUBLISHED, read_synonyms
+from pipelines.tally import RecordError, Tally
+from pipelines.texts import text_id, text_of
+from pipelines.tokenization import Encoder
+from shards import keyed
+from shards.ragged import Ragged
+from shards.schema import schema
+
+ENCODE_CHARACTERS = 1 << 20
+ENCODE_SENTENCES = 4096
+BATCH_BYTES = 1 << 20
+BATCH_SENTENCES = 1 << 16
+EXCLUDE_TOGETHER = 64
+MAX_VIEWS = 100
+AUGMENTING = ("views", "unit", "augment_seed")
+"""Options that need --augment."""
+STEP_OF = {
+    "synonyms": "subs",
+    "subs": "subs",
+    "del_word": "del-word",
+    "del_spans": "del-span",
+    "del_span": "del-span",
+    "reorder_pairs": "reorder",
+    "reorder_span": "reorder",
+}
+"""Options that need a step of it."""
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences(Kind):
+    """The kind "sentences", with the options that shape it; `language` None: a record is a sentence already."""
+
+    min_tokens: int = 4
+    max_tokens: int = 510
+    text_field: str | None = None
+    language: str | None = "en"
+    augmentation: Augmentation | None = None
+    views: int = 0
+    augment_seed: int = 42
+    del_token: bool = False
+    synonyms: str | None = None
+
+    name: ClassVar[str] = "sentences"
+    summary: ClassVar[str] = "sentences of texts, each with augmented views of it (CLEAR)"
+    example: ClassVar[str] = (
+        "python -m pipelines sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
+        "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
+    )
+    drops_duplicates: ClassVar[bool] = True
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--augment", metavar="STEPS", help="del-word, del-span, reorder, subs, joined by + (default: no views)")
+        add("--synonyms", metavar="FILE", help="for subs, local: JSON of words to lists of words, or lines with tabs")
+        add("--views", type=int, metavar="K", help="augmented views of each sentence (default 2)")
+        add("--unit", choices=UNITS, help="what deletions and reordering take (default token)")
+        add("--augment-seed", type=int, metavar="N", help="of the views (default 42)")
+        add("--del-word", type=float, metavar="P", help="share of units deleted (default 0.7)")
+        add("--del-spans", type=int, metavar="N", help="spans deleted (default 5)")
+        add("--del-span", type=float, metavar="P", help="share of units in each (default 0.05)")
+        add("--reorder-pairs", type=int, metavar="N", help="pairs of spans that change places (default 5)")
+        add("--reorder-span", type=float, metavar="P", help="share of units in each span (default 0.05)")
+        add("--subs", type=float, metavar="P", help="share of words replaced (default 0.3)")
+        add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer though nothing here deletes")
+        add("--language", metavar="CODE", help="of the texts, by ISO 639-1 (default en)")
+        add("--no-split", action="store_true", help="a record is a sentence already (lines: with --text-per line)")
+        add("--min-tokens", type=int, default=4, metavar="N", help="shorter ones go (default 4)")
+        add("--max-tokens", type=int, default=510, metavar="N", help="longer ones go (default 510)")
+        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> "Sentences":
+        """Raises ValueError where a value makes no sense."""
+        if arguments.min_tokens < 1:
+            raise ValueError("--min-tokens must be at least 1")
+        if arguments.max_tokens < arguments.min_tokens:
+            raise ValueError("--max-tokens must be at least --min-tokens")
+        if arguments.no_split and arguments.language:
+            raise ValueError("--language has no effect with --no-split: leave one of them out")
+        language = None if arguments.no_split else arguments.language or "en"
+        if language and language not in LANGUAGES:
+            raise ValueError(f"--language {language}: give a code of ISO 639-1 in lower case, such as en, de or zh")
+        augmentation = _augmentation(arguments)
+        views = 2 if arguments.views is None else arguments.views
+        if not 1 <= views <= MAX_VIEWS:
+            raise ValueError(f"--views must be from 1 to {MAX_VIEWS} (for none, leave --augment out)")
+        seed = cls.augment_seed if arguments.augment_seed is None else arguments.augment_seed
+        if not -(1 << 63) <= seed < 1 << 63:
+            raise ValueError("--augment-seed must be a 64-bit integer")
+        return cls(
+            min_tokens=arguments.min_tokens,
+            max_tokens=arguments.max_tokens,
+            text_field=arguments.text_field,
+            language=language,
+            augmentation=augmentation,
+            views=views if augmentation else 0,
+            augment_seed=seed,
+            del_token=arguments.del_token or (augmentation is not None and augmentation.deletes),
+            synonyms=arguments.synonyms,
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a sentence may be left out."""
+        return ("empty", "short_tokens", "long_tokens")
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """What the tokenizer is given where it lacks it."""
+        return (DEL,) if self.del_token else ()
+
+    def options(self) -> dict[str, Any]:
+        """What shapes the dataset, for its fingerprint."""
+        augmentation = self.augmentation
+        return {
+            "min_tokens": self.min_tokens,
+            "max_tokens": self.max_tokens,
+            "text_field": self.text_field,
+            "language": self.language,
+            "segmenter": f"sentencex {metadata.version('sentencex')}" if self.language else None,
+            "del_token": self.del_token,
+            "augmentation": augmentation.options() if augmentation else None,
+            "views": self.views,
+            "augment_seed": self.augment_seed if augmentation else None,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """The synonyms, in the order of their file, which says which comes first.
+
+        Raises:
+            PipelineError: the file is missing, or is no table of synonyms.
+        """
+        if not self.synonyms:
+            return {}
+        try:
+            table = read_synonyms(self.synonyms)
+        except ValueError as error:
+            raise PipelineError(f"--synonyms {error}") from None
+        except OSError as error:
+            raise PipelineError(f"--synonyms {self.synonyms}: {error.strerror or error}") from None
+        return {PUBLISHED: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
+
+    def maker(self, encoder: Encoder, files: Mapping[str, bytes]) -> "SentenceMaker":
+        """With the augmentation ready for the tokenizer.
+
+        Raises:
+            PipelineError: the tokenizer can write none of the synonyms.
+        """
+        synonyms = json.loads(files[PUBLISHED]) if PUBLISHED in files else None
+        try:
+            augmenter = Augmenter(self.augmentation, encoder.tokenizer, synonyms) if self.augmentation else None
+        except ValueError as error:
+            raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
+        return SentenceMaker(self, augmenter)
+
+    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
+        """Why none of `read` sentences was kept."""
+        if "tokens" not in longest:
+            return f"none of {read:,} records holds any sentence: all are empty"
+        whole_files = "" if self.language else "; of a text file with a sentence on each line say --text-per line"
+        return (
+            f"none of {read:,} sentences has {self.min_tokens:,} to {self.max_tokens:,} tokens, the longest has "
+            f"{longest['tokens']:,}: change --min-tokens or --max-tokens{whole_files}"
+        )
+
+    def remarks(self, sums: Mapping[str, int]) -> list[str]:
+        """How far the synonyms reach."""
+        if not sums.get("words"):
+            return []
+        return [f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
+
+
+def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
+    """The augmentation asked for. Raises ValueError where an option of it is out of range or has no effect."""
+    given = {name for name in (*AUGMENTING, *STEP_OF) if getattr(arguments, name) is not None}
+    if arguments.augment is None:
+        for name in (*AUGMENTING, *STEP_OF):
+            if name in given:
+                raise ValueError(f"{_flag(name)} has no effect without --augment: add it, e.g. --augment subs+del-span")
+        return None
+    fields = {field.name for field in dataclasses.fields(Augmentation)}
+    try:
+        augmentation = Augmentation.parse(
+            arguments.augment, **{name: getattr(arguments, name) for name in sorted(given & fields)}
+        )
+    except AugmentationError as error:
+        raise ValueError(f"{'--augment' if error.field == 'steps' else _flag(error.field)} {error.reason}") from None
+    for name, step in STEP_OF.items():
+        if name in given and step not in augmentation.steps:
+            raise ValueError(f"{_flag(name)} has no effect without the step {step}: add it to --augment")
+    if augmentation.substitutes and not arguments.synonyms:
+        raise ValueError("--augment with subs needs --synonyms FILE")
+    return augmentation
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceMaker:
+    """The kind at work, with the augmentation ready for its tokenizer."""
+
+    kind: Sentences
+    augmenter: Augmenter | None
+
+    def batches(
+        self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The examples among a unit's records, in order, as record batches; every sentence is counted in `tally`."""
+        waiting: list[tuple[np.ndarray, Ragged]] = []
+        size = num = 0
+        for texts, sources in self._groups(records, encoder.watch, tally):
+            ids, tokens = self._kept(texts, encoder.encode(texts, sources), tally, excluded)
+            if waiting and num + len(ids) > BATCH_SENTENCES:
+                yield self._batch(waiting, encoder.watch, tally)
+                waiting, size, num = [], 0, 0
+            if len(ids):
+                waiting.append((ids, tokens))
+                size, num = size + tokens.values.nbytes, num + len(ids)
+            if size >= BATCH_BYTES:
+                yield self._batch(waiting, encoder.watch, tally)
+                waiting, size, num = [], 0, 0
+        if waiting:
+            yield self._batch(waiting, encoder.watch, tally)
+
+    def _groups(
+        self, records: Iterable[Record], watch: Stopwatch, tally: Tally
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """Sentences to encode together, and the source of each."""
+        counts = tally.counts
+        texts: list[str] = []
+        sources: list[str] = []
+        size = 0
+        for record in records:
+            try:
+                with watch.timing("segment"):
+                    found = self._sentences(record)
+            except RecordError as problem:
+                counts.read += 1
+                tally.reject(record, problem)
+                continue
+            counts.read += len(found) or 1
+            counts.filtered["empty"] += not found
+            for first in range(0, len(found), ENCODE_SENTENCES):
+                part = found[first : first + ENCODE_SENTENCES]
+                texts += part
+                sources += [record.source] * len(part)
+                size += sum(map(len, part))
+                if len(texts) >= ENCODE_SENTENCES or size >= ENCODE_CHARACTERS:
+                    yield texts, sources
+                    texts, sources, size = [], [], 0
+        if texts:
+            yield texts, sources
+
+    def _sentences(self, record: Record) -> list[str]:
+        text, _ = text_of(record, self.kind.text_field)
+        if self.kind.language:
+            return segment(text, self.kind.language)
+        text = normalise(text)
+        return [text] if text else []
+
+    def _kept(
+        self, texts: Sequence[str], tokens: Ragged, tally: Tally, excluded: Excluded | None
+    ) -> tuple[np.ndarray, Ragged]:
+        """The ids (n,) and tokens of those that stay."""
+        counts, lengths = tally.counts, tokens.lengths
+        short, long = lengths < self.kind.min_tokens, lengths > self.kind.max_tokens
+        counts.measure("tokens", int(lengths.max()))
+        counts.filtered["short_tokens"] += int(short.sum())
+        counts.filtered["long_tokens"] += int(long.sum())
+        kept = np.flatnonzero(~(short | long))
+        texts = [texts[index] for index in kept.tolist()]
+        if excluded:
+            met = _met(texts, excluded)
+            counts.filtered["excluded"] += len(met)
+            kept = np.delete(kept, met)
+            texts = [text for index, text in enumerate(texts) if index not in met]
+        counts.kept += len(kept)
+        return np.array([text_id(text.encode()) for text in texts], np.int64), tokens.take(kept)
+
+    def _batch(self, parts: Sequence[tuple[np.ndarray, Ragged]], watch: Stopwatch, tally: Tally) -> pa.RecordBatch:
+        ids = np.concatenate([part for part, _ in parts])
+        tokens = Ragged.concatenate([part for _, part in parts])
+        views = []
+        if self.augmenter:
+            seed, numbers = self.kind.augment_seed, range(self.kind.views)
+            with watch.timing("augment"):
+                views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
+                if self.kind.synonyms:
+                    found, words = self.augmenter.coverage(tokens)
+                    tally.counts.count("words", words)
+                    tally.counts.count("words_with_synonym", found)
+        fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
+        lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
+        return pa.record_batch([pa.array(ids), *lists], schema=fields)
+
+
+def _met(texts: Sequence[str], excluded: Excluded) -> list[int]:
+    """Which sentences hold an excluded text: many at once are asked for first, as lines of one text."""
+    found = []
+    for first in range(0, len(texts), EXCLUDE_TOGETHER):
+        together = texts[first : first + EXCLUDE_TOGETHER]
+        if excluded.meets("\n".join(together)):
+            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
+    return found

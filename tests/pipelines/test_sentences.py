@@ -1,0 +1,396 @@
+"""Sentences and their views: which are kept, what they hold, and that nothing but the options shapes them."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset as wds
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from pipelines import sentences
+from pipelines.__main__ import main
+from pipelines.augment import Augmentation, Augmenter
+from pipelines.exclude import Excluded
+from pipelines.records import Record
+from pipelines.segmentation import segment
+from pipelines.sentences import SentenceMaker, Sentences
+from pipelines.synonyms import read_synonyms
+from pipelines.tally import Tally
+from pipelines.texts import text_id
+from pipelines.tokenization import MAIN, Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from shards import Dataset, keyed, verify
+from shards.ragged import Ragged
+from shards.schema import webdataset_decoder
+
+LINES = ("--no-split", "--text-per", "line")
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def counts(folder: Path) -> dict:
+    figures = json.loads((folder / "manifest.json").read_text())["counts"]
+    assert figures["read"] == figures["kept"] + sum(figures["filtered"].values()) + figures["bad"]
+    return figures
+
+
+def normalised(wiki: Path) -> list[str]:
+    return [" ".join(line.split()) for line in wiki.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def with_del(roberta_files: TokenizerFiles) -> TokenizerFiles:
+    return with_special_token(roberta_files, "[DEL]")
+
+
+@pytest.fixture(scope="module")
+def reference(with_del: TokenizerFiles) -> Tokenizer:
+    return Tokenizer.from_str(with_del.files[MAIN].decode())
+
+
+@pytest.fixture(scope="module")
+def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wikipedia's sentences with two views."""
+    folder = tmp_path_factory.mktemp("augmented") / "out"
+    words = ["sentences", "--input", wiki, *LINES, "--augment", "subs+del-span", "--synonyms", synonyms]
+    assert main([*map(str, words), "--tokenizer", str(roberta_tokenizer), "--output", str(folder)]) == 0
+    return folder
+
+
+def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
+    augmented: Path, wiki: Path, reference: Tokenizer
+) -> None:
+    texts = normalised(wiki)
+    ids = {text: reference.encode(text, add_special_tokens=False).ids for text in texts}
+    long_enough = [text for text in texts if 4 <= len(ids[text]) <= 510]
+    kept = list(dict.fromkeys(long_enough))
+    assert [(row["id"], row["tokens"]) for row in rows(augmented)] == [
+        (int.from_bytes(hashlib.blake2b(text.encode()).digest()[:8], "big") >> 1, ids[text]) for text in kept
+    ]
+    assert counts(augmented) == {
+        "read": len(texts),
+        "kept": len(kept),
+        "filtered": {
+            "empty": 0,
+            "short_tokens": sum(len(ids[text]) < 4 for text in texts),
+            "long_tokens": sum(len(ids[text]) > 510 for text in texts),
+            "duplicate": len(long_enough) - len(kept),
+        },
+        "bad": 0,
+    }
+    assert len(texts) > len(long_enough) > len(kept) > 2500
+
+
+def test_a_view_is_what_the_augmenter_makes_of_its_sentence_alone(
+    augmented: Path, reference: Tokenizer, synonyms: Path
+) -> None:
+    augmenter = Augmenter(Augmentation.parse("subs+del-span"), reference, read_synonyms(synonyms))
+    found = rows(augmented)
+    for row in found[::50]:
+        block = Ragged.of([np.array(row["tokens"])], np.uint16)
+        for view in range(2):
+            key = keyed.mix(42, np.array([row["id"]]), view)
+            assert row[f"view_{view}"] == augmenter(block, key)[0].tolist()
+    assert sum(row["view_0"] != row["view_1"] for row in found) > 0.9 * len(found)
+    assert verify(augmented) == []
+
+
+def test_the_fingerprint_holds_all_that_shapes_the_views(augmented: Path, synonyms: Path) -> None:
+    fingerprint = json.loads((augmented / "manifest.json").read_text())["fingerprint"]
+    options = fingerprint["options"]
+    assert options["augmentation"]["steps"] == "subs+del-span"
+    assert options["augmentation"]["del_spans"] == 5 and options["augmentation"]["subs"] == 0.3
+    assert (options["views"], options["augment_seed"], options["segmenter"]) == (2, 42, None)
+    published = (augmented / "_files" / "synonyms.json").read_bytes()
+    assert options["files"] == {"synonyms.json": hashlib.sha256(published).hexdigest()}
+    assert json.loads(published) == read_synonyms(synonyms)
+    assert str(synonyms.parent) not in (augmented / "plan.json").read_text()
+
+
+def test_plain_webdataset_reads_the_views(augmented: Path) -> None:
+    tars = sorted(str(path) for path in augmented.glob("*.tar"))
+    (batch,) = [s["arrow.zst"] for s in wds.WebDataset(tars, shardshuffle=False).decode(webdataset_decoder)]
+    assert batch.schema.names == ["id", "tokens", "view_0", "view_1"]
+    assert batch.to_pylist() == rows(augmented)
+
+
+def test_del_is_in_the_tokenizer_beside_the_shards(
+    augmented: Path, with_del: TokenizerFiles, roberta_files: TokenizerFiles
+) -> None:
+    data = (augmented / "tokenizer" / MAIN).read_bytes()
+    assert data == with_del.files[MAIN]
+    known = {"sha256": hashlib.sha256(data).hexdigest(), "vocab_size": 50266}
+    assert Dataset(augmented).manifest.fingerprint["tokenizer"] == known
+    added = json.loads(data)["added_tokens"]
+    assert (added[-1]["content"], added[-1]["id"], added[-1]["special"]) == ("[DEL]", 50265, True)
+    assert added[:-1] == json.loads(roberta_files.files[MAIN])["added_tokens"]
+    assert any(50265 in row["view_0"] for row in rows(augmented))
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
+def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: Path, name: str) -> None:
+    from transformers import AutoTokenizer
+
+    files = read_tokenizer(str(shared_data / "tokenizers" / name))
+    extended = with_special_token(files, "[DEL]")
+    for file, data in extended.files.items():
+        (tmp_path / file).write_bytes(data)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(loaded) == extended.vocab_size == files.vocab_size + 1
+    assert loaded.convert_tokens_to_ids("[DEL]") == files.vocab_size
+    plain = AutoTokenizer.from_pretrained(shared_data / "tokenizers" / name)
+    text = "The old town, [MASK] <mask> and its harbour."
+    assert loaded(text).input_ids == plain(text).input_ids
+    assert loaded("a [DEL] b").input_ids.count(files.vocab_size) == 1
+    assert with_special_token(extended, "[DEL]") is extended
+
+
+def test_gigatoken_encodes_with_del_too(with_del: TokenizerFiles, reference: Tokenizer) -> None:
+    encoder = Encoder(with_del.files[MAIN], with_del.vocab_size)
+    assert encoder._fast is not None
+    text = "Literal [DEL] and[DEL]more\u00a0[DEL]"
+    assert encoder.encode([text], ["a"])[0].tolist() == reference.encode(text, add_special_tokens=False).ids
+
+
+def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
+    tokenizer = Tokenizer(models.WordLevel({f"w{number}": number for number in range(1 << 16)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    extended = with_special_token(TokenizerFiles({MAIN: tokenizer.to_str().encode()}, 1 << 16), "[DEL]")
+    assert extended.vocab_size == (1 << 16) + 1
+    ids = Encoder(extended.files[MAIN], extended.vocab_size).encode(["w7 [DEL]"], ["a"])
+    assert ids.values.dtype == np.uint32 and ids[0].tolist() == [7, 1 << 16]
+
+
+def test_without_augment_there_are_no_views_and_the_tokenizer_is_as_it_was(
+    direct, wiki: Path, tmp_path: Path, roberta_files: TokenizerFiles
+) -> None:
+    assert direct("sentences", "--input", wiki, *LINES).code == 0
+    assert set(rows(tmp_path / "out")[0]) == {"id", "tokens"}
+    assert (tmp_path / "out" / "tokenizer" / MAIN).read_bytes() == roberta_files.files[MAIN]
+    assert not (tmp_path / "out" / "_files").exists()
+    outcome = direct("sentences", "--input", wiki, *LINES, "--del-token", "--output", tmp_path / "del")
+    assert outcome.code == 0
+    assert Dataset(tmp_path / "del").vocab_size == 50266
+
+
+def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path, reference: Tokenizer) -> None:
+    with head.open("a") as file:
+        file.write(json.dumps({"text": " \n "}) + "\n")
+    assert direct("sentences", "--input", head, "--no-dedup", "--min-tokens", "1").code == 0
+    texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
+    expected = [sentence for text in texts for sentence in segment(text, "en")]
+    found = rows(tmp_path / "out")
+    assert [row["id"] for row in found] == [text_id(sentence.encode()) for sentence in expected]
+    assert reference.decode(found[7]["tokens"]) == expected[7]
+    figures = counts(tmp_path / "out")
+    assert (figures["read"], figures["filtered"]["empty"]) == (len(expected) + 1, 1)
+
+
+def test_a_bad_record_counts_as_one(direct, head: Path, tmp_path: Path) -> None:
+    outcome = direct("sentences", "--input", head, "--text-field", "body", "--output", tmp_path / "none")
+    assert outcome.code == 1
+    assert 'no field "body" in any record: there are id, source, n_gpt2_tokens, text: ' in outcome.err
+    lines = [b'{"text": "Call me', b'{"id": 7}', b'{"text": 5}', rb'{"text": "It was \ud83d."}', b'{"text": "\\u3000"}']
+    with head.open("ab") as file:
+        file.write(b"\n".join(lines) + b"\n")
+    assert direct("sentences", "--input", head, "--max-bad-fraction", "0.1").code == 0
+    figures = counts(tmp_path / "out")
+    assert (figures["bad"], figures["filtered"]["empty"]) == (4, 1)
+
+
+def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_path: Path) -> None:
+    excluded = tmp_path / "test.txt"
+    excluded.write_text("\n".join(wiki.read_text(encoding="utf-8").splitlines()[100:140]))
+    everything, some = tmp_path / "all", tmp_path / "some"
+    assert direct("sentences", "--input", wiki, *LINES, "--no-dedup", "--output", everything).code == 0
+    assert "duplicate" not in counts(everything)["filtered"]
+    switches = ("--limit", "1500", "--holdout-fraction", "0.2", "--exclude", excluded)
+    assert direct("sentences", "--input", wiki, *LINES, *switches, "--output", some).code == 0
+    kept, held = rows(some), rows(some / "validation")
+    assert 200 < len(held) < 400 and all(row["id"] < 2**63 * 0.2 for row in held)
+    test_set = Excluded.of(excluded.read_text().splitlines())
+    ids = [text_id(text.encode()) for text in normalised(wiki) if not test_set.meets(text)]
+    long_enough = {row["id"] for row in rows(everything)}
+    expected = list(dict.fromkeys(found for found in ids if found in long_enough))[:1500]
+    assert {row["id"] for row in [*kept, *held]} == set(expected)
+    assert [row["id"] for row in kept] == [found for found in expected if found >= 2**63 * 0.2]
+    assert counts(some)["filtered"]["excluded"] >= 30
+
+
+def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
+    texts = wiki.read_text(encoding="utf-8").splitlines()
+    excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])
+    alone = [index for index, text in enumerate(texts) if excluded.meets(text)]
+    assert sentences._met(texts, excluded) == alone
+    assert 40 < len(alone) < 120
+
+
+@pytest.fixture(scope="module")
+def command(head_of_wiki: Path, roberta_tokenizer: Path, synonyms: Path) -> list[str]:
+    """The command, but for --output: four units with views."""
+    words = ["sentences", "--input", head_of_wiki, *LINES, "--tokenizer", roberta_tokenizer, "--unit-bytes", "20000"]
+    return list(map(str, [*words, "--augment", "subs+del-word+reorder", "--synonyms", synonyms, "--unit", "word"]))
+
+
+@pytest.fixture(scope="module")
+def head_of_wiki(wiki: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("head") / "wiki.txt"
+    path.write_bytes(b"".join(wiki.read_bytes().splitlines(keepends=True)[:600]))
+    return path
+
+
+def test_workers_and_kills_change_no_byte(direct, command: list[str], tmp_path: Path, tree) -> None:
+    assert direct(*command, "--output", tmp_path / "direct").code == 0
+    expected = tree(tmp_path / "direct")
+    assert sum(name.endswith(".tar") for name in expected) >= 4
+    two = [sys.executable, "-m", "pipelines", *command, "--output", str(tmp_path / "two"), "--workers", "2"]
+    killing = [sys.executable, str(Path(__file__).with_name("killing.py")), "1", "before", "_staged/00001.json", "-"]
+    with subprocess.Popen(two, stdout=subprocess.DEVNULL) as other:
+        killed = subprocess.run([*killing, *command, "--output", str(tmp_path / "killed")], timeout=90, check=False)
+        assert other.wait(timeout=90) == 0
+    assert tree(tmp_path / "two") == expected
+    assert killed.returncode == -signal.SIGKILL
+    assert direct(*command, "--output", tmp_path / "killed").code == 0
+    assert tree(tmp_path / "killed") == expected
+
+
+def records(texts: list[str]) -> list[Record]:
+    return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
+
+
+def test_batches_are_bounded_and_rows_the_same_whatever_is_encoded_together(
+    roberta_encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentences, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(sentences, "BATCH_SENTENCES", 700)
+    kind = Sentences(augmentation=Augmentation.parse("reorder"), views=3)
+    found = []
+    for characters, number in ((1, 1), (100_000, 64), (10**9, 350)):
+        monkeypatch.setattr(sentences, "ENCODE_CHARACTERS", characters)
+        monkeypatch.setattr(sentences, "ENCODE_SENTENCES", number)
+        tally = Tally(kind.reasons, 0.0)
+        batches = list(kind.maker(roberta_encoder, {}).batches(records(texts[:80]), roberta_encoder, tally))
+        assert all(batch.num_rows <= 700 for batch in batches)
+        assert tally.counts.kept == sum(batch.num_rows for batch in batches)
+        found.append([row for batch in batches for row in batch.to_pylist()])
+    assert found[0] == found[1] == found[2]
+    assert set(found[0][0]) == {"id", "tokens", "view_0", "view_1", "view_2"}
+
+
+def test_a_panic_in_the_segmenter_is_a_bad_record(
+    roberta_encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sentencex
+
+    panic, real = type("PanicException", (BaseException,), {}), sentencex.segment
+
+    def panics(language: str, text: str) -> list[str]:
+        if "Dunedin" in text:
+            raise panic("byte index 2 is not a char boundary")
+        return real(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", panics)
+    tally = Tally(Sentences().reasons, 0.5)
+    assert list(SentenceMaker(Sentences(), None).batches(records(texts[:2]), roberta_encoder, tally))
+    assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
+
+
+def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
+    words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", synonyms)
+    sums = json.loads(direct(*words, "--json").out)["sums"]
+    assert sums["words"] > 60_000
+    share = f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"
+    assert share in direct(*words).out
+    assert 5 < 100 * sums["words_with_synonym"] / sums["words"] < 60
+    assert Dataset(tmp_path / "out").vocab_size == 50265
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--views", "2"), "--views has no effect without --augment"),
+        (("--augment-seed", "1"), "--augment-seed has no effect without --augment"),
+        (("--synonyms", "a.json"), "--synonyms has no effect without --augment"),
+        (("--augment", "del-word", "--views", "0"), "--views must be from 1 to 100"),
+        (("--augment", "del-word", "--synonyms", "a.json"), "--synonyms has no effect without the step subs"),
+        (("--augment", "del-word", "--del-span", "0.1"), "--del-span has no effect without the step del-span"),
+        (("--augment", "subs"), "--augment with subs needs --synonyms"),
+        (("--augment", "del-words"), "--augment 'del-words': 'del-words' is not one of"),
+        (("--augment", "del-word+del-word"), "--augment 'del-word+del-word' names a step twice"),
+        (("--augment", "del-word", "--del-word", "1.5"), "--del-word 1.5 must be above 0 and at most 1"),
+        (("--augment", "del-span", "--del-spans", "50"), "--del-spans 50: spans of 0.05 are more than a"),
+        (("--augment", "del-word", "--unit", "line"), "argument --unit: invalid choice"),
+        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be a 64-bit integer"),
+        (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
+        (("--language", "de", "--no-split"), "--language has no effect with --no-split"),
+        (("--min-tokens", "0"), "--min-tokens must be at least 1"),
+        (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),
+    ],
+)
+def test_bad_usage_is_exit_2_and_names_the_option(direct, wiki: Path, tmp_path: Path, options, complaint: str) -> None:
+    outcome = direct("sentences", "--input", wiki, *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert complaint in outcome.err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (None, "No such file"),
+        (b"[1, 2]", "expected"),
+        (b'{"good": "bad"}', "expected"),
+        (b"\xff\xfe", "expected"),
+        (b"{}", "expected"),
+        (b"one two three\n", "line 1"),
+    ],
+)
+def test_a_file_that_is_no_table_of_synonyms_is_one_line(
+    direct, wiki: Path, tmp_path: Path, data: bytes | None, complaint: str
+) -> None:
+    if data is not None:
+        (tmp_path / "table.json").write_bytes(data)
+    outcome = direct("sentences", "--input", wiki, "--augment", "subs", "--synonyms", tmp_path / "table.json")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert outcome.err.startswith(f"pipelines: --synonyms {tmp_path / 'table.json'}: ")
+    assert complaint in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_options_are_refused_by_name(direct, head: Path) -> None:
+    assert direct("sentences", "--input", head, "--augment", "del-word").code == 0
+    for options, field in (
+        (("--augment", "del-span"), "options.augmentation.steps"),
+        (("--augment", "del-word", "--del-word", "0.5"), "options.augmentation.del_word: 0.7 there, 0.5 now"),
+        (("--augment", "del-word", "--views", "3"), "options.views: 2 there, 3 now"),
+        (("--augment", "del-word", "--augment-seed", "7"), "options.augment_seed: 42 there, 7 now"),
+        (("--augment", "del-word", "--language", "de"), 'options.language: "en" there, "de" now'),
+        (("--augment", "del-word", "--no-dedup"), "options.dedup: true there, false now"),
+    ):
+        assert field in direct("sentences", "--input", head, *options).err
+
+
+def test_another_table_of_synonyms_is_refused(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
+    words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms")
+    assert direct(*words, synonyms).code == 0
+    (tmp_path / "other.json").write_text('{"film": ["movie"]}')
+    assert "options.files.synonyms.json" in direct(*words, tmp_path / "other.json").err
+
+
+def test_when_nothing_is_kept_the_mend_is_named(direct, wiki: Path) -> None:
+    outcome = direct("sentences", "--input", wiki, "--no-split")
+    assert outcome.code == 1
+    assert "none of 1 sentences has 4 to 510 tokens, the longest has " in outcome.err
+    assert "--text-per line" in outcome.err
+
+
+def test_help_shows_an_example(pipeline) -> None:
+    outcome = pipeline("sentences", "--help")
+    assert outcome.code == 0
+    assert "python -m pipelines sentences --input 'corpus/*.jsonl' --output" in outcome.out

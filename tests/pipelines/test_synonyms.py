@@ -1,0 +1,149 @@
+"""Synonyms: the three forms of file, case and inflection, and ids that fit where a word stands."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.augment import Augmentation, Augmenter
+from pipelines.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
+from shards.ragged import Ragged
+
+
+@pytest.fixture(scope="module")
+def roberta(roberta_tokenizer: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+
+
+def test_the_list_that_clear_used(shared_data: Path) -> None:
+    table = read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json")
+    assert table["movie"][:3] == ["film", "filmmaking", "films"] and "br" not in table
+    assert 20_000 < len(table) <= 25_591
+
+
+def test_a_list_derived_from_wordnet(shared_data: Path) -> None:
+    table = read_synonyms(shared_data / "synonyms" / "oewn_single_word_synonyms.json")
+    assert len(table) == 42_924 and table["aardvark"] == ["anteater"]
+
+
+def test_pairs_of_words_and_tabs(shared_data: Path, tmp_path: Path) -> None:
+    pairs = read_synonyms(shared_data / "synonyms" / "counterfitting_ppdb_synonyms.txt")
+    assert pairs["mediaeval"] == ["medieval"] and pairs["modelling"][0] == "modeling"
+    (tmp_path / "twice.json").write_text('{"the": ["one"], "the": ["two", "one"]}')
+    assert read_synonyms(tmp_path / "twice.json") == {"the": ["one", "two"]}
+    (tmp_path / "own.tsv").write_text("big\tlarge\thuge\n\nbig\tgreat\tlarge\nNew York\tGotham\nsole\tsole\n")
+    assert read_synonyms(tmp_path / "own.tsv") == {"big": ["large", "huge", "great"], "New York": ["Gotham"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"", "holds no word with a synonym"),
+        (b"{}", "holds no word with a synonym"),
+        (b'{"a": ["b"', "line 1: not JSON"),
+        (b'["a", "b"]', "a JSON list"),
+        (b'{"a": "b"}', "entry of 'a'"),
+        (b'{"a": ["b"], "c": {"d": 1}}', "entry of 'c'"),
+        (b'{"a": [1]}', "entry of 'a'"),
+        (b"big large\nthis is no pair of words\n", "line 2"),
+        (b"big\tlarge\nalone\n", "line 2"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"[" * 100_000, "not readable as JSON"),
+        (b'{"a": [' + b"9" * 5000 + b"]}", "not readable as JSON"),
+        (b'{"film": ["\\ud83d", "movie"]}', "entry of 'film' holds half of a surrogate pair"),
+    ],
+)
+def test_a_file_of_the_wrong_shape_is_one_line_that_says_what_is_expected(
+    content: bytes, named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(content)
+    with pytest.raises(SynonymError) as raised:
+        read_synonyms(path)
+    message = str(raised.value)
+    assert named in message and str(path) in message and "expected a JSON object" in message and "\n" not in message
+
+
+def test_an_ending_is_an_inflection_where_the_rest_is_a_word_of_the_table() -> None:
+    known = {"movie", "need", "walk", "stop", "make", "study", "box", "fast", "quick", "king", "th", "br"}
+    words = {"movies": "s", "needed": "ed", "walking": "ing", "stopped": "ed", "making": "ing", "studies": "s"}
+    words |= {"studied": "ed", "boxes": "s", "fastest": "est", "quickly": "ly"}
+    words |= {"bring": "", "need": "", "speed": "", "thing": "", "king": "", "virus": "", "movie": "", "": "", "s": ""}
+    assert {word: inflection(word, known) for word in words} == words
+
+
+def test_a_words_own_inflection_and_case_are_kept_where_the_table_allows() -> None:
+    table = {
+        "movies": ["film", "films", "movie"],
+        "ran": ["fled"],
+        "Paris": ["Lutetia"],
+        "i": ["me"],
+        "bring": ["fetch", "bringing"],
+    }
+    assert list(forms(table)) == [
+        ("movies", ["films"]),
+        ("ran", ["fled"]),
+        ("Paris", ["Lutetia"]),
+        ("i", ["me"]),
+        ("bring", ["fetch"]),
+        ("Movies", ["Films"]),
+        ("MOVIES", ["FILMS"]),
+        ("Ran", ["Fled"]),
+        ("Bring", ["Fetch"]),
+        ("BRING", ["FETCH"]),
+    ]
+
+
+def test_a_word_of_the_table_goes_before_another_one_in_capitals(roberta: Tokenizer) -> None:
+    augmenter = Augmenter(
+        Augmentation.parse("subs", subs=1.0), roberta, {"polish": ["shine"], "Polish": ["Slavic"], "march": ["walk"]}
+    )
+    ids = roberta.encode("He is Polish. In March they polish, Polish's", add_special_tokens=False).ids
+    view = augmenter(Ragged.of([np.array(ids)], np.uint16), np.array([1]))[0]
+    assert roberta.decode(view.tolist()) == "He is Slavic. In Walk they shine, Slavic's"
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
+def test_a_word_is_replaced_wherever_it_stands(shared_data: Path, name: str) -> None:
+    """At a sentence's start, after a space, after a sign, with a capital, of one token or of several."""
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
+    tokenizer.no_truncation()
+    table = {"movie": ["film"], "antiquarianism": ["pedantry"], "said": ["told you"]}
+    augmenter = Augmenter(Augmentation.parse("subs", subs=1.0), tokenizer, table)
+    text = "Movie, said a movie (movie). Antiquarianism MOVIE movies antiquarianism!"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    view = augmenter(Ragged.of([np.array(ids)], np.uint16), np.array([5]))[0]
+    expected = "Film, told you a film (film). Pedantry FILM movies pedantry!"
+    if name == "bert-base-uncased":
+        expected = expected.lower()
+    assert view.tolist() == tokenizer.encode(expected, add_special_tokens=False).ids
+
+
+def test_words_that_the_tokenizer_cannot_write_are_left_out(shared_data: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
+    table = SynonymTable.build({"film": ["\U00012031", "movie"], "\U00012031": ["film"]}, tokenizer)
+    assert (table.by_token >= 0).sum() == 1 and len(table.options) == 1
+
+
+def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(roberta_tokenizer: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    table = {"film": ["movie", "<mask>", "a</s>b"], "the": ["<s>"]}
+    plain = SynonymTable.build(table, tokenizer)
+    special = [token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special]
+    assert len(plain.options) > 0 and not np.isin(plain.options.values, special).any()
+    tokenizer.enable_padding(length=128)
+    tokenizer.enable_truncation(4)
+    padded = SynonymTable.build(table, tokenizer)
+    assert np.array_equal(padded.options.values, plain.options.values)
+    with pytest.raises(SynonymError, match="can write no word of the table"):
+        SynonymTable.build({"the": ["<s>"]}, tokenizer)
+
+
+def test_coverage_is_about_the_papers(shared_data: Path, roberta: Tokenizer) -> None:
+    """Section 3.3: roughly 40 % of tokens have an entry."""
+    table = read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json")
+    lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()[:3000]
+    ids = [np.array(e.ids, np.uint16) for e in roberta.encode_batch_fast(lines, add_special_tokens=False)]
+    covered, words = Augmenter(Augmentation.parse("subs"), roberta, table).coverage(Ragged.of(ids, np.uint16))
+    assert 0.38 < covered / words < 0.5

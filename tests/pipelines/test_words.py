@@ -1,0 +1,71 @@
+"""Where words start, told from the vocabulary: the same words as a reader of the text would say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.words import WordStarts
+
+
+def words(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    starts = WordStarts(tokenizer)(np.array(ids), np.array([0, len(ids)]))
+    return [tokenizer.decode(part.tolist()).strip() for part in np.split(np.array(ids), np.flatnonzero(starts)[1:])]
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "gpt2"])
+def test_words_of_byte_level_tokens(shared_data: Path, name: str) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
+    text = "Australia's antiquarianism (don't): 1,024 naïve cafés... “Ça va?” 東京タワー is tall"
+    expected = ["Australia", "'s", "antiquarianism", "(", "don't", "):", "1", ",", "024", "naïve", "cafés"]
+    expected += ["...", "“", "Ça", "va", "?”"]
+    found = words(tokenizer, tokenizer.encode(text, add_special_tokens=False).ids)
+    assert found[: len(expected)] == expected and found[-2:] == ["is", "tall"]
+    assert len(found) > len(expected) + 3, "each token of Japanese is a word"
+
+
+def test_words_of_wordpiece(shared_data: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
+    found = words(tokenizer, tokenizer.encode("Antiquarianism, naïvely; 東京 don't", add_special_tokens=False).ids)
+    assert found == ["antiquarianism", ",", "naively", ";", "東", "京", "don", "'", "t"]
+
+
+def test_words_of_sentencepiece(tmp_path: Path) -> None:
+    """Unigram with its ▁ for a space, and bytes for what it lacks."""
+    from tokenizers.decoders import Metaspace as Decoder
+    from tokenizers.models import Unigram
+    from tokenizers.pre_tokenizers import Metaspace
+
+    pieces = ["<unk>", "▁the", "▁film", "s", "▁an", "ti", "quarian", ",", ".", "<0xE6>", "<0x9D>", "<0xB1>"]
+    tokenizer = Tokenizer(Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 0, True))
+    tokenizer.pre_tokenizer, tokenizer.decoder = Metaspace(), Decoder()
+    ids = [pieces.index(piece) for piece in ("▁an", "ti", "quarian", "▁film", "s", ",", "<0xE6>", "<0x9D>", "<0xB1>")]
+    starts = WordStarts(tokenizer)(np.array(ids), np.array([0, len(ids)]))
+    assert starts.tolist() == [True, False, False, True, False, True, True, False, False]
+
+
+def test_a_sentence_starts_a_word_and_so_does_what_follows_a_special_token(roberta_tokenizer: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    (piece,) = tokenizer.encode("arianism", add_special_tokens=False).ids[:1]
+    mask = tokenizer.token_to_id("<mask>")
+    starts = WordStarts(tokenizer)(np.array([piece, piece, mask, piece, piece, piece]), np.array([0, 1, 1, 5, 6, 6]))
+    assert starts.tolist() == [True, True, True, True, False, True]
+
+
+def test_words_of_a_vocabulary_of_words_and_of_one_that_marks_their_ends() -> None:
+    from tokenizers.models import BPE, WordLevel
+
+    plain = Tokenizer(WordLevel({"the": 0, "film": 1, ".": 2}, "the"))
+    assert WordStarts(plain)(np.array([0, 1, 2]), np.array([0, 3])).all()
+    pieces = ["mov", "ie</w>", "film</w>", ",</w>", ".</w>", "s</w>"]
+    marked = Tokenizer(BPE({piece: i for i, piece in enumerate(pieces)}, [], end_of_word_suffix="</w>"))
+    starts = WordStarts(marked)(np.array([0, 1, 2, 3, 0, 5, 4]), np.array([0, 7]))
+    assert starts.tolist() == [True, False, True, True, True, False, True]
+
+
+def test_bytes_inside_a_character_take_nothing_from_the_sentence_before(roberta_tokenizer: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    inside, film = tokenizer.token_to_id("\u013e"), tokenizer.encode("film", add_special_tokens=False).ids[0]
+    both = WordStarts(tokenizer)(np.array([film, inside, film]), np.array([0, 1, 3]))
+    assert both.tolist()[1:] == WordStarts(tokenizer)(np.array([inside, film]), np.array([0, 2])).tolist()

@@ -1,0 +1,20 @@
+"""What finished runs left behind, to compare."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+
+def metrics(run: Path, figures: Sequence[str]) -> list[dict[str, float]]:
+    """These figures of each logged step."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: line[name] for name in ("step", *figures)} for line in lines]
+
+
+def same_weights(run: Path, other: Path) -> bool:
+    """Whether two runs exported the same model, bit for bit."""
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, other))
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)

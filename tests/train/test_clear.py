@@ -1,0 +1,226 @@
+"""CLEAR's objective and masked LM on sentences, against the paper's equations."""
+
+import hashlib
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import NTXentLoss
+from tokenizers import Tokenizer
+
+from pipelines.augment import Augmentation, Augmenter
+from pipelines.synonyms import read_synonyms
+from shards import Dataset, ShardError, keyed
+from shards.ragged import Ragged
+from tests.train.conftest import TINY_MODEL, text_id, write_sentences
+from tests.train.test_learner import learner_and_batch
+from train.learner import Learner
+from train.objectives.clear import Clear, StoredViews
+from train.packing import pack, pack_ids
+from train.recipe import load
+from train.stream import Batch, ExampleStream, StreamState
+
+RECIPE = "clear-subs+del-span"
+STORED = ("objectives.clear.views=auto", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")
+ONE_FORWARD = "training.gradient_accumulation_steps=1"
+
+
+def clear_and_batch(overrides: list[str], **options) -> tuple[Learner, Batch]:
+    learner, batch, _ = learner_and_batch(overrides, recipe=RECIPE, **options)
+    return learner, batch
+
+
+def projected(clear: Clear, states: torch.Tensor) -> torch.Tensor:
+    """The projection head g (section 3.1) by hand: two layers, ReLU between them (SimCLR's, section 2.1)."""
+    weight, bias, last_weight, last_bias = clear.head.parameters()
+    assert [weight.shape, last_weight.shape] == [(32, 32), (128, 32)], "the width of the encoder, then 128"
+    return torch.relu(states @ weight.T + bias) @ last_weight.T + last_bias
+
+
+def rows(column) -> list[list[int]]:
+    return [part.tolist() for part in column.values.split(column.lengths.tolist())]
+
+
+def by_id(sentences: list[list[int]]) -> dict[int, list[int]]:
+    return {text_id(row): row for row in sentences}
+
+
+def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
+    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, synonyms_file: Path
+) -> None:
+    """Eq. 1 over the 2N views, each encoded on its own, against another implementation of the loss."""
+    apart = "model.config.initializer_range=0.5"  # states of different sentences differ by far
+    learner, batch = clear_and_batch([*tiny_clear, "objectives.mlm=null", ONE_FORWARD, "training.seed=11", apart])
+    tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
+    augmenter = Augmenter(Augmentation.parse("subs+del-span"), tokenizer, read_synonyms(str(synonyms_file)))
+    originals = [by_id(sentences)[i] for i in batch.ids.tolist()]
+    block = Ragged.of([np.array(row) for row in originals], np.uint16)
+    views = []
+    for number in range(2):
+        made = augmenter(block, keyed.mix(11, 0, batch.ids.numpy(), number))
+        views += [made[row].tolist()[:62] for row in range(len(originals))]
+    assert any(view != original for view, original in zip(views, originals * 2, strict=True))
+    states = torch.stack([learner.encoder(pack_ids([[0, *view, 2]]))[0] for view in views])
+    (clear,) = learner.objectives
+    expected = NTXentLoss(temperature=0.1)(projected(clear, states), torch.arange(16).repeat(2))
+    loss, figures = learner(batch)
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    assert {"clear/alignment", "clear/uniformity"} <= figures.keys()
+
+
+def test_the_cls_state_is_taken_however_the_model_pools(tiny_clear: list[str]) -> None:
+    losses = [
+        clear_and_batch([*tiny_clear, f"model.pooling={pooling}"])[0](clear_and_batch(tiny_clear)[1])[1]["clear/loss"]
+        for pooling in ("cls", "mean")
+    ]
+    assert torch.equal(*losses)
+
+
+def test_stored_views_are_the_shards_own(
+    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
+    augmenter = Augmenter(Augmentation.parse("del-span"), tokenizer)
+    folder = write_sentences(tmp_path / "two", sentences, del_tokenizer_folder, augmenter, 2)
+    stored = [f"data.path={folder}", *STORED]
+    learner, batch = clear_and_batch([*tiny_clear, *stored])
+    originals = [by_id(sentences)[i] for i in batch.ids.tolist()]
+    for view in range(2):
+        expected = [
+            augmenter(Ragged.of([np.array(row)], np.uint16), keyed.mix(5, np.array([text_id(row)]), view))[0].tolist()
+            for row in originals
+        ]
+        assert rows(batch.columns[f"clear/{view}"]) == expected
+    assert list(batch.columns) == ["clear/0", "clear/1", "tokens"] and learner.fingerprints() == {}
+
+
+def test_auto_makes_views_where_the_shards_hold_none(
+    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    given = [*tiny_clear, f"data.path={write_sentences(tmp_path / 'bare', sentences[:40], del_tokenizer_folder)}"]
+    losses = [clear_and_batch([*given, f"objectives.clear.views={views}"]) for views in ("auto", "fly")]
+    assert torch.equal(*(learner(batch)[0] for learner, batch in losses))
+
+
+def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
+    tiny_clear: list[str],
+    sentences: list[list[int]],
+    del_tokenizer_folder: Path,
+    synonyms_file: Path,
+    tmp_path: Path,
+) -> None:
+    """`_files/synonyms.json`, where the recipe names no file of its own; the manifest has its hash."""
+    folder = write_sentences(tmp_path / "bare", sentences, del_tokenizer_folder)
+    table = synonyms_file.read_bytes()
+    (folder / "_files").mkdir()
+    (folder / "_files" / "synonyms.json").write_bytes(table)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["fingerprint"]["options"]["files"] = {"synonyms.json": hashlib.sha256(table).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    given = [*tiny_clear, f"data.path={folder}"]
+    (named, expected), (own, found) = (
+        clear_and_batch([*given, *change]) for change in ([], ["objectives.clear.synonyms=null"])
+    )
+    assert torch.equal(expected.columns["clear/0"].values, found.columns["clear/0"].values)
+    assert named.fingerprints() == own.fingerprints() and list(own.fingerprints()) == ["clear"]
+    (folder / "_files" / "synonyms.json").write_bytes(table.replace(b"thing", b"THING"))
+    with pytest.raises(ShardError, match=r"_files/synonyms\.json: its sha256"):
+        clear_and_batch([*given, "objectives.clear.synonyms=null"])
+
+
+def test_only_the_columns_that_objectives_read_are_gathered(tiny_clear: list[str]) -> None:
+    """Of three views stored and an original: those that the views are drawn from, and what masked LM reads."""
+    wanted = {
+        (): ["tokens"],
+        ("objectives.clear=null",): ["tokens"],
+        STORED: ["view_0", "view_1", "view_2", "tokens"],
+        (*STORED, "objectives.mlm=null"): ["view_0", "view_1", "view_2"],
+    }
+    for overrides, columns in wanted.items():
+        learner, _ = clear_and_batch([*tiny_clear, *overrides])
+        assert learner.columns == columns
+
+
+def test_how_much_views_take_is_found_out_once(tiny_clear: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes views of a thousand sentences; the loop asks at every line of the log."""
+    learner, _ = clear_and_batch(tiny_clear)
+    (clear, _) = learner.objectives
+    before = clear.load()
+    assert before.sequences == 2 and before.mean_tokens > 10
+    monkeypatch.setattr(clear, "views", None)
+    assert clear.load() == before
+
+
+def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence() -> None:
+    count, number = 4, 6000
+    ids = np.arange(number)
+    columns = {
+        f"view_{view}": Ragged.of(list(np.stack([ids, np.full(number, view)], 1)), np.int64) for view in range(count)
+    }
+    views = StoredViews(count, seed=3)
+    first, second = (view.values.reshape(-1, 2) for view in views(columns, ids, 0))
+    assert (first[:, 0] == ids).all() and (second[:, 0] == ids).all(), "a view of another sentence"
+    assert (first[:, 1] != second[:, 1]).all(), "a view paired with itself"
+    pairs = np.bincount(first[:, 1] * count + second[:, 1], minlength=count**2)
+    assert (np.abs(pairs[pairs > 0] - number / 12) < 120).all() and (pairs > 0).sum() == 12
+    part = {name: column.part(slice(100, 200)) for name, column in columns.items()}
+    assert (views(part, ids[100:200], 0)[0].values.reshape(-1, 2) == first[100:200]).all()
+    assert (views(columns, ids, 1)[0].values != first.ravel()).any()
+
+
+def test_every_epoch_has_new_views_of_its_own(tiny_clear: list[str]) -> None:
+    learner, _ = clear_and_batch(tiny_clear)
+    stream = ExampleStream(Dataset(load(RECIPE, [*tiny_clear, "output=o"]).data.path), "sentences", 600, 0, 100)
+    batches = [batch for batch, _ in itertools.islice(stream.batches(StreamState(), learner), 2)]
+    assert [batch.epochs[0].item() for batch in batches] == [0, 1]
+    views = [dict(zip(b.ids.tolist(), rows(b.columns["clear/0"]), strict=True)) for b in batches]
+    assert sum(views[0][i] != views[1][i] for i in views[0]) > 500
+
+
+def test_masked_lm_takes_whole_sentences_each_copy_under_its_own_mask(
+    tiny_clear: list[str], sentences: list[list[int]]
+) -> None:
+    """Double MLM (section 5.1): twice the mean over both copies is the sum of a mean over each, were they as large."""
+    overrides = [o for o in tiny_clear if "objectives.clear" not in o]
+    learner, batch, _ = learner_and_batch([*overrides, ONE_FORWARD], recipe="clear-double-mlm")
+    (mlm,) = learner.objectives
+    packed = pack([mlm.sequences(batch)], learner.special)
+    before = packed.ids.clone()
+    originals = [by_id(sentences)[i][:62] for i in batch.ids.tolist()]
+    assert [ids.tolist() for ids in before.split(packed.lengths)] == [
+        [0, *row, 2] for row in originals for _ in range(2)
+    ]
+    mlm.corrupt(packed, {"mlm": slice(0, packed.num_sequences)})
+    copies = [ids.tolist() for ids in packed.ids.split(packed.lengths)]
+    assert sum(a != b for a, b in zip(copies[::2], copies[1::2], strict=True)) > 8
+    assert len(mlm.index) / packed.content.sum() == pytest.approx(0.15, abs=0.04)
+    hidden = torch.cat([learner.encoder(pack_ids([ids])) for ids in copies])
+    expected = F.cross_entropy(learner.encoder.token_logits(hidden[mlm.index]), before[mlm.index])
+    total, figures = learner(batch)
+    torch.testing.assert_close(figures["mlm/loss"], expected.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(total, 2 * expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_pretrained_model_gets_an_embedding_for_del(
+    tiny: list[str], tiny_clear: list[str], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """The shards' tokenizer is the model's own plus [DEL]: one row more, the others as before."""
+    pretrained, _, _ = learner_and_batch(tiny)
+    folder = tmp_path / "pretrained"
+    pretrained.encoder.model.save_pretrained(folder)
+    for path in tokenizer_folder.iterdir():
+        shutil.copy(path, folder)
+    given = [o for o in tiny_clear if o not in TINY_MODEL] + ["model.config=null", f"model.path={folder}"]
+    models = [clear_and_batch(given)[0].encoder.model for _ in range(2)]
+    before, after, again = (m.state_dict() for m in (pretrained.encoder.model, *models))
+    for name, weights in after.items():
+        assert torch.equal(weights[:1500] if len(weights) == 1501 else weights, before[name]), name
+        assert torch.equal(weights, again[name])
+    assert models[0].config.vocab_size == 1501
+    assert models[0].lm_head.decoder.weight is models[0].get_input_embeddings().weight
+    assert 0.01 < after["roberta.embeddings.word_embeddings.weight"][1500].std() < 0.03

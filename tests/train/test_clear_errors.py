@@ -1,0 +1,146 @@
+"""What cannot go together in a CLEAR recipe: exit codes and one line on stderr."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.augment import Augmentation, Augmenter
+from tests.train.conftest import TINY_MODEL, write_sentences
+from tests.train.test_learner import learner_and_batch
+from train.recipe import RecipeError
+from train.run import main
+
+RECIPE = "clear-subs+del-span"
+
+
+@pytest.fixture(scope="module")
+def other_shards(
+    sentences: list[list[int]], tokenizer_folder: Path, del_tokenizer_folder: Path, tmp_path_factory
+) -> dict[str, Path]:
+    """Datasets that a CLEAR recipe cannot take as they are."""
+    root = tmp_path_factory.mktemp("shards")
+    augmenter = Augmenter(
+        Augmentation.parse("del-span"), Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
+    )
+    folders = {
+        "bare": write_sentences(root / "bare", sentences[:40], del_tokenizer_folder),
+        "one": write_sentences(root / "one", sentences[:40], del_tokenizer_folder, augmenter, 1),
+        "no-del": write_sentences(root / "no-del", sentences[:40], tokenizer_folder),
+    }
+    for name, change in (("no-mask", {"mask_token": None}), ("no-cls", {})):
+        tokenizer = root / f"tokenizer-{name}"
+        shutil.copytree(del_tokenizer_folder, tokenizer)
+        settings = json.loads((tokenizer / "tokenizer_config.json").read_text())
+        (tokenizer / "tokenizer_config.json").write_text(json.dumps({**settings, **change}))
+        if name == "no-cls":
+            backend = json.loads((tokenizer / "tokenizer.json").read_text())
+            (tokenizer / "tokenizer.json").write_text(json.dumps({**backend, "post_processor": None}))
+        folders[name] = write_sentences(root / name, sentences[:40], tokenizer)
+    (root / "list.json").write_text('["object", "thing"]')
+    folders["list"] = root / "list.json"
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named", "code"),
+    [
+        (
+            ["data.path={bare}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"],
+            "holds 0: make the shards again with --views 2",
+            2,
+        ),
+        (["data.path={one}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"], "holds 1", 2),
+        (
+            ["objectives.clear.views=auto", "objectives.clear.synonyms=null"],
+            "augment subs+del-span: the views of {sentences} are of del-span",
+            2,
+        ),
+        (
+            [
+                "objectives.clear.views=stored",
+                "objectives.clear.synonyms=null",
+                "objectives.clear.augment=del-span",
+                "objectives.clear.del_spans=4",
+            ],
+            "del_spans 4: the views of {sentences} have 5",
+            2,
+        ),
+        (["objectives.clear.synonyms=''"], "subs needs synonyms: give objectives.clear.synonyms=FILE", 2),
+        (["objectives.clear.views=auto"], "synonyms {table} has no effect: {sentences} holds views; leave it out", 2),
+        (["objectives.clear.views=stored"], "synonyms {table} has no effect with views: stored", 2),
+        (["objectives.clear.augment=del-span"], "synonyms {table} has no effect: augment del-span has no subs", 2),
+        (["objectives.clear.synonyms={list}"], "{list}: ", 2),
+        (["objectives.clear.synonyms=absent.json"], "absent.json", 2),
+        (["data.path={no-del}"], "has no [DEL]: make the shards again", 2),
+        (["data.path={no-mask}"], "objectives.mlm: the tokenizer has no mask token", 2),
+        (["data.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
+        (["data.path={documents}"], "holds documents, the recipe needs sentences", 1),
+        (["objectives.clear.augment=''"], "objectives.clear: augment is not set", 2),
+        (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
+        (["objectives.clear.del_word=2"], "objectives.clear: del_word", 2),
+        (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
+        (["objectives.clear.temperature=0"], "objectives.clear: temperature", 2),
+        (["objectives.clear.head_dim=0"], "objectives.clear: head_dim", 2),
+        (
+            ["objectives.mlm.input=separate", "objectives.mlm.spans.num_anchors=2"],
+            "clear reads sentences, mlm reads",
+            2,
+        ),
+        (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
+        (["objectives.mlm.input=anchor"], "with input: sentence, mlm reads sentences", 2),
+        (["optimizer.warmup_steps=6"], "training.max_steps 6 must be more than optimizer.warmup_steps 6", 2),
+        (
+            ["optimizer.warmup_steps=80", "training.max_steps=0", "training.epochs=2"],
+            "training.epochs 2, with its steps 74 must be more than optimizer.warmup_steps 80",
+            2,
+        ),
+        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps", 2),
+        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm", 2),
+        (
+            ["training.batch_size=2", "training.gradient_accumulation_steps=2"],
+            "objectives.clear contrasts the examples of one forward with each other and needs 2 or more",
+            2,
+        ),
+        (["training.gradient_accumulation_steps=0"], "training.gradient_accumulation_steps", 2),
+        (
+            ["training.gradient_accumulation_steps=3"],
+            "batch_size 16 is not a multiple of the 1 ranks x training.gradient_accumulation_steps 3",
+            1,
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_line_that_names_it(
+    tiny_clear: list[str],
+    other_shards: dict[str, Path],
+    sentences_folder: Path,
+    dataset_folder: Path,
+    synonyms_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    overrides: list[str],
+    named: str,
+    code: int,
+) -> None:
+    places = {**other_shards, "sentences": sentences_folder, "documents": dataset_folder, "table": synonyms_file}
+    arguments = [override.format(**places) for override in overrides]
+    assert main(["--recipe", RECIPE, *tiny_clear, *arguments, f"output={tmp_path / 'run'}", "--dry-run"]) == code
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].startswith("train: ") and named.format(**places) in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_sentences_for_a_recipe_of_documents_are_refused(
+    tiny: list[str], sentences_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"data.path={sentences_folder}"
+    assert main(["--recipe", "demo", *tiny, path, f"output={tmp_path / 'run'}"]) == 1
+    assert "holds sentences, the recipe needs documents" in capsys.readouterr().err
+
+
+def test_a_head_that_another_tokenizer_would_need_is_refused(tiny_clear: list[str], minilm: Path) -> None:
+    given = [o for o in tiny_clear if o not in TINY_MODEL] + ["model.config=null", f"model.path={minilm}"]
+    with pytest.raises(RecipeError, match="tokenizer is not the one"):
+        learner_and_batch(given, recipe=RECIPE)

@@ -1,0 +1,270 @@
+"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): two views of a sentence against all other sentences'.
+
+    stored views, or the tokens augmented on the fly -> the [CLS] state of each -> projection head g -> NT-Xent
+
+`views: stored` takes two of the views that the pipeline wrote, any two of them in each epoch where it wrote more;
+`fly` makes new views for every epoch on the host, in the stream's thread, with the functions that the pipeline uses.
+The head is for training only: an export leaves it out.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from pipelines.augment import DEL, Augmentation, AugmentationError, Augmenter
+from pipelines.synonyms import PUBLISHED, read_synonyms
+from shards import Dataset, ShardError, keyed, storage
+from shards.ragged import Ragged
+from shards.reader import FILES_FOLDER
+from shards.schema import num_views
+from train.keyed import integer_seed
+from train.losses import nt_xent
+from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
+from train.packing import Sequences
+from train.stream import Batch, Columns
+
+VIEWS = ("auto", "stored", "fly")
+SAMPLE = 1024
+"""Sentences whose views tell how long a view is beside its sentence, for budgets."""
+"""Where the pipeline leaves the synonyms that its own views were made with."""
+
+
+@dataclasses.dataclass
+class Config:
+    """CLEAR's numbers (section 4.1).
+
+    The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
+    2020): its best temperature with normalised embeddings, 0.1, and its output of 128.
+    """
+
+    weight: float = 1.0
+    augment: str = ""  # e.g. subs+del-span: the steps in their order
+    views: str = "auto"  # stored | fly | auto: stored where the shards hold two or more
+    # For subs on the fly: a file that `python -m pipelines sentences` takes; "": the one that made the shards.
+    synonyms: str = ""
+    unit: str = Augmentation.unit
+    del_word: float = Augmentation.del_word
+    del_spans: int = Augmentation.del_spans
+    del_span: float = Augmentation.del_span
+    reorder_pairs: int = Augmentation.reorder_pairs
+    reorder_span: float = Augmentation.reorder_span
+    subs: float = Augmentation.subs
+    temperature: float = 0.1
+    head_dim: int = 128
+
+    @property
+    def kind(self) -> str:
+        return "sentences"
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """Raises ValueError for a step or a proportion that cannot be."""
+        options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
+        try:
+            return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
+        except AugmentationError as error:
+            raise ValueError(f"{'augment' if error.field == 'steps' else error.field} {error.reason}") from None
+
+    def check(self) -> None:
+        if not self.augment:
+            raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
+        if self.views not in VIEWS:
+            raise ValueError(f"views {self.views!r} is not one of {', '.join(VIEWS)}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim {self.head_dim} must be at least 1")
+        substitutes = self.augmentation.substitutes
+        if self.synonyms and not substitutes:
+            raise ValueError(
+                f"synonyms {self.synonyms} has no effect: augment {self.augment} has no subs; leave it out"
+            )
+        if self.synonyms and self.views == "stored":
+            raise ValueError(
+                f"synonyms {self.synonyms} has no effect with views: stored; leave it out, or set views=fly"
+            )
+
+
+def build(config: Config, setting: Setting, earlier: list[Objective]) -> "Clear":
+    try:
+        if not setting.special.prefix:
+            raise ValueError(
+                "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
+                "give it a post-processor that does, and make the shards again"
+            )
+        stored = num_views(setting.sample.schema) if setting.sample is not None else 0
+        if config.views == "stored" and stored < 2:
+            raise ValueError(
+                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
+                "--views 2, or set views=fly"
+            )
+        if config.views == "stored" or (config.views == "auto" and stored >= 2):
+            if config.synonyms:
+                raise ValueError(
+                    f"synonyms {config.synonyms} has no effect: {setting.dataset.folder} holds views; leave it out, or "
+                    "set views=fly"
+                )
+            check_stored(setting.dataset, config.augmentation)
+            return Clear(config, setting, StoredViews(stored, setting.seed))
+        return Clear(config, setting, FreshViews(config, setting))
+    except ShardError:
+        raise
+    except OSError as error:
+        raise ValueError(f"objectives.clear: {error.filename or ''}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ValueError(f"objectives.clear: {error}") from None
+
+
+def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
+    """Raises ValueError where the shards say that their views are of another augmentation than the recipe's."""
+    stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
+    if not stored:
+        return
+    mend = "set objectives.clear to that, or views=fly"
+    if stored["steps"] != str(wanted):
+        raise ValueError(f"augment {wanted}: the views of {dataset.folder} are of {stored['steps']}; {mend}")
+    for name, value in wanted.options().items():
+        counts = name == "unit" or any(name.startswith(step.replace("-", "_")) for step in wanted.steps)
+        if counts and name in stored and stored[name] != value:
+            raise ValueError(f"{name} {value}: the views of {dataset.folder} have {stored[name]}; {mend}")
+
+
+def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
+    """The recipe's synonyms, or else those that the shards' own views were made with.
+
+    Raises:
+        ValueError: there are neither, or the recipe's file is no table.
+        ShardError: the shards' file is not the one that the manifest names.
+    """
+    if config.synonyms:
+        return read_synonyms(config.synonyms)
+    expected = dataset.manifest.fingerprint.get("options", {}).get("files", {}).get(PUBLISHED)
+    path = storage.join(dataset.folder, FILES_FOLDER, PUBLISHED)
+    if expected is None or not storage.exists(path):
+        raise ValueError(
+            f"augment {config.augment}: subs needs synonyms: give objectives.clear.synonyms=FILE ({dataset.folder} was "
+            "made without)"
+        )
+    data = storage.read_bytes(path)
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise ShardError(f"{path}: its sha256 is not the manifest's: the file is damaged; run the pipeline again")
+    return dict(json.loads(data))
+
+
+class StoredViews:
+    """Two of the shards' views: of two these, of more a pair drawn by (seed, epoch, sentence)."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.seed = count, seed
+        self.columns = [f"view_{view}" for view in range(count)]
+        self.fingerprint = ""
+
+    def __call__(self, columns: Columns, ids: np.ndarray, epoch: int) -> list[Ragged]:
+        stored = [columns[name] for name in self.columns]
+        if self.count == 2:
+            return stored
+        keys = keyed.mix(self.seed, epoch, ids)
+        draws = keyed.shift(keyed.draw(keys[:, None], np.array([1, 2])), 11)
+        first, step = draws[:, 0] % self.count, draws[:, 1] % (self.count - 1)
+        whole = Ragged.concatenate(stored)
+        rows = np.arange(len(ids))
+        return [whole.take(view * len(ids) + rows) for view in (first, (first + 1 + step) % self.count)]
+
+
+class FreshViews:
+    """Two new views of every sentence in every epoch, keyed by (seed, epoch, sentence, number of the view)."""
+
+    columns = ("tokens",)
+
+    def __init__(self, config: Config, setting: Setting) -> None:
+        augmentation, synonyms, self.fingerprint = config.augmentation, None, ""
+        if augmentation.substitutes:
+            synonyms = find_synonyms(config, setting.dataset)
+            # In the file's order: of words that share a form the first one counts.
+            self.fingerprint = hashlib.sha256(json.dumps(synonyms).encode()).hexdigest()
+        tokenizer = Tokenizer.from_file(str(setting.dataset.local_tokenizer() / "tokenizer.json"))
+        if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
+            raise ValueError(
+                f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
+                "again with `python -m pipelines sentences --del-token`"
+            )
+        self.seed, self.augmenter = setting.seed, Augmenter(augmentation, tokenizer, synonyms)
+
+    def __call__(self, columns: Columns, ids: np.ndarray, epoch: int) -> list[Ragged]:
+        return [self.augmenter(columns["tokens"], keyed.mix(self.seed, epoch, ids, view)) for view in range(2)]
+
+
+class Clear(Objective):
+    """NT-Xent between the projected views (Eq. 1). Sequences: N first views, then the N second ones.
+
+    Eq. 2 sums over the 2N views; here it is their mean, so that the weight beside the masked-LM loss, itself a mean,
+    does not depend on the batch size. The 2N - 2 negatives are the views of one forward, on all ranks.
+    """
+
+    min_examples = 2
+
+    def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
+        super().__init__()
+        self.config, self.setting, self.views = config, setting, views
+        with torch.random.fork_rng():
+            torch.manual_seed(integer_seed(setting.seed, 7))
+            self.head = nn.Sequential(
+                nn.Linear(setting.dim, setting.dim), nn.ReLU(), nn.Linear(setting.dim, config.head_dim)
+            )
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.views.columns
+
+    def fingerprint(self) -> str:
+        """Of the synonyms that views on the fly are made with."""
+        return self.views.fingerprint
+
+    def load(self) -> Load:
+        """Views are as long as sentences times a share that a sample of the shards gives."""
+        return self._load
+
+    @functools.cached_property
+    def _load(self) -> Load:
+        mean, variance = self.setting.length_moments()
+        share = self._share()
+        return Load(2, 2 * share * mean, (2 * share) ** 2 * variance, 0, self.setting.capacity)
+
+    def _share(self) -> float:
+        """Tokens of a view to one of its sentence."""
+        batch = self.setting.sample
+        if batch is None:
+            return 1.0
+        names = {"tokens", *self.columns}
+        columns = {name: Ragged.from_arrow(batch.column(name)).part(slice(0, SAMPLE)) for name in names}
+        views = self.views(columns, batch.column("id").to_numpy()[:SAMPLE], 0)
+        capacity = self.setting.capacity
+        cut = [int(block.lengths.clip(max=capacity).sum()) for block in (columns["tokens"], *views)]
+        return sum(cut[1:]) / (2 * max(1, cut[0]))
+
+    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
+        return {f"{self.name}/{number}": view for number, view in enumerate(self.views(columns, ids, epoch))}
+
+    def sequences(self, batch: Batch) -> Sequences:
+        views = [batch.columns[f"{self.name}/{number}"] for number in range(2)]
+        keys = keyed.mix(self.setting.seed, batch.epochs, batch.ids)
+        return Sequences(
+            tokens=torch.cat([view.values for view in views]).long(),
+            starts=torch.cat([views[0].offsets[:-1], views[1].offsets[:-1] + len(views[0].values)]),
+            lengths=torch.cat([view.lengths for view in views]).clamp(max=self.setting.capacity),
+            keys=torch.cat([keyed.mix(keys, 7), keyed.mix(keys, 8)]),
+        )
+
+    def loss(self, encoded: Encoded) -> Tensor:
+        states = encoded.first
+        self.metrics = sphere_metrics(*states.chunk(2))
+        with torch.autocast(states.device.type, enabled=False):
+            projected = self.head(states)
+        return nt_xent(*projected.chunk(2), self.config.temperature)

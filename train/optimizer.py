@@ -1,0 +1,68 @@
+"""AdamW and its learning-rate schedules, which are pure functions of the step: a resumed run needs no state of them.
+
+A schedule takes a step in 0..total - 1, the total and the optimizer's options, and returns the share of the peak.
+"""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass
+class OptimizerConfig:
+    """AdamW and its schedule; a weight's own decay is 0 for biases and normalisation."""
+
+    learning_rate: float = 5e-5
+    betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-6
+    weight_decay: float = 0.1
+    max_grad_norm: float = 1.0  # 0: gradients are not clipped
+    schedule: str = "slanted_triangular"
+    cut_fraction: float = 0.1  # slanted_triangular: the share of steps that rise
+    ratio: float = 32.0  # slanted_triangular: peak / lowest
+    warmup_steps: int = 0  # linear: the steps that rise
+
+
+def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
+    """A short rise, a long fall (Howard & Ruder 2018, Eq. 3).
+
+    Starts at 1 / ratio, peaks at `cut_fraction` of the way, ends near 1 / ratio.
+    """
+    cut = max(1, int(total * options.cut_fraction))
+    progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
+    return (1 + progress * (options.ratio - 1)) / options.ratio
+
+
+def linear(step: int, total: int, options: OptimizerConfig) -> float:
+    """From 0 to the peak in `warmup_steps`, then straight down to 0 when the last step is done (RoBERTa's)."""
+    warmup = options.warmup_steps
+    return step / warmup if step < warmup else (total - step) / (total - warmup)
+
+
+def constant(step: int, total: int, options: OptimizerConfig) -> float:
+    return 1.0
+
+
+SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "constant": constant}
+
+
+def optimizer_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; biases and normalisation (vectors) do not."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def build_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """torch's AdamW, fused on CUDA; DeepSpeed's own would be compiled first."""
+    return torch.optim.AdamW(
+        optimizer_groups(module, config.weight_decay),
+        lr=config.learning_rate,
+        betas=(config.betas[0], config.betas[1]),
+        eps=config.eps,
+        fused=torch.cuda.is_available(),
+    )
