@@ -33,7 +33,6 @@ from train.stream import Batch, Columns
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024
 """Sentences whose views tell how long a view is beside its sentence, for budgets."""
-"""Where the pipeline leaves the synonyms that its own views were made with."""
 
 
 @dataclasses.dataclass
