@@ -80,7 +80,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     path = arguments.tokenizer
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     tokenizer.add_special_tokens([DEL])
-    lines = [line for line in arguments.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
+    # Of 8 words or more: on some shorter ones nlpaug's crop fails.
+    lines = arguments.sentences.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if len(line.split()) >= 8]
     encoder = Encoder(tokenizer.to_str().encode(), tokenizer.get_vocab_size())
     ids = encoder.encode(lines, lines)
     block = Ragged.concatenate([ids] * arguments.times)
@@ -91,8 +93,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     built = time.process_time() - start
     augmenters = {steps: Augmenter(Augmentation.parse(steps), tokenizer, table) for steps in STEPS}
     others = peers(synonyms)
-    # nlpaug's crop fails on some shorter ones.
-    few = [line for line in lines if len(line.split()) >= 8][: arguments.peer_sentences]
+    few = lines[:: max(1, len(lines) // arguments.peer_sentences)]
     times: dict[str, list[float]] = {}
     for _ in range(arguments.rounds):
         times.setdefault("tokenize", []).append(seconds(lambda: encoder.encode(lines, lines)) / len(lines))

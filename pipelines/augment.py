@@ -35,7 +35,7 @@ DEL = "[DEL]"
 STEPS = ("del-word", "del-span", "reorder", "subs")
 UNITS = ("token", "word")
 CHUNK = 8192
-"""Sentences worked on together: their arrays stay in the processor's cache."""
+"""Sentences worked on together, which bounds the memory; more are no faster."""
 
 
 class AugmentationError(ValueError):

@@ -25,7 +25,7 @@ from pipelines.tokenization import TokenizerFiles
 from shards import storage
 
 NAME = "plan.json"
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 RANGES = ("jsonl", "lines", "parquet")

@@ -126,7 +126,7 @@ class Summary:
 
 
 def _subfolders(folder: str) -> list[str]:
-    validation = (VALIDATION, f"{VALIDATION}/{TOKENIZER_FOLDER}")
+    validation = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
     names = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER, *validation)
     return [storage.join(folder, name) for name in names]
 
@@ -219,10 +219,10 @@ def prepare(
     for dataset in (folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
         for name, data in tokenizer.files.items():
             _keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
+        for name, data in needed.items():
+            _keep(data, storage.join(dataset, FILES_FOLDER, name))
     if excluded:
         _keep(excluded.to_bytes(), job.excluded_path)
-    for name, data in needed.items():
-        _keep(data, job.file_path(name))
     accounts = load_accounts(job)
     for unit in damaged(job, accounts):
         for dataset in (folder, job.validation_folder):

@@ -12,6 +12,7 @@ All whitespace is made spaces before it sees a text, because the no-break space 
 (1.0.32), and because a line's end inside a paragraph means nothing.
 """
 
+import itertools
 import re
 
 import sentencex
@@ -19,7 +20,7 @@ import sentencex
 from pipelines.tally import RecordError
 
 WINDOW = 1000
-_STOP = re.compile(r"""(?<=\w{4})[.!?]["'”’»)\]]*\s|[。！？]["'”’」』）]*""")
+_STOP = re.compile(r"""(?<=\w{4})[.!?]["'”’»)\]]*\s|(?P<wide>[。！？]+["'”’」』）]*)""")
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _ISO_639_1 = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es
@@ -55,8 +56,8 @@ def _pieces(text: str, language: str) -> list[str]:
     """The pieces of a normalised paragraph, which joined are the paragraph.
 
     A window's last piece may go on behind it, and is left to the next. A window that is all one piece holds a quotation
-    or a numbered point that sentencex does not cut, or a very long sentence: it is cut at its first clear stop, and
-    where it has none it is doubled.
+    or a numbered point that sentencex does not cut, or a very long sentence: it is cut at its clear stops, and where it
+    has none it is doubled.
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)
@@ -66,11 +67,11 @@ def _pieces(text: str, language: str) -> list[str]:
         pieces = _sentencex(text[start : start + size], language)
         if start + size < len(text):
             if len(pieces) == 1:
-                end = _first_stop(pieces[0])
-                if end is None:
+                ends = _stops(pieces[0])
+                if not ends:
                     size *= 2
                     continue
-                pieces = [pieces[0][:end]]
+                pieces = [pieces[0][begin:end] for begin, end in itertools.pairwise([0, *ends])]
             else:
                 pieces.pop()
         found += pieces
@@ -79,10 +80,20 @@ def _pieces(text: str, language: str) -> list[str]:
     return found
 
 
-def _first_stop(text: str) -> int | None:
-    """Where the next sentence begins, after a word too long for most abbreviations and before no small letter."""
-    ends = (match.end() for match in _STOP.finditer(text))
-    return next((end for end in ends if end < len(text) and not text[end].islower()), None)
+def _stops(text: str) -> list[int]:
+    """Where the next sentences begin: all up to the last after a full-width stop, which is never an abbreviation's.
+
+    Or else the first after a word too long for most abbreviations and before no small letter: from there on sentencex
+    may do better.
+    """
+    ends: list[int] = []
+    for match in _STOP.finditer(text):
+        if match.end() == len(text) or text[match.end()].islower():
+            continue
+        if match["wide"] is None:
+            return ends or [match.end()]
+        ends.append(match.end())
+    return ends
 
 
 def _sentencex(text: str, language: str) -> list[str]:

@@ -2,9 +2,9 @@
 
     record -> text -> sentences -> ids -> (too few or too many: out) -> batches of about 1 MiB -> views of whole batches
 
-An example is {id, tokens, view_0 .. view_k}: id from the sentence's own bytes, tokens without special ones. View k is a
-function of the sentence, the augmentation, the seed and k alone: keyed by (seed, id, k). What is counted are sentences;
-a text without any, and a record that is bad, count as one.
+An example is {id, tokens, view_0, view_1, ...}: id from the sentence's own bytes, tokens without special ones. View k
+is a function of the sentence, the augmentation, the seed and k alone: keyed by (seed, id, k). What is counted are
+sentences; a text without any, and a record that is bad, count as one.
 """
 
 import argparse
@@ -198,6 +198,8 @@ class Sentences(Kind):
         """How far the synonyms reach."""
         if not sums.get("words"):
             return []
+        if not sums["words_with_synonym"]:
+            return ["synonyms: NO word has one, and nothing was substituted: is the table of the texts' language?"]
         return [f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
 
 
@@ -299,10 +301,11 @@ class SentenceMaker:
         kept = np.flatnonzero(~(short | long))
         texts = [texts[index] for index in kept.tolist()]
         if excluded:
-            met = _met(texts, excluded)
-            counts.filtered["excluded"] += len(met)
-            kept = np.delete(kept, met)
-            texts = [text for index, text in enumerate(texts) if index not in met]
+            stays = np.ones(len(texts), bool)
+            stays[_met(texts, excluded)] = False
+            counts.filtered["excluded"] += int((~stays).sum())
+            kept = kept[stays]
+            texts = [text for text, stay in zip(texts, stays.tolist(), strict=True) if stay]
         counts.kept += len(kept)
         return np.array([text_id(text.encode()) for text in texts], np.int64), tokens.take(kept)
 
@@ -328,6 +331,6 @@ def _met(texts: Sequence[str], excluded: Excluded) -> list[int]:
     found = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]
-        if excluded.meets("\n".join(together)):
-            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
+        if excluded.meets("\n".join(together), is_sentence=True):
+            found += [first + index for index, text in enumerate(together) if excluded.meets(text, is_sentence=True)]
     return found

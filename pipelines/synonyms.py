@@ -15,11 +15,11 @@ import itertools
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipelines.words import unknown_id
 from shards import keyed, token_type
 from shards.ragged import Ragged, bounds
 
@@ -198,7 +198,7 @@ class SynonymTable:
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
     """Each text's ids after the context, of those that the tokenizer can write."""
     added = tokenizer.get_added_tokens_decoder()
-    barred = {_unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
+    barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
     start, found = len(before), {}
     encodings = tokenizer.encode_batch_fast([context + text for text in texts], add_special_tokens=False)
@@ -208,13 +208,6 @@ def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, t
         if len(ids) > start and ids[:start] == before and barred.isdisjoint(ids):
             found[text] = tuple(ids[start:])
     return found
-
-
-def _unknown_id(tokenizer: Tokenizer) -> int | None:
-    name: Any = getattr(tokenizer.model, "unk_token", None)
-    if name is None:  # Unigram names it by number
-        return json.loads(tokenizer.to_str())["model"].get("unk_id")
-    return tokenizer.token_to_id(name)
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -4,13 +4,15 @@
 
 A token starts a word where it begins with a space (byte-level BPE, SentencePiece), lacks the mark of a continuation
 (WordPiece) or follows the mark of a word's end (BPE with such a suffix), where letters and digits meet other signs, and
-after a special token; where the vocabulary is of words (WordLevel), always. "don't" is one word, "film's" two; signs in
-a row are one. In scripts written without spaces (Chinese, Japanese, Thai, ...) every token is a word.
+after a special token; where the vocabulary is of words (WordLevel), always. A token that is a space alone belongs to
+what follows it, and the unknown token is letters. "don't" is one word, "film's" two, with either apostrophe; other
+signs in a row are one. In scripts written without spaces (Chinese, Japanese, Thai, ...) every token is a word.
 """
 
 import json
 import re
 import unicodedata
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -27,6 +29,10 @@ _UNSPACED = (
     (0x20000, 0x3FFFF),
 )
 _METASPACE = "\u2581"
+_APOSTROPHE, _APOSTROPHE_HEAD, _APOSTROPHE_TAIL, _CONTRACTED, _S = range(1, 6)
+"""What a token is in a contraction such as don't: byte-level BPE mostly cuts the typographic apostrophe in two."""
+_ROLES = {b"'": _APOSTROPHE, "’".encode(): _APOSTROPHE, b"\xe2\x80": _APOSTROPHE_HEAD, b"\x99": _APOSTROPHE_TAIL}
+_ROLES |= dict.fromkeys((b"t", b"re", b"ve", b"ll", b"m", b"d"), _CONTRACTED) | {b"s": _S}
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -34,7 +40,7 @@ class WordStarts:
     """A tokenizer's word starts.
 
     Attributes:
-        special: (vocabulary,) bool: the added special tokens, which stand for no text.
+        special: (vocabulary,) bool: the added special tokens that stand for no text: all but the unknown token.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -45,38 +51,77 @@ class WordStarts:
         self._continues = np.zeros(size, bool)
         self._first = np.full(size, _LETTER, np.uint8)
         self._last = np.full(size, _LETTER, np.uint8)
+        self._is_space = np.zeros(size, bool)
+        self._role = np.zeros(size, np.uint8)
         surfaces = _surfaces(tokenizer, vocabulary)
-        for token, (surface, continues) in surfaces.items():
-            first, last = _ends(surface)
+        for token, (surface, continues, ends) in surfaces.items():
+            first, last = _ends(surface + b" " * ends)
             self._first[token], self._last[token] = first, last
-            contracted = surface[:1] == b"'" and surface[1:].isalpha() and surface.lower() != b"'s"
+            sign, ending = (surface[:1], surface[1:]) if surface[:1] == b"'" else (surface[:3], surface[3:])
+            contracted = _ROLES.get(sign) == _APOSTROPHE and ending.isalpha() and ending.lower() != b"s"
             self._continues[token] = continues or first == _INSIDE or contracted
             self._begins[token] = first in (_SPACE, _IDEOGRAPH) and not self._continues[token]
+            self._is_space[token] = surface.isspace()
+            self._role[token] = 0 if continues else _ROLES.get(surface.lower(), 0)
+        unknown = unknown_id(tokenizer)
+        if unknown is not None:
+            self._first[unknown] = self._last[unknown] = _LETTER
         if type(tokenizer.model).__name__ in ("WordPiece", "WordLevel"):
             self._begins = ~self._continues
         for token, added in tokenizer.get_added_tokens_decoder().items():
-            if added.special:
+            if added.special and token != unknown:
                 self.special[token] = self._begins[token] = True
-                self._continues[token] = False
+                self._continues[token] = self._is_space[token] = False
                 self._first[token] = self._last[token] = _SPECIAL
+                self._role[token] = 0
 
     def __call__(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Sentences' ids (S,), end to end with bounds (n + 1,) -> (S,) bool, True where a word starts."""
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
-        last = self._last[tokens]
+        first, last = self._first[tokens], self._last[tokens]
         if (inside := last == _INSIDE).any():
             inside[firsts] = False
             last = last[np.maximum.accumulate(np.where(inside, 0, np.arange(len(last))))]
-        last = last[:-1]
         starts = np.ones(len(tokens), bool)
-        changes = (self._first[tokens[1:]] != last) & ~self._continues[tokens[1:]]
-        starts[1:] = changes | self._begins[tokens[1:]] | (last == _SPECIAL)
+        changes = (first[1:] != last[:-1]) & ~self._continues[tokens[1:]]
+        starts[1:] = changes | self._begins[tokens[1:]] | (last[:-1] == _SPECIAL)
+        (spaces,) = np.nonzero(self._is_space[tokens[:-1]])
+        spaces = spaces[(first[spaces + 1] != _SPACE) & (first[spaces + 1] != _SPECIAL)]
+        starts[spaces + 1] = False
         starts[firsts] = True
+        self._join_contractions(tokens, starts, firsts, last)
         return starts
 
+    def _join_contractions(self, tokens: np.ndarray, starts: np.ndarray, firsts: np.ndarray, last: np.ndarray) -> None:
+        """Joins, in `starts`, an apostrophe of its own and the ending after it to the word before; 's to itself."""
+        roles = np.append(self._role[tokens], [0, 0])
+        (sign,) = np.nonzero((roles == _APOSTROPHE) | (roles == _APOSTROPHE_HEAD))
+        if not len(sign):
+            return
+        in_two = roles[sign] == _APOSTROPHE_HEAD
+        ending = sign + 1 + in_two
+        is_first = np.zeros(len(roles) + 1, bool)
+        is_first[firsts] = is_first[len(tokens) :] = True
+        found = ~in_two | (roles[sign + 1] == _APOSTROPHE_TAIL)
+        found &= (roles[ending] == _CONTRACTED) | (roles[ending] == _S)
+        found &= ~is_first[sign] & ~is_first[ending] & ~(in_two & is_first[sign + 1])
+        found &= (last[sign - 1] == _LETTER) & np.append(starts, [True] * 3)[ending + 1]
+        sign, ending, in_two = sign[found], ending[found], in_two[found]
+        starts[ending] = False
+        starts[sign[in_two] + 1] = False
+        starts[sign] = roles[ending] == _S
 
-def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tuple[bytes, bool]]:
-    """Of each id the bytes of text that it stands for, and whether it is marked as the continuation of a word."""
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """The token that stands for text which the tokenizer cannot write; None: it can write all."""
+    name: Any = getattr(tokenizer.model, "unk_token", None)
+    if name is None:  # Unigram names it by number
+        return json.loads(tokenizer.to_str())["model"].get("unk_id")
+    return tokenizer.token_to_id(name)
+
+
+def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tuple[bytes, bool, bool]]:
+    """Of each id the bytes of text that it stands for, and whether it is marked to continue or to end a word."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
@@ -94,7 +139,7 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tup
             surface = bytes([int(match[1], 16)])
         else:
             surface = text.replace(_METASPACE, " ").encode("utf-8", "replace")
-        found[token] = (surface + b" " * ends, continues)
+        found[token] = (surface, continues, ends)
     return found
 
 

@@ -6,6 +6,7 @@ A truncated tar can read as a shorter, valid one, so only the manifest's figures
 on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
 """
 
+import functools
 import hashlib
 import os
 import tarfile
@@ -20,7 +21,7 @@ from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_colu
 
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
-"""What else shaped the shards, by name; the manifest's options hold each file's sha256 under `files`."""
+"""Where these are, whose sha256 the manifest's options hold under `files`."""
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 
 
@@ -140,6 +141,26 @@ class Dataset:
             raise ShardError(f"{main}: missing, or not the tokenizer that made the ids: run the pipeline again")
         return local
 
+    @property
+    def files(self) -> dict[str, str]:
+        """What else shaped the shards, such as the synonyms of their views: name -> sha256."""
+        return dict(self.manifest.fingerprint.get("options", {}).get("files", {}))
+
+    def read_file(self, name: str) -> bytes:
+        """The content of one of `files`.
+
+        Raises:
+            ShardError: it is missing, or not the one of the manifest.
+        """
+        path = storage.join(self.folder, FILES_FOLDER, name)
+        mend = "put it back, or run the pipeline again"
+        if not storage.exists(path):
+            raise ShardError(f"{path}: the manifest names this file, but it is missing: {mend}")
+        data = storage.read_bytes(path)
+        if hashlib.sha256(data).hexdigest() != self.files[name]:
+            raise ShardError(f"{path}: its sha256 is not the manifest's: the file is damaged; {mend}")
+        return data
+
     def fetch(self, shard: ShardInfo) -> Path:
         """A local path whose bytes are those of the manifest, downloading if needed."""
         source = storage.join(self.folder, shard.name)
@@ -183,10 +204,13 @@ def verify(folder: str | Path) -> list[str]:
     """
     dataset = Dataset(folder)
     problems = []
-    try:
-        dataset.local_tokenizer()
-    except ShardError as error:
-        problems.append(str(error))
+    checks: list[Callable[[], object]] = [dataset.local_tokenizer]
+    checks += [functools.partial(dataset.read_file, name) for name in dataset.files]
+    for check in checks:
+        try:
+            check()
+        except ShardError as error:
+            problems.append(str(error))
     for shard in dataset.shards:
         try:
             for batch in dataset.batches(shard):

@@ -4,7 +4,7 @@ The ragged token columns' buffers are the flat tokens and the cumulative lengths
 decoded member is used without copying. Only data types of the schemas here are accepted: decoding runs no code.
 
     documents  id, tokens, source
-    sentences  id, tokens, view_0 .. view_k: as many views as the pipeline was asked for
+    sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline was asked for
 """
 
 import struct

@@ -217,6 +217,10 @@ def _check(recipe: Recipe) -> None:
         (not _positive(optimizer.learning_rate), "optimizer.learning_rate must be positive"),
         (not 0 <= optimizer.max_grad_norm < math.inf, "optimizer.max_grad_norm must be 0 (no clipping) or more"),
         (optimizer.warmup_steps < 0, "optimizer.warmup_steps must be 0 or more"),
+        (
+            optimizer.warmup_steps > 0 and optimizer.schedule != "linear",
+            f"optimizer.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
+        ),
         (not _positive(optimizer.eps), "optimizer.eps must be positive"),
         (not 0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must be 0 or more"),
         (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),

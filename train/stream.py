@@ -173,16 +173,16 @@ class ExampleStream:
                     rows.append((window, row))
                     if len(rows) == self.batch_size:
                         after = StreamState(epoch, position)
-                        for first in range(self.rank * self.share, len(rows), len(rows) // self.forwards):
-                            yield _collate(rows[first : first + self.share], epoch, preparer), after
+                        firsts = range(self.rank * self.share, len(rows), len(rows) // self.forwards)
+                        own = [row for first in firsts for row in rows[first : first + self.share]]
+                        for batch in _collate(own, epoch, preparer, self.share):
+                            yield batch, after
                         rows = []
             epoch, position = epoch + 1, 0
 
-    def prefetched(
-        self, state: StreamState, preparer: Preparer | None = None, depth: int = 2
-    ) -> Iterator[tuple[Batch, StreamState]]:
-        """`batches`, made by a thread that stays at most `depth` batches ahead."""
-        return prefetch(lambda: self.batches(state, preparer), depth)
+    def prefetched(self, state: StreamState, preparer: Preparer | None = None) -> Iterator[tuple[Batch, StreamState]]:
+        """`batches`, made by a thread that stays at most one step and one batch ahead."""
+        return prefetch(lambda: self.batches(state, preparer), self.forwards + 1)
 
     def _check_short(self, document: int, length: int) -> None:
         if not self.skip_short:
@@ -227,7 +227,8 @@ class _Window:
         return self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
 
 
-def _collate(rows: list[tuple[_Window, int]], epoch: int, preparer: Preparer | None) -> Batch:
+def _collate(rows: list[tuple[_Window, int]], epoch: int, preparer: Preparer | None, share: int) -> Iterator[Batch]:
+    """Batches of `share` rows, prepared together: a few large blocks cost far less than many small ones."""
     ids = np.array([window.ids[row] for window, row in rows])
     columns: Columns = {}
     for name in rows[0][0].names:
@@ -235,12 +236,14 @@ def _collate(rows: list[tuple[_Window, int]], epoch: int, preparer: Preparer | N
         columns[name] = Ragged.of(lists, lists[0].dtype)
     if preparer is not None:
         columns = preparer.prepare(columns, ids, epoch)
-    batch = Batch(
-        columns={name: TokenLists.of(column) for name, column in columns.items()},
-        ids=torch.from_numpy(ids),
-        epochs=torch.full((len(ids),), epoch),
-    )
-    return batch.pin() if torch.cuda.is_available() else batch
+    for first in range(0, len(ids), share):
+        part = slice(first, first + share)
+        batch = Batch(
+            columns={name: TokenLists.of(column.part(part)) for name, column in columns.items()},
+            ids=torch.from_numpy(ids[part]),
+            epochs=torch.full((share,), epoch),
+        )
+        yield batch.pin() if torch.cuda.is_available() else batch
 
 
 def prefetch(

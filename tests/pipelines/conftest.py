@@ -7,16 +7,21 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from pipelines.__main__ import KINDS, main
-from pipelines.augment import DEL
+from pipelines.augment import DEL, Augmentation, Augmenter
 from pipelines.commit import commit
 from pipelines.job import Job
 from pipelines.plan import Unit
 from pipelines.run import Options
+from pipelines.synonyms import SynonymTable, read_synonyms
 from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
 from pipelines.unit import Tools, finish_unit, process_unit, resolve
+from pipelines.words import WordStarts
+from shards.ragged import Ragged
 
 
 @dataclasses.dataclass
@@ -66,6 +71,53 @@ def del_encoder(roberta_files: TokenizerFiles) -> Encoder:
     """RoBERTa's with [DEL]."""
     extended = with_special_token(roberta_files, DEL)
     return Encoder(extended.files["tokenizer.json"], extended.vocab_size)
+
+
+@pytest.fixture(scope="session")
+def del_tokenizer(roberta_tokenizer: Path) -> Tokenizer:
+    """RoBERTa's with [DEL], to read only."""
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.add_special_tokens([DEL])
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def word_starts(del_tokenizer: Tokenizer) -> WordStarts:
+    return WordStarts(del_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def counterfitted(shared_data: Path) -> dict[str, list[str]]:
+    """The list of synonyms that CLEAR used."""
+    return read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json")
+
+
+@pytest.fixture(scope="session")
+def counterfitted_table(counterfitted: dict[str, list[str]], del_tokenizer: Tokenizer) -> SynonymTable:
+    return SynonymTable.build(counterfitted, del_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def augmenter(
+    del_tokenizer: Tokenizer, word_starts: WordStarts, counterfitted_table: SynonymTable
+) -> Callable[..., Augmenter]:
+    """Augmenters of RoBERTa's tokens by their steps and options, with CLEAR's synonyms; what is slow is made once."""
+
+    def made(steps: str, **options: object) -> Augmenter:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pipelines.augment.WordStarts", lambda tokenizer: word_starts)
+            return Augmenter(Augmentation.parse(steps, **options), del_tokenizer, counterfitted_table)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def wiki_tokens(shared_data: Path, del_tokenizer: Tokenizer) -> Ragged:
+    """The 11,000-odd sentences of wiki1m's head, RoBERTa's ids."""
+    lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()
+    encodings = del_tokenizer.encode_batch_fast([line for line in lines if line.strip()], add_special_tokens=False)
+    return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ from scipy import stats
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from pipelines.augment import DEL, STEPS, UNITS, Augmentation, Augmenter, Block, subs
-from pipelines.synonyms import SynonymTable, read_synonyms
+from pipelines.augment import DEL, STEPS, UNITS, Augmentation, Augmenter, Block, reorder, subs
+from pipelines.synonyms import SynonymTable
 from pipelines.words import WordStarts
 from shards import keyed
-from shards.ragged import Ragged
+from shards.ragged import Ragged, bounds
 
 # Words, pieces that continue a word, and two special tokens.
 VOCABULARY = [*"abcdefghij", *(f"##{piece}" for piece in "uvwxyz"), "[UNK]", "[MASK]", DEL]
@@ -42,6 +42,9 @@ def tiny_tokenizer() -> Tokenizer:
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.add_special_tokens(["[MASK]", DEL])
     return tokenizer
+
+
+TINY = tiny_tokenizer()
 
 
 class Reference:
@@ -167,7 +170,7 @@ class Reference:
 
 
 augmenters = {
-    (steps, unit): Augmenter(Augmentation.parse(steps, unit=unit), tiny_tokenizer(), SYNONYMS)
+    (steps, unit): Augmenter(Augmentation.parse(steps, unit=unit), TINY, SYNONYMS)
     for steps in COMPOSITIONS
     for unit in UNITS
 }
@@ -200,7 +203,7 @@ def test_other_proportions_too(sentence: list[int], key: int, share: float, numb
     options = {"del_word": share, "del_spans": number, "del_span": share, "subs": share}
     options |= {"reorder_pairs": max(1, number // 2), "reorder_span": share}
     augmentation = Augmentation.parse(steps, **options)
-    view = Augmenter(augmentation, tiny_tokenizer(), SYNONYMS)(ragged([sentence]), np.array([key]))
+    view = Augmenter(augmentation, TINY, SYNONYMS)(ragged([sentence]), np.array([key]))
     assert view[0].tolist() == Reference(augmentation)(sentence, key)
 
 
@@ -209,163 +212,162 @@ def ragged(block: list[list[int]]) -> Ragged:
 
 
 @pytest.fixture(scope="module")
-def roberta(roberta_tokenizer: Path) -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.add_special_tokens([DEL])
-    return tokenizer
+def keys(wiki_tokens: Ragged) -> np.ndarray:
+    return keyed.mix(42, np.arange(len(wiki_tokens)), 0)
 
 
 @pytest.fixture(scope="module")
-def synonyms(shared_data: Path, roberta: Tokenizer) -> SynonymTable:
-    """The list that CLEAR used."""
-    return SynonymTable.build(read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json"), roberta)
+def del_id(del_tokenizer: Tokenizer) -> int:
+    return del_tokenizer.token_to_id(DEL)
 
 
-@pytest.fixture(scope="module")
-def wiki(shared_data: Path, roberta: Tokenizer) -> Ragged:
-    """The 11,000-odd sentences of wiki1m's head, RoBERTa's ids."""
-    lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()
-    encodings = roberta.encode_batch_fast([line for line in lines if line.strip()], add_special_tokens=False)
-    return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
+def per_sentence(marked: np.ndarray, sentences: Ragged) -> np.ndarray:
+    """How many of each sentence's tokens are marked."""
+    return np.diff(bounds(marked)[sentences.offsets])
 
 
-@pytest.fixture(scope="module")
-def keys(wiki: Ragged) -> np.ndarray:
-    return keyed.mix(42, np.arange(len(wiki)), 0)
+def words_of(block: Block) -> list[np.ndarray]:
+    """The words of all sentences, one after another."""
+    return np.split(block.tokens.values, np.flatnonzero(block.starts)[1:])
 
 
-def views(
-    steps: str, wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, table: SynonymTable, **options: object
-) -> Ragged:
-    return Augmenter(Augmentation.parse(steps, **options), roberta, table)(wiki, keys)
-
-
+@pytest.mark.parametrize(
+    "steps", ["del-word", "subs+del-span", "del-span+del-word", "del-word+reorder", "subs+del-word+reorder"]
+)
 def test_no_two_del_in_a_row_and_no_view_empty(
-    wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+    augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, del_id: int, steps: str
 ) -> None:
-    del_id = roberta.token_to_id(DEL)
-    for steps in ("del-word", "subs+del-span", "del-span+del-word", "del-word+reorder", "subs+del-word+reorder"):
-        made = views(steps, wiki, keys, roberta, synonyms)
-        assert made.values.dtype == np.uint16 and len(made) == len(wiki)
-        for i in range(len(made)):
-            is_del = made[i] == del_id
-            assert not (is_del[1:] & is_del[:-1]).any()
-            assert (~is_del).any()
+    made = augmenter(steps)(wiki_tokens, keys)
+    assert made.values.dtype == np.uint16 and len(made) == len(wiki_tokens)
+    is_del = made.values == del_id
+    follows = np.append(False, is_del[:-1])
+    follows[made.offsets[:-1]] = False
+    assert is_del.any() and not (is_del & follows).any()
+    assert (per_sentence(~is_del, made) > 0).all()
 
 
 @pytest.mark.parametrize(("steps", "share"), [("del-word", 0.7), ("del-span", 0.25)])
 def test_the_share_of_tokens_deleted_is_the_papers(
-    steps: str, share: float, wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+    augmenter: Callable[..., Augmenter],
+    wiki_tokens: Ragged,
+    keys: np.ndarray,
+    del_id: int,
+    steps: str,
+    share: float,
 ) -> None:
-    made = views(steps, wiki, keys, roberta, synonyms)
-    left = np.array([(made[i] != roberta.token_to_id(DEL)).sum() for i in range(len(made))])
-    expected = np.clip(np.floor(share * wiki.lengths + 0.5 + 1e-9), 1, np.maximum(wiki.lengths - 1, 0))
-    assert np.array_equal(wiki.lengths - left, np.where(wiki.lengths > 1, expected, 0))
+    made = augmenter(steps)(wiki_tokens, keys)
+    deleted = wiki_tokens.lengths - per_sentence(made.values != del_id, made)
+    expected = np.clip(np.floor(share * wiki_tokens.lengths + 0.5 + 1e-9), 1, np.maximum(wiki_tokens.lengths - 1, 0))
+    assert np.array_equal(deleted, np.where(wiki_tokens.lengths > 1, expected, 0))
 
 
 def test_what_is_left_of_a_deletion_is_in_its_order(
-    wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+    augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, del_id: int
 ) -> None:
-    made = views("del-span", wiki, keys, roberta, synonyms)
-    for i in range(0, len(wiki), 7):
-        rest = iter(wiki[i].tolist())
-        assert all(token in rest for token in made[i].tolist() if token != roberta.token_to_id(DEL))
+    made = augmenter("del-span")(wiki_tokens, keys)
+    for i in range(0, len(wiki_tokens), 7):
+        rest = iter(wiki_tokens[i].tolist())
+        assert all(token in rest for token in made[i].tolist() if token != del_id)
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_reorder_keeps_the_tokens_moves_some_and_keeps_words_whole(
-    unit: str, wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+def test_reorder_keeps_the_tokens_and_moves_some(
+    augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, unit: str
 ) -> None:
-    made = views("reorder", wiki, keys, roberta, synonyms, unit=unit)
-    assert np.array_equal(made.offsets, wiki.offsets)
-    for i in range(0, len(wiki), 5):
-        assert Counter(made[i].tolist()) == Counter(wiki[i].tolist())
-    same = np.array([np.array_equal(made[i], wiki[i]) for i in range(len(wiki))])
-    assert same[wiki.lengths > 8].mean() < 0.01
-    moved = np.array([(made[i] != wiki[i]).mean() for i in np.flatnonzero(wiki.lengths > 20)])
-    assert moved.mean() > 0.4
-    if unit == "word":
-        starts = WordStarts(roberta)(wiki.values, wiki.offsets)
-        for i in range(0, len(wiki), 5):
-            own = starts[wiki.offsets[i] : wiki.offsets[i + 1]]
-            words = [word.tobytes() for word in np.split(wiki[i], np.flatnonzero(own)[1:])]
-            assert all(word in made[i].tobytes() for word in words)
+    made = augmenter("reorder", unit=unit)(wiki_tokens, keys)
+    assert np.array_equal(made.offsets, wiki_tokens.offsets)
+    for i in range(0, len(wiki_tokens), 5):
+        assert Counter(made[i].tolist()) == Counter(wiki_tokens[i].tolist())
+    share = per_sentence(made.values != wiki_tokens.values, wiki_tokens) / wiki_tokens.lengths
+    assert (share[wiki_tokens.lengths > 8] == 0).mean() < 0.01
+    assert share[wiki_tokens.lengths > 20].mean() > 0.4
+
+
+def test_reorder_of_words_keeps_them_whole(
+    wiki_tokens: Ragged, keys: np.ndarray, word_starts: WordStarts, del_id: int
+) -> None:
+    before = Block(wiki_tokens, word_starts(wiki_tokens.values, wiki_tokens.offsets))
+    after = reorder(before, keys, 5, 0.05, del_id, True, word_starts.special)
+    old, new = ([word.tobytes() for word in words_of(block)] for block in (before, after))
+    for first, last in itertools.pairwise(bounds(before.starts)[wiki_tokens.offsets].tolist()):
+        assert Counter(new[first:last]) == Counter(old[first:last])
 
 
 def test_subs_replaces_words_by_their_synonyms_and_leaves_the_others(
-    wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+    wiki_tokens: Ragged,
+    keys: np.ndarray,
+    del_tokenizer: Tokenizer,
+    word_starts: WordStarts,
+    counterfitted_table: SynonymTable,
 ) -> None:
-    words = WordStarts(roberta)
-    before = Block(wiki, words(wiki.values, wiki.offsets))
-    after = subs(before, keys, 0.3, synonyms, words.special)
-    per_sentence = [np.add.reduceat(block.starts, block.tokens.offsets[:-1]) for block in (before, after)]
-    assert np.array_equal(*per_sentence)
-    old, new = (np.split(block.tokens.values, np.flatnonzero(block.starts)[1:]) for block in (before, after))
-    changed = [i for i in range(len(old)) if not np.array_equal(old[i], new[i])]
+    table = counterfitted_table
+    before = Block(wiki_tokens, word_starts(wiki_tokens.values, wiki_tokens.offsets))
+    after = subs(before, keys, 0.3, table, word_starts.special)
+    counts = per_sentence(before.starts, before.tokens)
+    assert np.array_equal(per_sentence(after.starts, after.tokens), counts)
+    old, new = words_of(before), words_of(after)
+    changed = [i for i in range(len(old)) if old[i].tobytes() != new[i].tobytes()]
     for i in changed[::50]:
-        (entry,) = synonyms.find(old[i], np.array([0]), np.array([len(old[i])]))
-        options = range(synonyms.first_option[entry], synonyms.first_option[entry + 1])
-        assert entry >= 0 and any(np.array_equal(new[i], synonyms.options[option]) for option in options)
-        assert (
-            roberta.decode(new[i].tolist()).strip()[0].isupper() == roberta.decode(old[i].tolist()).strip()[0].isupper()
-        )
+        (entry,) = table.find(old[i], np.array([0]), np.array([len(old[i])]))
+        options = range(table.first_option[entry], table.first_option[entry + 1])
+        assert entry >= 0 and any(np.array_equal(new[i], table.options[option]) for option in options)
+        word, synonym = (del_tokenizer.decode(one[i].tolist()).strip() for one in (old, new))
+        assert word[0].isupper() == synonym[0].isupper()
     (starts,) = np.nonzero(before.starts)
-    covered = synonyms.find(wiki.values, starts, np.diff(np.append(starts, len(wiki.values)))) >= 0
-    sentence = np.repeat(np.arange(len(wiki)), per_sentence[0])
-    share = np.maximum(np.floor(0.3 * per_sentence[0] + 0.5 + 1e-9), 1)
-    expected = np.minimum(share, np.bincount(sentence, covered, minlength=len(wiki)))
-    assert np.array_equal(np.bincount(sentence[changed], minlength=len(wiki)), expected)
+    covered = table.find(wiki_tokens.values, starts, np.diff(np.append(starts, len(wiki_tokens.values)))) >= 0
+    sentence = np.repeat(np.arange(len(wiki_tokens)), counts)
+    share = np.maximum(np.floor(0.3 * counts + 0.5 + 1e-9), 1)
+    expected = np.minimum(share, np.bincount(sentence, covered, minlength=len(wiki_tokens)))
+    assert np.array_equal(np.bincount(sentence[changed], minlength=len(wiki_tokens)), expected)
 
 
-def test_special_tokens_are_never_touched(wiki: Ragged, roberta: Tokenizer, synonyms: SynonymTable) -> None:
+@pytest.mark.parametrize("steps", ["del-word", "del-span", "reorder", "subs+del-span", "subs+del-word+reorder"])
+def test_special_tokens_are_never_touched(
+    augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, del_tokenizer: Tokenizer, steps: str
+) -> None:
     """Sentences between <s> and </s>, with a <mask> in the middle."""
-    start, end, mask = (roberta.token_to_id(token) for token in ("<s>", "</s>", "<mask>"))
-    framed = [np.array([start, *wiki[i][:9], mask, *wiki[i][9:], end], np.uint16) for i in range(600)]
-    block = Ragged.of(framed, np.uint16)
-    for steps in ("del-word", "del-span", "reorder", "subs+del-span", "subs+del-word+reorder"):
-        made = views(steps, block, keyed.mix(1, np.arange(600)), roberta, synonyms)
-        for i in range(600):
-            view = made[i].tolist()
-            assert view[0] == start and view[-1] == end and view.count(mask) == 1
-            if steps == "reorder":
-                assert view.index(mask) == framed[i].tolist().index(mask)
+    start, end, mask = (del_tokenizer.token_to_id(token) for token in ("<s>", "</s>", "<mask>"))
+    framed = [np.array([start, *wiki_tokens[i][:9], mask, *wiki_tokens[i][9:], end], np.uint16) for i in range(600)]
+    made = augmenter(steps)(Ragged.of(framed, np.uint16), keyed.mix(1, np.arange(600)))
+    for i in range(600):
+        view = made[i].tolist()
+        assert view[0] == start and view[-1] == end and view.count(mask) == 1
+        if steps == "reorder":
+            assert view.index(mask) == framed[i].tolist().index(mask)
 
 
 @pytest.mark.parametrize("steps", ["subs+del-span", "subs+del-word+reorder"])
 def test_a_view_is_the_same_alone_in_any_block_and_in_any_order(
-    steps: str, wiki: Ragged, keys: np.ndarray, roberta: Tokenizer, synonyms: SynonymTable
+    augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, steps: str
 ) -> None:
-    augmenter = Augmenter(Augmentation.parse(steps), roberta, synonyms)
-    whole = augmenter(wiki, keys)
-    order = np.random.default_rng(0).permutation(len(wiki))
-    shuffled = augmenter(wiki.take(order), keys[order])
+    augment = augmenter(steps)
+    whole = augment(wiki_tokens, keys)
+    order = np.random.default_rng(0).permutation(len(wiki_tokens))
+    shuffled = augment(wiki_tokens.take(order), keys[order])
     for place, i in enumerate(order[::50]):
         assert np.array_equal(shuffled[50 * place], whole[i])
-    for i in range(0, len(wiki), 600):
-        assert np.array_equal(augmenter(wiki.take(np.array([i])), keys[i : i + 1])[0], whole[i])
+    for i in range(0, len(wiki_tokens), 600):
+        assert np.array_equal(augment(wiki_tokens.take(np.array([i])), keys[i : i + 1])[0], whole[i])
 
 
-def test_another_seed_or_view_is_another_view(wiki: Ragged, roberta: Tokenizer, synonyms: SynonymTable) -> None:
-    augmenter = Augmenter(Augmentation.parse("subs+del-span"), roberta, synonyms)
-    numbers = np.arange(len(wiki))
-    one, other, seeded = (augmenter(wiki, keyed.mix(seed, numbers, view)) for seed, view in ((1, 0), (1, 1), (2, 0)))
-    long = np.flatnonzero(wiki.lengths > 12)
-    for second in (other, seeded):
-        assert np.mean([np.array_equal(one[i], second[i]) for i in long]) < 0.01
+def test_another_seed_or_view_is_another_view(augmenter: Callable[..., Augmenter], wiki_tokens: Ragged) -> None:
+    augment, numbers = augmenter("subs+del-span"), np.arange(len(wiki_tokens))
+    one, *others = (augment(wiki_tokens, keyed.mix(seed, numbers, view)) for seed, view in ((1, 0), (1, 1), (2, 0)))
+    long = np.flatnonzero(wiki_tokens.lengths > 12)
+    for other in others:
+        assert np.mean([np.array_equal(one[i], other[i]) for i in long]) < 0.01
 
 
 def test_every_choice_of_places_is_equally_likely() -> None:
     """Chi-square over 20,000 keys, over all that can come of ten tokens."""
     keys = keyed.mix(3, np.arange(20_000))
     block = Ragged(np.tile(np.arange(10, dtype=np.uint16), 20_000), np.arange(20_001) * 10)
-    tokenizer = tiny_tokenizer()
     for steps, options, outcomes in (
         ("del-word", {"del_word": 0.2}, math.comb(10, 2)),
         ("del-span", {"del_spans": 2, "del_span": 0.2}, math.comb(8, 2)),  # two spans of two: two of eight slots
         ("reorder", {"reorder_pairs": 1, "reorder_span": 0.2}, math.comb(8, 2)),
     ):
-        made = Augmenter(Augmentation.parse(steps, **options), tokenizer)(block, keys)
+        made = Augmenter(Augmentation.parse(steps, **options), TINY)(block, keys)
         seen = Counter(made[i].tobytes() for i in range(len(made)))
         expected = _places(10, 2, 1 if steps == "del-word" else 2)
         assert len(expected) == outcomes

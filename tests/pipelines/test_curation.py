@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import curation
-from pipelines.curation import KEY, Curation, Rebatcher, duplicates, keys, pack_keys, rule
+from pipelines.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
 from pipelines.exclude import Excluded, read_texts
+from pipelines.sentences import _met
 from pipelines.texts import text_id
-from shards import Dataset, verify
+from shards import Dataset, storage, verify
 from shards.schema import schema
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
@@ -192,19 +194,32 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: 
     assert [verdicts.tolist() for verdicts in found] == expected
 
 
-def test_keys_are_compared_a_bounded_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def four_units(tmp_path: Path) -> list[str]:
+    """Keys files of 5,000 rows each, the first hundred the same in all."""
     rng = np.random.default_rng(0)
-    for number in range(4):
+    paths = [str(tmp_path / str(number)) for number in range(4)]
+    for path in paths:
         found = np.zeros(5000, KEY)
         found["id"], found["row"] = rng.integers(0, 1 << 63, 5000), np.arange(5000)
         found["id"][:100] = np.arange(100) << 56
-        (tmp_path / str(number)).write_bytes(pack_keys([found]))
-    sizes, lexsort = [], np.lexsort
-    monkeypatch.setattr(np, "lexsort", lambda keys: (sizes.append(len(keys[0])), lexsort(keys))[1])
+        Path(path).write_bytes(pack_keys([found]))
+    return paths
+
+
+def test_keys_are_compared_a_bounded_part_at_a_time(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, argsort = [], np.argsort
+    monkeypatch.setattr(np, "argsort", lambda keys, kind: (sizes.append(len(keys)), argsort(keys, kind=kind))[1])
     monkeypatch.setattr(curation, "PART_KEYS", 1000)
-    repeated = duplicates([str(tmp_path / str(number)) for number in range(4)])
-    assert max(sizes) <= 1000
-    assert [found.sum() for found in repeated] == [0, 100, 100, 100]
+    verdicts = rule(Curation(dedup=True), [5000] * 4, four_units)
+    assert max(sizes) <= 1000 and sum(sizes) == 20_000
+    assert [np.flatnonzero(found != KEEP).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
+
+
+def test_keys_of_many_units_are_read_at_once(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    together, open_input = threading.Barrier(len(four_units)), storage.open_input
+    monkeypatch.setattr(storage, "open_input", lambda path: (together.wait(timeout=20), open_input(path))[1])
+    assert [found.sum() for found in rule(Curation(dedup=True), [5000] * 4, four_units)] == [0, 100, 100, 100]
 
 
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
@@ -248,6 +263,27 @@ SICK = "A group of kids is playing in a yard and an old man is standing in the b
 )
 def test_a_text_is_met_by_eight_words_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
     assert Excluded.of([excluded]).meets(text) is met
+
+
+WALKING = "A man is walking home. He looks old and tired."
+
+
+@pytest.mark.parametrize(
+    ("text", "as_document", "as_sentence"),
+    [
+        ("He looks old, and tired!", False, True),
+        ("A man is walking home.\nNobody sees him.", False, True),
+        ("He looks old and tired of it.", False, False),
+        ("walking home. He looks old", False, False),
+        ("A man is walking home; he looks old.", True, True),
+    ],
+)
+def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
+    text: str, as_document: bool, as_sentence: bool
+) -> None:
+    excluded = Excluded.from_bytes(Excluded.of([WALKING, "The man slept there.", SICK]).to_bytes())
+    assert excluded.meets(text) is as_document
+    assert _met(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 
 def words_of(text: str) -> list[str]:

@@ -223,6 +223,21 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     assert counts(some)["filtered"]["excluded"] >= 30
 
 
+def test_each_part_of_a_dataset_holds_its_synonyms(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
+    switches = ("--limit", "300", "--holdout-fraction", "0.2", "--augment", "subs", "--synonyms", synonyms)
+    assert direct("sentences", "--input", wiki, *LINES, *switches).code == 0
+    for folder in (tmp_path / "out", tmp_path / "out" / "validation"):
+        assert json.loads(Dataset(folder).read_file("synonyms.json")) == read_synonyms(synonyms)
+        assert verify(folder) == []
+        file = folder / "_files" / "synonyms.json"
+        file.write_bytes(file.read_bytes().replace(b'"a', b'"b', 1))
+        (problem,) = verify(folder)
+        assert problem.startswith(f"{file}: its sha256 is not the manifest's: the file is damaged; put it back")
+        file.unlink()
+        (problem,) = verify(folder)
+        assert problem.startswith(f"{file}: the manifest names this file, but it is missing: put it back")
+
+
 def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
     texts = wiki.read_text(encoding="utf-8").splitlines()
     excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])

@@ -1,5 +1,6 @@
 """Synonyms: the three forms of file, case and inflection, and ids that fit where a word stands."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,9 @@ from pipelines.synonyms import SynonymError, SynonymTable, forms, inflection, re
 from shards.ragged import Ragged
 
 
-@pytest.fixture(scope="module")
-def roberta(roberta_tokenizer: Path) -> Tokenizer:
-    return Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-
-
-def test_the_list_that_clear_used(shared_data: Path) -> None:
-    table = read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json")
-    assert table["movie"][:3] == ["film", "filmmaking", "films"] and "br" not in table
-    assert 20_000 < len(table) <= 25_591
+def test_the_list_that_clear_used(counterfitted: dict[str, list[str]]) -> None:
+    assert counterfitted["movie"][:3] == ["film", "filmmaking", "films"] and "br" not in counterfitted
+    assert 20_000 < len(counterfitted) <= 25_591
 
 
 def test_a_list_derived_from_wordnet(shared_data: Path) -> None:
@@ -95,13 +90,12 @@ def test_a_words_own_inflection_and_case_are_kept_where_the_table_allows() -> No
     ]
 
 
-def test_a_word_of_the_table_goes_before_another_one_in_capitals(roberta: Tokenizer) -> None:
-    augmenter = Augmenter(
-        Augmentation.parse("subs", subs=1.0), roberta, {"polish": ["shine"], "Polish": ["Slavic"], "march": ["walk"]}
-    )
-    ids = roberta.encode("He is Polish. In March they polish, Polish's", add_special_tokens=False).ids
+def test_a_word_of_the_table_goes_before_another_one_in_capitals(del_tokenizer: Tokenizer) -> None:
+    table = {"polish": ["shine"], "Polish": ["Slavic"], "march": ["walk"]}
+    augmenter = Augmenter(Augmentation.parse("subs", subs=1.0), del_tokenizer, table)
+    ids = del_tokenizer.encode("He is Polish. In March they polish, Polish's", add_special_tokens=False).ids
     view = augmenter(Ragged.of([np.array(ids)], np.uint16), np.array([1]))[0]
-    assert roberta.decode(view.tolist()) == "He is Slavic. In Walk they shine, Slavic's"
+    assert del_tokenizer.decode(view.tolist()) == "He is Slavic. In Walk they shine, Slavic's"
 
 
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
@@ -120,30 +114,30 @@ def test_a_word_is_replaced_wherever_it_stands(shared_data: Path, name: str) -> 
     assert view.tolist() == tokenizer.encode(expected, add_special_tokens=False).ids
 
 
-def test_words_that_the_tokenizer_cannot_write_are_left_out(shared_data: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
-    table = SynonymTable.build({"film": ["\U00012031", "movie"], "\U00012031": ["film"]}, tokenizer)
+@pytest.fixture
+def bert(shared_data: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
+
+
+def test_words_that_the_tokenizer_cannot_write_are_left_out(bert: Tokenizer) -> None:
+    table = SynonymTable.build({"film": ["\U00012031", "movie"], "\U00012031": ["film"]}, bert)
     assert (table.by_token >= 0).sum() == 1 and len(table.options) == 1
 
 
-def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(roberta_tokenizer: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
-    table = {"film": ["movie", "<mask>", "a</s>b"], "the": ["<s>"]}
-    plain = SynonymTable.build(table, tokenizer)
-    special = [token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special]
-    assert len(plain.options) > 0 and not np.isin(plain.options.values, special).any()
-    tokenizer.enable_padding(length=128)
-    tokenizer.enable_truncation(4)
-    padded = SynonymTable.build(table, tokenizer)
+def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(bert: Tokenizer) -> None:
+    table = {"film": ["movie", "[MASK]", "a[SEP]b"], "the": ["[CLS]"]}
+    plain = SynonymTable.build(table, bert)
+    movie = bert.encode("movie", add_special_tokens=False).ids
+    assert len(plain.options) == 1 and plain.options.values.tolist() == movie
+    bert.enable_padding(length=128)
+    bert.enable_truncation(4)
+    padded = SynonymTable.build(table, bert)
     assert np.array_equal(padded.options.values, plain.options.values)
     with pytest.raises(SynonymError, match="can write no word of the table"):
-        SynonymTable.build({"the": ["<s>"]}, tokenizer)
+        SynonymTable.build({"the": ["[CLS]"]}, bert)
 
 
-def test_coverage_is_about_the_papers(shared_data: Path, roberta: Tokenizer) -> None:
+def test_coverage_is_about_the_papers(augmenter: Callable[..., Augmenter], wiki_tokens: Ragged) -> None:
     """Section 3.3: roughly 40 % of tokens have an entry."""
-    table = read_synonyms(shared_data / "synonyms" / "counterfitted_neighbors.json")
-    lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()[:3000]
-    ids = [np.array(e.ids, np.uint16) for e in roberta.encode_batch_fast(lines, add_special_tokens=False)]
-    covered, words = Augmenter(Augmentation.parse("subs"), roberta, table).coverage(Ragged.of(ids, np.uint16))
+    covered, words = augmenter("subs").coverage(wiki_tokens)
     assert 0.38 < covered / words < 0.5

@@ -17,9 +17,9 @@ def words(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 @pytest.mark.parametrize("name", ["roberta-base", "gpt2"])
 def test_words_of_byte_level_tokens(shared_data: Path, name: str) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
-    text = "Australia's antiquarianism (don't): 1,024 naïve cafés... “Ça va?” 東京タワー is tall"
+    text = "Australia's antiquarianism (don't): 1,024 naïve cafés... ‘Ça va?’ an ersatz 東京タワー is tall"
     expected = ["Australia", "'s", "antiquarianism", "(", "don't", "):", "1", ",", "024", "naïve", "cafés"]
-    expected += ["...", "“", "Ça", "va", "?”"]
+    expected += ["...", "‘", "Ça", "va", "?’", "an", "ersatz"]
     found = words(tokenizer, tokenizer.encode(text, add_special_tokens=False).ids)
     assert found[: len(expected)] == expected and found[-2:] == ["is", "tall"]
     assert len(found) > len(expected) + 3, "each token of Japanese is a word"
@@ -27,8 +27,26 @@ def test_words_of_byte_level_tokens(shared_data: Path, name: str) -> None:
 
 def test_words_of_wordpiece(shared_data: Path) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json"))
-    found = words(tokenizer, tokenizer.encode("Antiquarianism, naïvely; 東京 don't", add_special_tokens=False).ids)
-    assert found == ["antiquarianism", ",", "naively", ";", "東", "京", "don", "'", "t"]
+    found = words(tokenizer, tokenizer.encode("Antiquarianism, naïvely; 東京 'is'", add_special_tokens=False).ids)
+    assert found == ["antiquarianism", ",", "naively", ";", "東", "京", "'", "is", "'"]
+
+
+@pytest.mark.parametrize("apostrophe", ["'", "’"])
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
+def test_contractions_are_one_word_and_a_genitive_is_two(shared_data: Path, name: str, apostrophe: str) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
+    text = "i can't, they've said; the film's dogs' tail: 'tail".replace("'", apostrophe)
+    found = words(tokenizer, tokenizer.encode(text, add_special_tokens=False).ids)
+    expected = "i|can't|,|they've|said|;|the|film|'s|dogs|'|tail|:|'|tail".replace("'", apostrophe).split("|")
+    assert [word.replace(" ", "") for word in found] == expected
+
+
+def test_a_contraction_does_not_reach_into_the_next_sentence(roberta_tokenizer: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    ids = np.array(tokenizer.encode("don’t", add_special_tokens=False).ids)
+    for end in range(1, len(ids)):
+        assert WordStarts(tokenizer)(ids, np.array([0, end, len(ids)]))[end]
+    assert WordStarts(tokenizer)(ids, np.array([0, len(ids)])).sum() == 1
 
 
 def test_words_of_sentencepiece(tmp_path: Path) -> None:
@@ -38,11 +56,25 @@ def test_words_of_sentencepiece(tmp_path: Path) -> None:
     from tokenizers.pre_tokenizers import Metaspace
 
     pieces = ["<unk>", "▁the", "▁film", "s", "▁an", "ti", "quarian", ",", ".", "<0xE6>", "<0x9D>", "<0xB1>"]
+    pieces += ["▁", "東"]
     tokenizer = Tokenizer(Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 0, True))
     tokenizer.pre_tokenizer, tokenizer.decoder = Metaspace(), Decoder()
     ids = [pieces.index(piece) for piece in ("▁an", "ti", "quarian", "▁film", "s", ",", "<0xE6>", "<0x9D>", "<0xB1>")]
     starts = WordStarts(tokenizer)(np.array(ids), np.array([0, len(ids)]))
     assert starts.tolist() == [True, False, False, True, False, True, True, False, False]
+    ids = [pieces.index(piece) for piece in ("▁the", "▁", "東", "▁", "ti")]
+    starts = WordStarts(tokenizer)(np.array(ids), np.array([0, len(ids)]))
+    assert starts.tolist() == [True, True, False, True, False], "a space of its own belongs to what follows it"
+
+
+def test_what_the_tokenizer_cannot_write_is_part_of_its_word() -> None:
+    from tokenizers.models import Unigram
+
+    tokenizer = Tokenizer(Unigram([(piece, 0.0) for piece in ("<unk>", "▁na", "ve", "</s>", ",")], 0))
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    words = WordStarts(tokenizer)
+    assert words(np.array([1, 0, 2, 4, 3, 0]), np.array([0, 6])).tolist() == [True, False, False, True, True, True]
+    assert words.special.tolist() == [False, False, False, True, False]
 
 
 def test_a_sentence_starts_a_word_and_so_does_what_follows_a_special_token(roberta_tokenizer: Path) -> None:

@@ -1,5 +1,6 @@
 """CLEAR's objective and masked LM on sentences, against the paper's equations."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -20,7 +21,7 @@ from shards.ragged import Ragged
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
 from train.learner import Learner
-from train.objectives.clear import Clear, StoredViews
+from train.objectives.clear import Clear, FreshViews, StoredViews
 from train.packing import pack, pack_ids
 from train.recipe import load
 from train.stream import Batch, ExampleStream, StreamState
@@ -133,6 +134,22 @@ def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
         clear_and_batch([*given, "objectives.clear.synonyms=null"])
 
 
+def test_the_fingerprint_of_views_on_the_fly_is_of_what_their_synonyms_say(
+    tiny_clear: list[str], synonyms_file: Path, tmp_path: Path
+) -> None:
+    """By it a run that resumes knows them again; the file's name and layout do not matter."""
+    clear = clear_and_batch(tiny_clear)[0].objectives[0]
+    table = json.loads(synonyms_file.read_text())
+    given = {"same": table, "other": {**table, "object": ["entity"]}, "reversed": dict(reversed(table.items()))}
+    found = {}
+    for name, content in given.items():
+        (tmp_path / name).write_text(json.dumps(content, indent=1))
+        config = dataclasses.replace(clear.config, synonyms=str(tmp_path / name))
+        found[name] = FreshViews(config, clear.setting).fingerprint
+    assert found["same"] == clear.fingerprint()
+    assert len(set(found.values())) == 3, "of words that share a form the first one counts"
+
+
 def test_only_the_columns_that_objectives_read_are_gathered(tiny_clear: list[str]) -> None:
     """Of three views stored and an original: those that the views are drawn from, and what masked LM reads."""
     wanted = {
@@ -180,6 +197,22 @@ def test_every_epoch_has_new_views_of_its_own(tiny_clear: list[str]) -> None:
     assert [batch.epochs[0].item() for batch in batches] == [0, 1]
     views = [dict(zip(b.ids.tolist(), rows(b.columns["clear/0"]), strict=True)) for b in batches]
     assert sum(views[0][i] != views[1][i] for i in views[0]) > 500
+
+
+@pytest.mark.parametrize("views", [(), STORED], ids=["fly", "stored"])
+def test_a_stream_that_goes_on_makes_the_views_of_one_that_never_stopped(
+    tiny_clear: list[str], views: tuple[str, ...]
+) -> None:
+    """From the middle of an epoch into the next; of three stored views a pair is drawn anew in each."""
+    learner, _ = clear_and_batch([*tiny_clear, *views])
+    stream = ExampleStream(Dataset(load(RECIPE, [*tiny_clear, "output=o"]).data.path), "sentences", 250, 0, 100)
+    whole = list(itertools.islice(stream.batches(StreamState(), learner), 4))
+    resumed = itertools.islice(stream.batches(whole[0][1], learner), 3)
+    assert [batch.epochs[0].item() for batch, _ in whole] == [0, 0, 1, 1]
+    for (expected, state), (found, its_state) in zip(whole[1:], resumed, strict=True):
+        assert its_state == state and torch.equal(found.ids, expected.ids)
+        for name in ("clear/0", "clear/1", "tokens"):
+            assert rows(found.columns[name]) == rows(expected.columns[name])
 
 
 def test_masked_lm_takes_whole_sentences_each_copy_under_its_own_mask(

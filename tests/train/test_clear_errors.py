@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from pipelines.augment import Augmentation, Augmenter
 from tests.train.conftest import TINY_MODEL, write_sentences
 from tests.train.test_learner import learner_and_batch
-from train.recipe import RecipeError
+from train.recipe import RecipeError, load, to_yaml
 from train.run import main
 
 RECIPE = "clear-subs+del-span"
@@ -44,6 +44,14 @@ def other_shards(
     return folders
 
 
+@pytest.fixture(scope="module")
+def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny recipe in a file: its many overrides take a while to apply."""
+    path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    path.write_text(to_yaml(load(RECIPE, [*tiny_clear, "output=unused"])))
+    return path
+
+
 @pytest.mark.parametrize(
     ("overrides", "named", "code"),
     [
@@ -72,18 +80,18 @@ def other_shards(
         (["objectives.clear.views=auto"], "synonyms {table} has no effect: {sentences} holds views; leave it out", 2),
         (["objectives.clear.views=stored"], "synonyms {table} has no effect with views: stored", 2),
         (["objectives.clear.augment=del-span"], "synonyms {table} has no effect: augment del-span has no subs", 2),
-        (["objectives.clear.synonyms={list}"], "{list}: ", 2),
-        (["objectives.clear.synonyms=absent.json"], "absent.json", 2),
+        (["objectives.clear.synonyms={list}"], "{list}: a JSON list: expected a JSON object of words", 2),
+        (["objectives.clear.synonyms=absent.json"], "absent.json: No such file", 2),
         (["data.path={no-del}"], "has no [DEL]: make the shards again", 2),
         (["data.path={no-mask}"], "objectives.mlm: the tokenizer has no mask token", 2),
         (["data.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
         (["data.path={documents}"], "holds documents, the recipe needs sentences", 1),
         (["objectives.clear.augment=''"], "objectives.clear: augment is not set", 2),
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
-        (["objectives.clear.del_word=2"], "objectives.clear: del_word", 2),
+        (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
         (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
-        (["objectives.clear.temperature=0"], "objectives.clear: temperature", 2),
-        (["objectives.clear.head_dim=0"], "objectives.clear: head_dim", 2),
+        (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
+        (["objectives.clear.head_dim=0"], "objectives.clear: head_dim 0 must be at least 1", 2),
         (
             ["objectives.mlm.input=separate", "objectives.mlm.spans.num_anchors=2"],
             "clear reads sentences, mlm reads",
@@ -97,14 +105,14 @@ def other_shards(
             "training.epochs 2, with its steps 74 must be more than optimizer.warmup_steps 80",
             2,
         ),
-        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps", 2),
-        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm", 2),
+        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps must be 0 or more", 2),
+        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm must be 0 (no clipping) or more", 2),
         (
             ["training.batch_size=2", "training.gradient_accumulation_steps=2"],
             "objectives.clear contrasts the examples of one forward with each other and needs 2 or more",
             2,
         ),
-        (["training.gradient_accumulation_steps=0"], "training.gradient_accumulation_steps", 2),
+        (["training.gradient_accumulation_steps=0"], "training.gradient_accumulation_steps must be at least 1", 2),
         (
             ["training.gradient_accumulation_steps=3"],
             "batch_size 16 is not a multiple of the 1 ranks x training.gradient_accumulation_steps 3",
@@ -113,7 +121,7 @@ def other_shards(
     ],
 )
 def test_what_does_not_go_together_is_one_line_that_names_it(
-    tiny_clear: list[str],
+    recipe_file: Path,
     other_shards: dict[str, Path],
     sentences_folder: Path,
     dataset_folder: Path,
@@ -126,7 +134,7 @@ def test_what_does_not_go_together_is_one_line_that_names_it(
 ) -> None:
     places = {**other_shards, "sentences": sentences_folder, "documents": dataset_folder, "table": synonyms_file}
     arguments = [override.format(**places) for override in overrides]
-    assert main(["--recipe", RECIPE, *tiny_clear, *arguments, f"output={tmp_path / 'run'}", "--dry-run"]) == code
+    assert main(["--recipe", str(recipe_file), *arguments, f"output={tmp_path / 'run'}", "--dry-run"]) == code
     lines = capsys.readouterr().err.strip().splitlines()
     assert lines[-1].startswith("train: ") and named.format(**places) in lines[-1]
     assert not any("Traceback" in line for line in lines)

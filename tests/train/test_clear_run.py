@@ -1,4 +1,4 @@
-"""A small CLEAR run from scratch through the deepspeed launcher: ranks, forwards, resume, the exported folder."""
+"""Small CLEAR runs from scratch: what they learn, resume through the deepspeed launcher, ranks, the exported folder."""
 
 import json
 import os
@@ -15,8 +15,6 @@ from tests.train.runs import same_weights
 
 RECIPE = "clear-subs+del-span"
 FIGURES = ("loss", "clear/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
-
-
 PORT = 28110 + os.getpid() % 300
 
 
@@ -26,7 +24,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def learned(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A run of 60 steps of two forwards, with dropout; and its arguments."""
+    """A run of 40 steps of two forwards, with dropout; and its arguments."""
     arguments = [
         *tiny_clear,
         "model.config.hidden_dropout_prob=0.02",  # with more, one seed in two learns nothing at this size
@@ -34,10 +32,10 @@ def learned(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
         "model.config.initializer_range=0.1",
         "optimizer.learning_rate=3e-3",
         "training.batch_size=32",
-        "training.max_steps=60",
+        "training.max_steps=40",
     ]
     run = tmp_path_factory.mktemp("learned") / "run"
-    done = launch(1, "train/run.py", "--recipe", RECIPE, *arguments, f"output={run}", port=PORT)
+    done = train_alone(*arguments, f"output={run}", recipe=RECIPE)
     assert done.returncode == 0, done.stderr
     return run, arguments
 
@@ -52,33 +50,30 @@ def test_both_losses_fall(learned: tuple[Path, list[str]]) -> None:
 def test_a_terminated_run_resumes_bit_for_bit(learned: tuple[Path, list[str]], tmp_path: Path) -> None:
     """With dropout, several forwards a step, and new views: nothing that decides a step is lost."""
     whole, arguments = learned
-    command = ["--recipe", RECIPE, *arguments, f"output={tmp_path / 'run'}"]
-    stopped = launch(1, "tests/train/terminated_at.py", *command, port=PORT + 1, at=21)
-    assert "stopped and saved at step 21 of 60" in stopped.stdout, stopped.stderr
-    resumed = launch(1, "train/run.py", *command, "--resume", port=PORT + 2)
+    run = tmp_path / "run"
+    arguments = [*arguments, f"output={run}"]
+    stopped = train_alone(*arguments, script="tests/train/terminated_at.py", at=14, recipe=RECIPE)
+    assert "stopped and saved at step 14 of 40" in stopped.stdout, stopped.stderr
+    assert metrics(run) == metrics(whole)[:14]
+    resumed = launch(1, "train/run.py", "--recipe", RECIPE, *arguments, "--resume", port=PORT)
     assert resumed.returncode == 0, resumed.stderr
-    assert metrics(tmp_path / "run") == metrics(whole)
-    assert same_weights(tmp_path / "run", whole)
+    assert metrics(run) == metrics(whole)
+    assert same_weights(run, whole)
 
 
 def test_resuming_with_another_table_of_synonyms_is_refused(
-    tiny_clear: list[str], synonyms_file: Path, tmp_path: Path
+    learned: tuple[Path, list[str]], synonyms_file: Path, tmp_path: Path
 ) -> None:
-    """The file's name in the recipe is the same; what it holds decides the views. Its layout does not."""
-    table = tmp_path / "synonyms.json"
-    shutil.copy(synonyms_file, table)
-    arguments = [*tiny_clear, f"objectives.clear.synonyms={table}", f"output={tmp_path / 'run'}"]
-    stopped = train_alone(*arguments, script="tests/train/terminated_at.py", at=3, recipe=RECIPE)
-    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
-    words = json.loads(table.read_text())
-    table.write_text(json.dumps({**words, "object": ["entity"]}))
-    refused = train_alone(*arguments, "--resume", recipe=RECIPE)
+    """The file's name in the recipe is the run's; what it holds decides the views."""
+    (whole, arguments), run, table = learned, tmp_path / "run", tmp_path / "synonyms.json"
+    shutil.copytree(whole, run)
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace(str(synonyms_file), str(table)))
+    table.write_text(json.dumps({**json.loads(synonyms_file.read_text()), "object": ["entity"]}))
+    refused = train_alone(*arguments, f"objectives.clear.synonyms={table}", f"output={run}", "--resume", recipe=RECIPE)
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     error = refused.stderr.strip().splitlines()[-1]
     assert error.startswith("train: ") and "or a file that an objective reads is no longer the one" in error
-    table.write_text(json.dumps(words, indent=1))
-    resumed = train_alone(*arguments, "--resume", recipe=RECIPE)
-    assert resumed.returncode == 0, resumed.stderr
 
 
 def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, list[str]]) -> None:
@@ -100,12 +95,12 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
 
 
 def test_two_ranks_train_as_one(tiny_clear: list[str], tmp_path: Path) -> None:
-    for ranks in (1, 2):
-        arguments = ["--recipe", RECIPE, *tiny_clear, f"output={tmp_path / str(ranks)}"]
-        done = launch(ranks, "train/run.py", *arguments, port=PORT + 2 + ranks)
-        assert done.returncode == 0, done.stderr
-    one = metrics(tmp_path / "1")
+    alone = train_alone(*tiny_clear, f"output={tmp_path / 'one'}", recipe=RECIPE)
+    assert alone.returncode == 0, alone.stderr
+    both = launch(2, "train/run.py", "--recipe", RECIPE, *tiny_clear, f"output={tmp_path / 'two'}", port=PORT + 1)
+    assert both.returncode == 0, both.stderr
+    one = metrics(tmp_path / "one")
     assert [line["step"] for line in one] == [1, 2, 3, 4, 5, 6]
     assert [line["learning_rate"] / 6e-4 for line in one] == pytest.approx([0, 0.5, 1, 0.75, 0.5, 0.25])
-    for expected, found in zip(one, metrics(tmp_path / "2"), strict=True):
+    for expected, found in zip(one, metrics(tmp_path / "two"), strict=True):
         assert found == pytest.approx(expected, rel=1e-4)

@@ -126,6 +126,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["training.batch_size=many"], "training.batch_size"),
         (["training.batch_size=0"], "training.batch_size"),
         (["optimizer.schedule=cosine-nope"], "optimizer.schedule"),
+        (["optimizer.warmup_steps=5"], "optimizer.warmup_steps has no effect with schedule slanted_triangular"),
         (["optimizer.betas=[0.9]"], "optimizer.betas"),
         (["optimizer.ratio=0"], "optimizer.ratio"),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay"),

@@ -135,9 +135,10 @@ class Objective(nn.Module):
         return ""
 
     def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
-        """The columns that `sequences` will find in the batch, from a rank's rows; runs in the stream's thread.
+        """The columns that `sequences` will find in its batches, from a rank's rows of a step; a list for each row.
 
-        `tokens` are the shards' own, for all objectives; what an objective makes bears its name (`clear/0`).
+        Runs in the stream's thread. `tokens` are the shards' own, for all objectives; what an objective makes bears
+        its name (`clear/0`).
 
         Args:
             columns: `self.columns`, and other objectives'; ids: (n,) int64.

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from pipelines.augment import DEL, Augmentation, AugmentationError, Augmenter
 from pipelines.synonyms import PUBLISHED, read_synonyms
-from shards import Dataset, ShardError, keyed, storage
+from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
-from shards.reader import FILES_FOLDER
 from shards.schema import num_views
 from train.keyed import integer_seed
 from train.losses import nt_xent
@@ -140,21 +139,16 @@ def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
 
     Raises:
         ValueError: there are neither, or the recipe's file is no table.
-        ShardError: the shards' file is not the one that the manifest names.
+        ShardError: the shards' file is missing, or not the one that the manifest names.
     """
     if config.synonyms:
         return read_synonyms(config.synonyms)
-    expected = dataset.manifest.fingerprint.get("options", {}).get("files", {}).get(PUBLISHED)
-    path = storage.join(dataset.folder, FILES_FOLDER, PUBLISHED)
-    if expected is None or not storage.exists(path):
+    if PUBLISHED not in dataset.files:
         raise ValueError(
             f"augment {config.augment}: subs needs synonyms: give objectives.clear.synonyms=FILE ({dataset.folder} was "
             "made without)"
         )
-    data = storage.read_bytes(path)
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise ShardError(f"{path}: its sha256 is not the manifest's: the file is damaged; run the pipeline again")
-    return dict(json.loads(data))
+    return dict(json.loads(dataset.read_file(PUBLISHED)))
 
 
 class StoredViews:
