@@ -126,12 +126,12 @@ def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(
     whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path
 ) -> None:
     run, port = tmp_path / "run", 29010 + os.getpid() % 300
-    arguments = ["--recipe", "demo", *tiny, "training.zero_stage=1", f"output={run}"]
-    stopped = launch(2, "tests/train/terminated_at.py", *arguments, port=port, at=3)
+    arguments = [*tiny, "training.zero_stage=1", f"output={run}"]
+    stopped = launch(2, "tests/train/terminated_at.py", "--recipe", "demo", *arguments, port=port, at=3)
     assert stopped.returncode == 0, stopped.stderr
-    refused = launch(1, "train/run.py", *arguments, "--resume", port=port + 1)
+    refused = train_alone(*arguments, "--resume")
     assert refused.returncode == 1 and "saved with training.zero_stage=1 on 2 ranks" in refused.stderr
-    resumed = launch(2, "train/run.py", *arguments, "--resume", port=port + 2)
+    resumed = launch(2, "train/run.py", "--recipe", "demo", *arguments, "--resume", port=port + 1)
     assert resumed.returncode == 0, resumed.stderr
     for found, expected in zip(metrics(run), metrics(whole_runs[2]), strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
@@ -139,9 +139,9 @@ def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(
 
 def test_a_run_resumes_on_another_number_of_ranks(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     run, port = tmp_path / "run", 28710 + os.getpid() % 300
-    arguments = ["--recipe", "demo", *tiny, f"output={run}"]
-    assert launch(2, "tests/train/terminated_at.py", *arguments, port=port, at=3).returncode == 0
-    assert launch(1, "train/run.py", *arguments, "--resume", port=port + 1).returncode == 0
+    arguments = [*tiny, f"output={run}"]
+    assert launch(2, "tests/train/terminated_at.py", "--recipe", "demo", *arguments, port=port, at=3).returncode == 0
+    assert train_alone(*arguments, "--resume").returncode == 0
     for found, expected in zip(metrics(run), metrics(whole_runs[1]), strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
 
