@@ -21,7 +21,6 @@ setup(
         "deepspeed>=0.19.8,<0.21",
         "gigatoken>=0.10,<0.11",
         "matplotlib>=3.9",
-        "ninja>=1.11",
         "numpy>=2.0",
         "omegaconf>=2.3,<3",
         "orjson>=3.10",

@@ -9,7 +9,9 @@ masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupt
 import contextlib
 import hashlib
 import math
+import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -30,6 +32,10 @@ from train.optimizer import SCHEDULES, build_optimizer
 from train.recipe import Recipe, RecipeError
 from train.stream import Batch, ExampleStream, StreamState
 from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
+
+# None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
+# compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.
+deepspeed.ops.__compatible_ops__ = {}
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
@@ -279,6 +285,16 @@ class _Clock:
         start = time.perf_counter()
         yield
         self.waited += time.perf_counter() - start
+
+
+def join_ranks() -> None:
+    """Joins the launcher's process group; without a launcher, a group of one."""
+    if "RANK" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    deepspeed.init_distributed(verbose=False)
 
 
 def barrier() -> None:

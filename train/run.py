@@ -7,7 +7,6 @@ OUTPUT/model. `--dry-run` prints the resolved recipe and what a forward costs, a
 import argparse
 import dataclasses
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -41,18 +40,6 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--quiet", action="store_true", help="no progress bar")
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
     return root
-
-
-def join_ranks() -> None:
-    """Joins the launcher's process group; without a launcher, a group of one."""
-    import deepspeed
-
-    if "RANK" not in os.environ:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    deepspeed.init_distributed(verbose=False)
 
 
 def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
@@ -137,7 +124,7 @@ def train(options: argparse.Namespace) -> None:
     from shards import Dataset
     from train.export import export, save_skeleton
     from train.learner import build_learner
-    from train.loop import Trainer, barrier, total_steps
+    from train.loop import Trainer, barrier, join_ranks, total_steps
     from train.losses import world
     from train.recipe import kind, load, span_configs
     from train.stream import ExampleStream

@@ -17,6 +17,7 @@ from tests.train.ranks import launch, train_alone
 from tests.train.runs import same_weights
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
+PORT = 29610 + os.getpid() % 300
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -26,11 +27,10 @@ def metrics(run: Path) -> list[dict[str, float]]:
 @pytest.fixture(scope="module")
 def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """The same six steps, uninterrupted, on one and on two ranks."""
-    folder, port = tmp_path_factory.mktemp("runs"), 29610 + os.getpid() % 300
-    made = {}
+    folder, made = tmp_path_factory.mktemp("runs"), {}
     for ranks in (1, 2):
         made[ranks] = folder / f"{ranks}-ranks"
-        done = launch(ranks, "train/run.py", "--recipe", "demo", *tiny, f"output={made[ranks]}", port=port + ranks)
+        done = launch(ranks, "train/run.py", "--recipe", "demo", *tiny, f"output={made[ranks]}", port=PORT + ranks)
         assert done.returncode == 0, done.stderr
     return made
 
@@ -50,6 +50,11 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert {"tokens_per_s", "data_wait", "spans/alignment", "spans/uniformity", "mlm/accuracy"} <= line.keys()
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", "last"}
+
+
+def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> None:
+    """DeepSpeed's own buffers would bear the port of their run."""
+    assert not [path for ranks in whole_runs for path in Path("/dev/shm").glob(f"deepspeed*_{PORT + ranks}_*")]
 
 
 def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
