@@ -12,18 +12,16 @@ is ReservedAug. Needs the extra `benchmarks`.
 import argparse
 import contextlib
 import io
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import cpu
+from benchmarks.pipelines import machine, write
 from pipelines.augment import DEL, Augmentation, Augmenter
 from pipelines.synonyms import SynonymTable, read_synonyms
 from pipelines.tokenization import Encoder
@@ -107,8 +105,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     rate = {name: round(1 / statistics.median(found)) for name, found in times.items()}
     covered, words = augmenters["subs"].coverage(block)
     return {
-        "machine": {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "versions": {"numpy": np.__version__, "nlpaug": _version("nlpaug")},
+        "machine": machine(),
+        "versions": {"numpy": np.__version__, "nlpaug": metadata.version("nlpaug")},
         "sentences": len(lines),
         "tokens_per_sentence": round(len(block.values) / len(block), 1),
         "rounds": arguments.rounds,
@@ -117,12 +115,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "sentences_per_s": rate,
         "times_nlpaug": {steps: round(rate[steps] / rate[f"nlpaug {peer_name(steps)}"]) for steps in STEPS},
     }
-
-
-def _version(package: str) -> str:
-    from importlib import metadata
-
-    return metadata.version(package)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -154,8 +146,7 @@ def main() -> None:
     arguments = parser.parse_args()
     result = measure(arguments)
     print(table(result))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, arguments.output)
 
 
 if __name__ == "__main__":

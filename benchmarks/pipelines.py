@@ -279,7 +279,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     steady_cpu = TIMES * size / 1e6 / (many.cpu_seconds - start_up.cpu_seconds)
     own = rows[f"clearspan, {TIMES} x"]["mb_per_s"]
     return {
-        "machine": {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "machine": machine(),
         "processes": PROCESSES,
         "documents": summary["read"],
         "rows": rows,
@@ -307,6 +307,17 @@ def cpu() -> str:
     path = Path("/proc/cpuinfo")
     names = [line for line in path.read_text().splitlines() if "model name" in line] if path.exists() else []
     return names[0].partition(": ")[2] if names else platform.processor()
+
+
+def machine() -> dict[str, Any]:
+    """What every result says of where it was measured."""
+    return {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def write(result: dict[str, Any], path: Path) -> None:
+    """Keeps a benchmark's result as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def table(result: dict[str, Any]) -> str:
@@ -357,8 +368,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         result = measure(arguments, Path(work))
     print(table(result))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, arguments.output)
 
 
 if __name__ == "__main__":

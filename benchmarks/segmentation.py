@@ -9,17 +9,15 @@ each segmenter is to take apart again. Needs the extra `benchmarks`.
 
 import argparse
 import csv
-import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from benchmarks.pipelines import cpu
+from benchmarks.pipelines import machine, write
 from pipelines.segmentation import segment
 
 ENDS = (".", "!", "?", "。", "！", "？")
@@ -102,16 +100,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             known = sentences(Path(path))[: 300 if name in SLOW else 3000]
             rows[name][language] = {number: boundaries(segmenter, language, known, number) for number in TOGETHER}
     return {
-        "machine": {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "versions": {name: _version(name) for name in rows},
+        "machine": machine(),
+        "versions": {name: metadata.version(name) for name in rows},
         "rows": rows,
     }
-
-
-def _version(package: str) -> str:
-    from importlib import metadata
-
-    return metadata.version(package)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -142,8 +134,7 @@ def main() -> None:
     arguments = parser.parse_args()
     result = measure(arguments)
     print(table(result))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ and nothing depends on which worker was first. `_staged` goes once the manifest 
 lost shard is made again from its own unit.
 
 A document's key is 127 bits of two hashes: blake2b of its text (the id) and a sum of hashes of its tokens, each with
-its place. Duplicates are found by sorting keys a slice of the key space at a time. In memory are one slice, at most 56
-bytes for each of its PART_KEYS keys (1.8 GB), and the verdicts, one byte a kept document: 2.8 GB for a billion. Every
-slice opens every unit's keys once, READERS at a time: a billion keys of 800 units are 25,600 reads.
+its place. Duplicates are found by sorting keys a slice of the key space at a time. In memory are one slice, of
+PART_KEYS keys (each key, its place in the order, columns in that order), and the verdicts, one byte a kept document.
+Every slice opens every unit's keys once, READERS at a time.
 
 What is said here of documents holds for sentences, whose views take no part.
 """

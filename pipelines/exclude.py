@@ -112,54 +112,48 @@ def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np
 
 @dataclasses.dataclass(frozen=True)
 class Excluded:
-    """The hashes that may not occur, sorted; and of how many texts, how many of them sentences or not looked for.
-
-    `parts` are the short sentences of longer texts, which may not occur among sentences.
-    """
+    """The hashes that may not occur, sorted; and of how many texts, how many of them sentences or not looked for."""
 
     ngrams: np.ndarray
     sentences: np.ndarray
-    parts: np.ndarray
     texts: int
     short: int
     ignored: int
 
     def __post_init__(self) -> None:
-        for name in ("ngrams", "sentences", "parts"):
+        for name, hashes in (("_may", self.ngrams), ("_may_sentence", self.sentences)):
             may = np.zeros(1 << _FILTER_BITS, bool)
-            may[getattr(self, name) >> np.uint64(64 - _FILTER_BITS)] = True
-            object.__setattr__(self, f"_may_{name}", may)
+            may[hashes >> np.uint64(64 - _FILTER_BITS)] = True
+            object.__setattr__(self, name, may)
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> "Excluded":
-        """The exclusion of these texts."""
-        ngrams: list[np.ndarray] = []
-        sentences: list[np.ndarray] = []
-        parts: list[np.ndarray] = []
+    def of(cls, texts: Iterable[str], among_sentences: bool = False) -> "Excluded":
+        """The exclusion of these texts; among sentences, of each short sentence of the longer ones too."""
+        ngrams, sentences = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         total = short = ignored = 0
         for text in texts:
             words = _Words(text)
             total += 1
             if len(words.starts) >= NGRAM:
                 ngrams.append(words.ngrams())
-                parts.append(words.sentences())
+                if among_sentences:
+                    sentences.append(words.sentences())
             elif len(found := words.sentences()) and len(words.sentence_ends) == 1:
                 sentences.append(found)
                 short += 1
             else:
                 ignored += 1
-        return cls(_sorted(ngrams), _sorted(sentences), _sorted(parts), total, short, ignored)
+        return cls(np.unique(np.concatenate(ngrams)), np.unique(np.concatenate(sentences)), total, short, ignored)
 
-    def meets(self, text: str, is_sentence: bool = False) -> bool:
-        """Whether one of the texts occurs in this one; or, of a sentence or several, one of their sentences."""
+    def meets(self, text: str) -> bool:
+        """Whether one of the texts occurs in this one."""
         words = _Words(text)
         shift = np.uint64(64 - _FILTER_BITS)
-        looked_for = [("ngrams", words.ngrams), ("sentences", words.sentences), ("parts", words.sentences)]
-        for name, of in looked_for if is_sentence else looked_for[:2]:
-            hashes = getattr(self, name)
+        pairs = ((words.ngrams, self.ngrams, "_may"), (words.sentences, self.sentences, "_may_sentence"))
+        for of, hashes, name in pairs:
             if len(hashes):
                 found = of()
-                found = found[getattr(self, f"_may_{name}")[found >> shift]]
+                found = found[getattr(self, name)[found >> shift]]
                 places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
                 if (hashes[places] == found).any():
                     return True
@@ -171,20 +165,14 @@ class Excluded:
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **figures}
 
     def to_bytes(self) -> bytes:
-        hashes = (self.ngrams, self.sentences, self.parts)
-        head = np.array([*map(len, hashes), self.texts, self.short, self.ignored], "<u8")
-        return b"".join(part.astype("<u8").tobytes() for part in (head, *hashes))
+        head = np.array([len(self.ngrams), len(self.sentences), self.texts, self.short, self.ignored], "<u8")
+        return head.tobytes() + self.ngrams.astype("<u8").tobytes() + self.sentences.astype("<u8").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Excluded":
         values = np.frombuffer(data, "<u8")
-        num_ngrams, num_sentences, _, *figures = values[:6].tolist()
-        ngrams, sentences, parts = np.split(values[6:], [num_ngrams, num_ngrams + num_sentences])
-        return cls(ngrams, sentences, parts, *figures)
-
-
-def _sorted(hashes: Sequence[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        ngrams, _, texts, short, ignored = (int(value) for value in values[:5])
+        return cls(values[5 : 5 + ngrams], values[5 + ngrams :], texts, short, ignored)
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:

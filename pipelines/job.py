@@ -51,6 +51,8 @@ class Kind(Protocol):
     example: ClassVar[str]
     drops_duplicates: ClassVar[bool] = False
     """Whether it does unless told otherwise."""
+    of_sentences: ClassVar[bool] = False
+    """Whether an example is one sentence: of excluded texts each short sentence is then looked for by itself."""
 
     @property
     def reasons(self) -> tuple[str, ...]:

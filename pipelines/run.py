@@ -249,7 +249,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     files = kind.files()
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    excluded = Excluded.of(read_texts(options.exclude)) if options.exclude else None
+    excluded = Excluded.of(read_texts(options.exclude), kind.of_sentences) if options.exclude else None
     curation = dataclasses.replace(options.curation, exclude=excluded is not None)
     shaping = {
         **kind.options(),

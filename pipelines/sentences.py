@@ -77,6 +77,7 @@ class Sentences(Kind):
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
     drops_duplicates: ClassVar[bool] = True
+    of_sentences: ClassVar[bool] = True
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -331,6 +332,6 @@ def _met(texts: Sequence[str], excluded: Excluded) -> list[int]:
     found = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]
-        if excluded.meets("\n".join(together), is_sentence=True):
-            found += [first + index for index, text in enumerate(together) if excluded.meets(text, is_sentence=True)]
+        if excluded.meets("\n".join(together)):
+            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
     return found

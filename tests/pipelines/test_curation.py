@@ -281,8 +281,9 @@ WALKING = "A man is walking home. He looks old and tired."
 def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     text: str, as_document: bool, as_sentence: bool
 ) -> None:
-    excluded = Excluded.from_bytes(Excluded.of([WALKING, "The man slept there.", SICK]).to_bytes())
-    assert excluded.meets(text) is as_document
+    texts = [WALKING, "The man slept there.", SICK]
+    assert Excluded.of(texts).meets(text) is as_document
+    excluded = Excluded.from_bytes(Excluded.of(texts, among_sentences=True).to_bytes())
     assert _met(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 

@@ -214,7 +214,7 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     assert direct("sentences", "--input", wiki, *LINES, *switches, "--output", some).code == 0
     kept, held = rows(some), rows(some / "validation")
     assert 200 < len(held) < 400 and all(row["id"] < 2**63 * 0.2 for row in held)
-    test_set = Excluded.of(excluded.read_text().splitlines())
+    test_set = Excluded.of(excluded.read_text().splitlines(), among_sentences=True)
     ids = [text_id(text.encode()) for text in normalised(wiki) if not test_set.meets(text)]
     long_enough = {row["id"] for row in rows(everything)}
     expected = list(dict.fromkeys(found for found in ids if found in long_enough))[:1500]
