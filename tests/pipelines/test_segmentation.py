@@ -107,6 +107,16 @@ def test_a_languages_own_signs_and_abbreviations_are_known(language: str, expect
     assert segment(text, "en") != expected
 
 
+@pytest.mark.parametrize(("text", "number"), [("今天天气很好。" * 2000, 2000), ("。" * 20_000, 1)])
+def test_full_width_stops_in_a_text_of_another_language_cost_a_window_no_more_than_others(
+    monkeypatch: pytest.MonkeyPatch, text: str, number: int
+) -> None:
+    seen, own = [], sentencex.segment
+    monkeypatch.setattr(sentencex, "segment", lambda language, part: (seen.append(len(part)), own(language, part))[1])
+    assert len(segment(text, "en")) == number
+    assert sum(seen) < 3 * len(text)
+
+
 def test_a_no_break_space_after_an_initial_harms_nothing() -> None:
     assert segment("It was J\u00a0. B\u00a0. Priestley who came. He sat.", "en")[-1] == "He sat."
 

@@ -326,6 +326,13 @@ def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: P
     assert Dataset(tmp_path / "out").vocab_size == 50265
 
 
+def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path) -> None:
+    table = tmp_path / "zh.json"
+    table.write_text(json.dumps({"好": ["坏"]}))
+    outcome = direct("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", table, "--limit", "50")
+    assert "NO word has one, and nothing was substituted" in outcome.out
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
