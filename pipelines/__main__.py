@@ -10,12 +10,12 @@ from types import FrameType
 
 from pipelines.curation import Curation
 from pipelines.documents import Documents
-from pipelines.errors import EXPECTED, one_line
+from pipelines.errors import EXPECTED
 from pipelines.job import Kind
 from pipelines.quiet import quiet_beam
 from pipelines.run import Options, run
 from pipelines.sentences import Sentences
-from shards import storage
+from shards import storage, terminal
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Documents, Sentences)}
 AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
@@ -132,21 +132,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         root.error("Dataflow's workers do not see this machine's files: --input and --output must be in a bucket")
     handlers = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with contextlib.nullcontext() if options.runner_named else quiet_beam():
-            summary = run(kind, options)
-    except EXPECTED as error:
-        print(f"pipelines: {one_line(error)}", file=sys.stderr)
-        return 1
+        return terminal.run("pipelines", lambda: work(kind, options, arguments.json), EXPECTED)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    try:
-        if summary is None:
-            print(f"{options.output}: planned; the job is described, not run")
-        else:
-            print(summary.to_json() if arguments.json else summary, flush=True)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def work(kind: Kind, options: Options, as_json: bool) -> int:
+    """Makes the dataset and says what it is."""
+    with contextlib.nullcontext() if options.runner_named else quiet_beam():
+        summary = run(kind, options)
+    if summary is None:
+        terminal.say(f"{options.output}: planned; the job is described, not run")
+    else:
+        terminal.say(summary.to_json() if as_json else str(summary))
     return 0
 
 

@@ -1,7 +1,7 @@
 """The commit: every unit's account into one manifest, if they add up to a dataset. Nothing before it is one."""
 
 from pipelines.errors import PipelineError
-from pipelines.job import REJECTED, STAGED, Done, Job, done_units
+from pipelines.job import REJECTED, STAGED, Done, Job, done_units, load_account
 from pipelines.tally import Counts
 from shards import Manifest, storage
 
@@ -18,11 +18,16 @@ def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None
     if counts.read == 0:
         raise PipelineError("the inputs hold no records at all: check --input")
     if counts.bad > job.max_bad_fraction * counts.read:
-        rejected = storage.join(job.folder, REJECTED)
+        rejected = job.path(REJECTED)
         allowed = f"--max-bad-fraction {job.max_bad_fraction:g}"
         raise PipelineError(f"{counts.complaint()} (allowed: {allowed}; all of them: {rejected})")
     if counts.kept == 0:
-        raise PipelineError(job.kind.nothing_kept(counts.read, counts.longest))
+        if excluded := counts.filtered.get("excluded"):
+            others = "".join(f", {n:,} {why}" for why, n in counts.filtered.items() if n and why != "excluded")
+            raise PipelineError(
+                f"none of {counts.read:,} {job.kind.name} is kept: {excluded:,} hold a text of --exclude{others}"
+            )
+        raise PipelineError(job.kind.nothing_kept(counts))
     figures = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
     shards = [shard for account in accounts for shard in account.shards]
     fraction = job.curation.holdout_fraction
@@ -41,36 +46,47 @@ def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None
 
 
 def damaged(job: Job, accounts: dict[int, Done]) -> set[int]:
-    """Units with a shard that is missing or not of the size their account says."""
+    """Units of which something is missing, or a shard is not of the size that their account says."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
+    rejected = {f"{REJECTED}/{name}" for name in storage.list_files(job.path(REJECTED))}
     return {
         unit
         for unit, done in accounts.items()
         if any(sizes.get(shard.name) != shard.bytes for shard in done.shards)
         or any(held.get(shard.name) != shard.bytes for shard in done.held)
+        or (job.rejected_name(unit) in done.files and job.rejected_name(unit) not in rejected)
     }
 
 
 def load_accounts(job: Job) -> dict[int, Done]:
-    """The accounts there are, by unit, in order."""
-    units = sorted(done_units(job.folder))
-    return {unit: Done.from_json(storage.read_bytes(job.done_path(unit))) for unit in units}
+    """The accounts there are, by unit, in order; a damaged one is none."""
+    units = sorted(done_units(job.folder) & set(range(job.num_units)))
+    accounts = {unit: load_account(job.done_path(unit)) for unit in units}
+    return {unit: account for unit, account in accounts.items() if account}
 
 
 def staged_units(job: Job) -> set[int]:
-    """Units whose first stage is whole: account, shards and keys."""
+    """Units whose first stage is whole: account, shards and keys are as they were written."""
     files = storage.file_sizes(job.staged_folder)
     units = set()
-    for unit in done_units(job.folder, STAGED):
-        done = Done.from_json(storage.read_bytes(job.staged_path(unit)))
-        has_keys = not job.curation.dedup or f"{unit:05d}.keys" in files
-        if has_keys and all(files.get(shard.name) == shard.bytes for shard in done.shards):
+    for unit in done_units(job.folder, STAGED) & set(range(job.num_units)):
+        done = load_account(job.staged_path(unit))
+        if done and all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done):
             units.add(unit)
     return units
 
 
+def _same(job: Job, staged: Done) -> bool:
+    """Whether a unit's staged files have the hashes of its account."""
+    sums = {f"{STAGED}/{shard.name}": shard.sha256 for shard in staged.shards} | staged.files
+    try:
+        return all(storage.sha256(job.path(name)) == expected for name, expected in sums.items())
+    except FileNotFoundError:
+        return False
+
+
 def commit(job: Job) -> Manifest:
-    """Writes the manifest; done twice, it writes the same.
+    """Writes the manifest, and that of what is held out, where they are not there as they should be.
 
     Raises:
         PipelineError: a unit is missing, or the units add up to no dataset.

@@ -169,11 +169,18 @@ def rule(curation: Curation, kept: list[int], paths: list[str]) -> list[np.ndarr
 
 
 def pack_verdicts(verdicts: np.ndarray) -> bytes:
-    return zstandard.compress(verdicts.tobytes())
+    return zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
 
 
-def unpack_verdicts(data: bytes) -> np.ndarray:
-    return np.frombuffer(zstandard.decompress(data), np.uint8)
+def unpack_verdicts(data: bytes, count: int) -> np.ndarray:
+    """The verdicts on `count` documents, (count,) uint8. Raises ValueError where the bytes are not theirs."""
+    try:
+        size = zstandard.frame_content_size(data)
+        if size != count:
+            raise ValueError(f"{size:,} verdicts on {count:,} documents")
+        return np.frombuffer(zstandard.decompress(data), np.uint8)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
 
 
 class Rebatcher:

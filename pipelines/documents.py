@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines.exclude import Excluded
 from pipelines.job import Kind
 from pipelines.records import Record
-from pipelines.tally import RecordError, Tally
+from pipelines.tally import Counts, RecordError, Tally
 from pipelines.texts import text_id, text_of
 from pipelines.tokenization import Encoder
 from shards.schema import schema
@@ -76,13 +76,20 @@ class Documents(Kind):
         """Needs nothing but its options."""
         return self
 
-    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
-        """Why no record of `read` was kept."""
-        if "tokens" in longest:
-            seen = f"{longest['tokens']:,} tokens"
+    def nothing_kept(self, counts: Counts) -> str:
+        """Why no document was kept."""
+        if too_long := counts.filtered.get("long_tokens"):
+            return (
+                f"none of {counts.read:,} documents has {self.min_tokens:,} to {self.max_tokens:,} tokens, "
+                f"{too_long:,} have more: change --min-tokens or --max-tokens"
+            )
+        if "tokens" in counts.longest:
+            seen = f"{counts.longest['tokens']:,} tokens"
         else:
-            seen = f"{longest.get('bytes', 0):,} bytes, so no more tokens than that"
-        return f"none of {read:,} documents has {self.min_tokens:,} tokens, the longest {seen}: lower --min-tokens"
+            seen = f"{counts.longest.get('bytes', 0):,} bytes, so no more tokens than that"
+        return (
+            f"none of {counts.read:,} documents has {self.min_tokens:,} tokens, the longest {seen}: lower --min-tokens"
+        )
 
     def batches(
         self, records: Iterable[Record], encoder: Encoder, tally: Tally, excluded: Excluded | None = None

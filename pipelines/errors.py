@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from shards.manifest import ManifestError
 from shards.reader import ShardError
+from shards.terminal import one_line
 
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
@@ -21,10 +22,6 @@ class PipelineError(Exception):
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
 """What a user or a disk can cause: shown as one line. Anything else is a defect and keeps its traceback."""
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -9,24 +9,28 @@ looked for (it would be met everywhere), and is counted. Languages written witho
 nothing of them is met.
 """
 
+import collections
 import csv
 import dataclasses
-import glob
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
-import orjson
 
 from pipelines.errors import PipelineError
+from pipelines.readers.jsonl import parse
 from pipelines.readers.streams import BOM, naming, opened, sniff
 from shards import storage
 
 NGRAM = 8
 SHORTEST = 4
+TABLE_LINES = 100
+"""The first lines of a csv file tell what parts its cells."""
+csv.field_size_limit(1 << 26)
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
@@ -63,7 +67,8 @@ class _Words:
         is_word = _IS_WORD[data]
         edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
         starts, ends = edges[::2], edges[1::2]
-        self.starts = self.ends = self.sentence_starts = self.sentence_ends = starts
+        self.starts = self.ends = self.unit_starts = self.unit_ends = starts
+        self.num_lines = 0
         self.sums = np.zeros(1, np.uint64)
         if not len(starts):
             return
@@ -80,9 +85,12 @@ class _Words:
         np.cumsum((joined.astype(np.uint64) + np.uint64(1)) * self._up[: len(joined)], out=self.sums[1:])
         # A sentence ends between two words where a line does, or a stop stands there beside a space.
         between = _marks_between(data, starts, ends)
-        last = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
-        self.sentence_ends = np.append(np.flatnonzero(last) + 1, len(starts))
-        self.sentence_starts = np.append(0, self.sentence_ends[:-1])
+        line_ends = (between & _NEWLINE) > 0
+        sentence_ends = line_ends | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
+        ends_of = [np.append(np.flatnonzero(last) + 1, len(starts)) for last in (sentence_ends, line_ends)]
+        self.unit_ends = np.concatenate(ends_of)
+        self.unit_starts = np.concatenate([np.append(0, found[:-1]) for found in ends_of])
+        self.num_lines = len(ends_of[1])
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Of words first..last, both inclusive."""
@@ -96,10 +104,10 @@ class _Words:
         return self._hashes(first, first + NGRAM - 1)
 
     def sentences(self) -> np.ndarray:
-        """Of its sentences of SHORTEST to NGRAM - 1 words."""
-        lengths = self.sentence_ends - self.sentence_starts
+        """Of its sentences, and its lines, of SHORTEST to NGRAM - 1 words."""
+        lengths = self.unit_ends - self.unit_starts
         wanted = (lengths >= SHORTEST) & (lengths < NGRAM)
-        return self._hashes(self.sentence_starts[wanted], self.sentence_ends[wanted] - 1)
+        return self._hashes(self.unit_starts[wanted], self.unit_ends[wanted] - 1)
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -138,8 +146,8 @@ class Excluded:
                 ngrams.append(words.ngrams())
                 if among_sentences:
                     sentences.append(words.sentences())
-            elif len(found := words.sentences()) and len(words.sentence_ends) == 1:
-                sentences.append(found)
+            elif len(words.starts) >= SHORTEST and words.num_lines == 1:
+                sentences.append(words.sentences()[-1:])  # the line that it is
                 short += 1
             else:
                 ignored += 1
@@ -176,35 +184,73 @@ class Excluded:
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
-    """The texts in files or folders: lines, or their tab-separated cells; cells of .csv, strings of JSON lines.
+    """The texts in files or folders: lines, or their tab-separated cells; cells of csv; all strings of JSON lines.
 
     Raises:
-        PipelineError: a file is missing, damaged or no text.
+        PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
     """
     for pattern in patterns:
-        is_folder = not storage.is_remote(pattern) and Path(pattern).is_dir()
-        files = storage.find(f"{glob.escape(pattern)}/**" if is_folder else pattern)
-        if not files:
-            raise PipelineError(f"--exclude {pattern}: no such file")
+        try:
+            files = storage.find(pattern)
+        except FileNotFoundError as error:
+            raise PipelineError(f"--exclude {error}") from None
         for path in files:
             file_format, compression = sniff(path)
             if file_format not in ("text", "jsonl"):
-                raise PipelineError(f"--exclude {path}: {file_format}: expected text, .csv or JSON lines")
+                raise PipelineError(f"--exclude {path}: {file_format}: expected text, csv or JSON lines")
+            found = False
             with naming(path, compression), opened(path, compression) as stream:
                 # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
                 lines = (line.removeprefix(BOM).decode("utf-8", "replace") for line in stream)
-                if path.endswith(".csv"):
-                    for row in csv.reader(lines):
-                        yield from row
-                else:
-                    for line in lines:
-                        yield from _cells(line.rstrip("\r\n"))
+                for text in _texts(path, lines, file_format):
+                    found = found or bool(text.strip())
+                    yield text
+            if not found:
+                raise PipelineError(f"--exclude {path}: holds no text: leave it out, or name what it should hold")
 
 
-def _cells(line: str) -> Iterable[str]:
-    if line.startswith("{"):
-        try:
-            return [value for value in orjson.loads(line).values() if isinstance(value, str)]
-        except orjson.JSONDecodeError:
-            pass
-    return [cell for cell in line.split("\t") if cell]
+def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
+    if file_format == "jsonl":
+        for line in lines:
+            value, problem = parse(line.encode("utf-8", "replace"))
+            yield from [line] if problem else _strings(value)
+        return
+    first = list(itertools.islice(lines, TABLE_LINES))
+    lines = itertools.chain(first, lines)
+    named_csv = ".csv" in [suffix.lower() for suffix in PurePosixPath(path).suffixes]
+    delimiter = _delimiter(first) if named_csv else "\t"
+    if delimiter == "\t":
+        # No quoting: in SentEval's tables a quote is a character like any other.
+        for line in lines:
+            yield from (cell for cell in line.rstrip("\r\n").split("\t") if cell)
+        return
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        for row in rows:
+            yield from row
+    except csv.Error as error:
+        raise PipelineError(
+            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or name the file .txt to take its lines"
+        ) from None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in a JSON value, in lists and objects too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """What parts the cells of a table that begins with these lines: what gives most of its rows equally many, and more
+    than one.
+    """
+
+    def agreeing(delimiter: str) -> int:
+        rows = (line.split("\t") for line in lines) if delimiter == "\t" else csv.reader(lines, delimiter=delimiter)
+        sizes = collections.Counter(map(len, rows))
+        return max((count for size, count in sizes.items() if size > 1), default=0)
+
+    return max("\t,;|", key=agreeing)

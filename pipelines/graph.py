@@ -14,12 +14,13 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from pipelines.commit import commit
-from pipelines.errors import PipelineError, carrying, one_line
+from pipelines.errors import PipelineError, carrying
 from pipelines.job import Done, Job
 from pipelines.plan import Unit
 from pipelines.runners import MILLISECONDS
 from pipelines.unit import Tools, finish_unit, process_unit, resolve
 from shards import storage
+from shards.terminal import one_line
 
 
 def _count_time(done: Done) -> None:

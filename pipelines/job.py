@@ -10,7 +10,7 @@ of each unit, and lets a run after damage redo only the units whose shards are g
 
 import argparse
 import dataclasses
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
@@ -23,6 +23,7 @@ from pipelines.tally import Counts, Tally
 from pipelines.tokenization import Encoder
 from shards import ShardInfo, storage
 from shards.reader import FILES_FOLDER
+from shards.sealed import build, seal, unseal
 
 DONE = "_done"
 STAGED = "_staged"
@@ -31,6 +32,7 @@ EXCLUDED = "excluded.u64"
 VALIDATION = "validation"
 REJECTED = "_rejected"
 STOPPED = "_stopped.json"
+ACCOUNT = re.compile(r"\d{5}\.json")
 
 
 class Maker(Protocol):
@@ -89,8 +91,8 @@ class Kind(Protocol):
     def maker(self, encoder: Encoder, files: Mapping[str, bytes]) -> Maker:
         """What does the work."""
 
-    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
-        """Why no record of `read` was kept."""
+    def nothing_kept(self, counts: Counts) -> str:
+        """Why no record was kept."""
 
     def remarks(self, sums: Mapping[str, int]) -> list[str]:
         """What the summary says of all units' sums."""
@@ -136,8 +138,14 @@ class Job:
     def staged_path(self, unit: int) -> str:
         return storage.join(self.staged_folder, f"{unit:05d}.json")
 
-    def keys_path(self, unit: int) -> str:
-        return storage.join(self.staged_folder, f"{unit:05d}.keys")
+    @staticmethod
+    def keys_name(unit: int) -> str:
+        """Where the keys of the unit's documents are, in the folder."""
+        return f"{STAGED}/{unit:05d}.keys"
+
+    def path(self, name: str) -> str:
+        """Of something in the folder."""
+        return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
@@ -149,8 +157,10 @@ class Job:
     def done_path(self, unit: int) -> str:
         return storage.join(self.folder, DONE, f"{unit:05d}.json")
 
-    def rejected_path(self, unit: int) -> str:
-        return storage.join(self.folder, REJECTED, f"{unit:05d}.jsonl.zst")
+    @staticmethod
+    def rejected_name(unit: int) -> str:
+        """Where the unit's bad records are, in the folder."""
+        return f"{REJECTED}/{unit:05d}.jsonl.zst"
 
     def file_path(self, name: str) -> str:
         return storage.join(self.folder, FILES_FOLDER, name)
@@ -164,27 +174,41 @@ class Job:
 class Done:
     """The account of a finished unit; the `seconds` it took, by stage, are not part of what is written.
 
-    `held` are the shards of its held-out part, whose documents `counts` counts as kept too.
+    `held` are the shards of its held-out part, whose documents `counts` counts as kept too; `files` the sha256 of what
+    else the unit left, by path in the folder.
     """
 
     shards: list[ShardInfo]
     counts: Counts
     held: list[ShardInfo] = dataclasses.field(default_factory=list)
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self) -> bytes:
         record = dataclasses.asdict(self)
         del record["seconds"]
-        return (json.dumps(record) + "\n").encode()
+        return seal(record)
 
     @classmethod
     def from_json(cls, data: bytes) -> "Done":
-        record = json.loads(data)
-        shards, held = ([ShardInfo(**shard) for shard in record[name]] for name in ("shards", "held"))
-        return cls(shards, Counts(**record["counts"]), held)
+        """Raises ValueError where the bytes are no account, or not as they were written."""
+        record = unseal(data)
+        try:
+            shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
+            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an account: {error}") from None
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
     """The units that have an account."""
     names = storage.list_files(storage.join(folder, stage))
-    return {int(name[:5]) for name in names if name.endswith(".json") and not name.startswith(storage.TEMPORARY)}
+    return {int(name[:5]) for name in names if ACCOUNT.fullmatch(name)}
+
+
+def load_account(path: str) -> Done | None:
+    """A unit's account; None for one that is damaged: it says nothing of the unit."""
+    try:
+        return Done.from_json(storage.read_bytes(path))
+    except ValueError:
+        return None

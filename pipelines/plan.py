@@ -6,7 +6,6 @@ machine. `plan.json` in the output folder holds a run to it.
 """
 
 import dataclasses
-import glob
 import hashlib
 import itertools
 import json
@@ -22,7 +21,7 @@ from pipelines.readers import tars
 from pipelines.readers.streams import naming, opened, sniff
 from pipelines.records import Input, Piece
 from pipelines.tokenization import TokenizerFiles
-from shards import storage
+from shards import finding, storage
 
 NAME = "plan.json"
 FORMAT = 2
@@ -72,23 +71,23 @@ def find(patterns: Sequence[str]) -> tuple[str, dict[str, int]]:
     """
     found: dict[str, int] = {}
     for pattern in patterns:
-        # A folder is all files under it, but hidden ones.
-        below = f"{glob.escape(pattern.rstrip('/'))}/**" if _is_folder(pattern) else pattern
-        files = storage.find(below)
-        if not files:
-            raise PipelineError(
-                f"--input {pattern}: no such file" if below == pattern else f"{pattern}: no files in it"
-            )
-        for path, size in files.items():
-            # Not resolve(): a link keeps the name the user gave it.
-            found[path if storage.is_remote(path) else os.path.normpath(Path.cwd() / path)] = size
+        try:
+            files = storage.find(pattern)
+        except FileNotFoundError as error:
+            raise PipelineError(f"--input {error}") from None
+        found.update((path if storage.is_remote(path) else _absolute(path), size) for path, size in files.items())
+    if len(patterns) > 1 and not any(map(storage.is_remote, found)):
+        found = finding.once(found)
     root = _common_folder(list(found))
     start = len(root.rstrip("/")) + 1
     return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))
 
 
-def _is_folder(pattern: str) -> bool:
-    return pattern.endswith("/") if storage.is_remote(pattern) else Path(pattern).is_dir()
+def _absolute(path: str) -> str:
+    """The path from the root, a link under the name the user gave it; `..` may lead out of one, and is resolved."""
+    if ".." in Path(path).parts:
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
+    return os.path.normpath(Path.cwd() / path)
 
 
 def _by_folder(entry: tuple[str, int]) -> list[str]:
@@ -169,7 +168,7 @@ def make_plan(
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     listing = json.dumps([dataclasses.astuple(entry) for entry in inputs]).encode()
     fingerprint = {
-        "tokenizer": {"sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
+        "tokenizer": dataclasses.asdict(tokenizer.info),
         "options": {**options, "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs),
@@ -205,7 +204,7 @@ def compare(folder: str, old: bytes, plan: Plan) -> None:
         record, current = json.loads(old), json.loads(new)
         lines = differences(record["fingerprint"], current["fingerprint"])
         theirs, ours = ({(e["name"], e["bytes"]) for e in side["inputs"]} for side in (record, current))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise PipelineError(f"{folder}: its {NAME} is not readable: {mend}") from None
     changed = sorted(theirs ^ ours)
     if changed:

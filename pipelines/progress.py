@@ -33,7 +33,7 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def _done(self, units: set[int]) -> int:
-        return sum(self.bytes[unit] for unit in units)
+        return sum(self.bytes.get(unit, 0) for unit in units)
 
     def poll(self) -> None:
         """Moves the bar by what has been done since."""

@@ -4,9 +4,11 @@
     none or empty       begins
     same plan           goes on with the units that have no account, or whose shards are gone
     same, finished      nothing, at once
-    other plan          refused, unless nothing was written under it
+    other plan          refused, unless no shard was written under it
+    anything else       refused
 
-One run at a time writes to a local folder: a second one is refused.
+A run begins in an empty folder, so what lies there under its plan's names is its own; nothing else is ever written over
+or removed. One run at a time writes to a local folder: a second one is refused.
 """
 
 import contextlib
@@ -21,11 +23,12 @@ from pathlib import Path
 
 from pipelines import plan as planning
 from pipelines import stopwatch
-from pipelines.commit import damaged, load_accounts, staged_units
+from pipelines.commit import commit, damaged, load_accounts, staged_units
 from pipelines.curation import Curation
 from pipelines.errors import PipelineError
 from pipelines.exclude import Excluded, read_texts
-from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Done, Job, Kind
+from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Done, Job, Kind, done_units
+from pipelines.ownership import is_own
 from pipelines.plan import Plan, Unit
 from pipelines.progress import Progress
 from pipelines.quiet import quiet_beam
@@ -125,25 +128,18 @@ class Summary:
         return "\n".join([*lines, "  tokens per example", *lengths.text(self.manifest.lengths)])
 
 
-def _subfolders(folder: str) -> list[str]:
-    validation = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
-    names = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER, *validation)
-    return [storage.join(folder, name) for name in names]
-
-
-def _tidy(folder: str) -> None:
-    for name in (folder, *_subfolders(folder)):
-        storage.remove_temporaries(name)
-
-
-def _remove_files(folder: str) -> None:
-    for file in storage.list_files(folder):
-        storage.remove(storage.join(folder, file))
+def _tidy(job: Job) -> None:
+    """Removes what killed processes left half published."""
+    subfolders = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
+    held_out = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
+    for folder in (job.folder, *map(job.path, (*subfolders, *held_out))):
+        storage.remove_temporaries(folder)
 
 
 def _leave_stage(job: Job) -> None:
     """Once the manifest is written, what units left for each other has served."""
-    _remove_files(job.staged_folder)
+    for name in storage.list_files(job.staged_folder):
+        storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
         with contextlib.suppress(FileNotFoundError):
             Path(job.staged_folder).rmdir()
@@ -179,17 +175,37 @@ def _check_apart(options: Options, plan: Plan) -> None:
     """Raises PipelineError where the output is, or would be, among the inputs."""
     if storage.is_remote(options.output):
         return
-    output = Path(options.output).absolute()
-    folders = [Path(pattern).absolute() for pattern in options.inputs if Path(pattern).is_dir()]
-    files = [Path(plan.root, entry.name) for entry in plan.inputs]
-    if any(output.is_relative_to(folder) for folder in folders) or any(file.is_relative_to(output) for file in files):
+    output = Path(options.output).resolve()
+    folders = [Path(pattern).resolve() for pattern in options.inputs if Path(pattern).is_dir()]
+    parents = {Path(plan.root, entry.name).parent for entry in plan.inputs}
+    inside = any(parent.resolve().is_relative_to(output) for parent in parents)
+    if inside or any(output.is_relative_to(folder) for folder in folders):
         raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
 
 
-def _keep(data: bytes, path: str) -> None:
-    """Publishes a file, unless it is there already: a finished dataset is not touched."""
-    if not storage.exists(path) or storage.read_bytes(path) != data:
-        storage.publish_bytes(data, path)
+def _claim(job: Job, plan: Plan) -> None:
+    """Makes sure that the output folder is this run's, or can be.
+
+    Under another plan without shards it is emptied, of files that are known to be of a run under that plan.
+
+    Raises:
+        PipelineError: it holds something else.
+    """
+    names = [name for name in storage.tree(job.folder) if not name.startswith(".") and "/." not in name]
+    if planning.NAME not in names:
+        if names:
+            raise PipelineError(
+                f"{job.folder}: holds other files ({names[0]}): choose an --output that is new or empty"
+            )
+        return
+    old = storage.read_bytes(job.path(planning.NAME))
+    try:
+        planning.compare(job.folder, old, plan)
+    except PipelineError:
+        if not all(is_own(name, old, job.path(name)) for name in names):
+            raise
+        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: killed before, the next run knows it too
+            storage.remove(job.path(name))
 
 
 def prepare(
@@ -200,37 +216,25 @@ def prepare(
     Raises:
         PipelineError: the folder holds something else.
     """
-    folder = job.folder
-    path = storage.join(folder, planning.NAME)
-    files = storage.list_files(folder)
-    if planning.NAME in files:
-        try:
-            planning.compare(folder, storage.read_bytes(path), plan)
-        except PipelineError:
-            if any(name.endswith(".tar") for name in [*files, *storage.list_files(job.staged_folder)]):
-                raise
-            for name in _subfolders(folder):
-                _remove_files(name)
-    elif foreign := [name for name in files if not name.startswith(".")]:
-        raise PipelineError(f"{folder}: holds other files ({foreign[0]}): choose an --output that is new or empty")
-    _tidy(folder)
+    _claim(job, plan)
+    _tidy(job)
     storage.remove(job.stopped_path)
-    _keep(plan.to_json(), path)
-    for dataset in (folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
+    storage.keep(plan.to_json(), job.path(planning.NAME))
+    for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
         for name, data in tokenizer.files.items():
-            _keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
+            storage.keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
         for name, data in needed.items():
-            _keep(data, storage.join(dataset, FILES_FOLDER, name))
+            storage.keep(data, storage.join(dataset, FILES_FOLDER, name))
     if excluded:
-        _keep(excluded.to_bytes(), job.excluded_path)
+        storage.keep(excluded.to_bytes(), job.excluded_path)
     accounts = load_accounts(job)
-    for unit in damaged(job, accounts):
-        for dataset in (folder, job.validation_folder):
+    lost = damaged(job, accounts)
+    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(accounts):
+        for dataset in (job.folder, job.validation_folder):
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
-        del accounts[unit]
-    ready = set(accounts)
-    if job.curation.is_staged:
+    ready = set(accounts) - lost
+    if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
         ready = ready | staged if len(ruled(job)) == job.num_units else staged
@@ -281,7 +285,8 @@ def run(kind: Kind, options: Options) -> Summary | None:
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
-    if not units and storage.exists(storage.join(job.folder, MANIFEST)):
+    if not units and len(load_accounts(job)) == job.num_units:
+        commit(job)
         _leave_stage(job)
         return _summary(job, load_accounts(job), [], 0.0, {})
     start = time.perf_counter()
@@ -290,7 +295,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
     if stages is None:
         return None
     _leave_stage(job)
-    _tidy(job.folder)
+    _tidy(job)
     seconds = time.perf_counter() - start
     return _summary(job, load_accounts(job), units, seconds, stages)
 

@@ -25,7 +25,7 @@ from pipelines.records import Record
 from pipelines.segmentation import LANGUAGES, normalise, segment
 from pipelines.stopwatch import Stopwatch
 from pipelines.synonyms import PUBLISHED, read_synonyms
-from pipelines.tally import RecordError, Tally
+from pipelines.tally import Counts, RecordError, Tally
 from pipelines.texts import text_id, text_of
 from pipelines.tokenization import Encoder
 from shards import keyed
@@ -185,8 +185,9 @@ class Sentences(Kind):
             raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
         return SentenceMaker(self, augmenter)
 
-    def nothing_kept(self, read: int, longest: dict[str, int]) -> str:
-        """Why none of `read` sentences was kept."""
+    def nothing_kept(self, counts: Counts) -> str:
+        """Why no sentence was kept."""
+        read, longest = counts.read, counts.longest
         if "tokens" not in longest:
             return f"none of {read:,} records holds any sentence: all are empty"
         whole_files = "" if self.language else "; of a text file with a sentence on each line say --text-per line"

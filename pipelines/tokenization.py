@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from pipelines.errors import PipelineError
 from pipelines.stopwatch import Stopwatch
 from shards import token_type
+from shards.manifest import TokenizerInfo
 from shards.ragged import Ragged
 from shards.reader import TOKENIZER_FOLDER
 
@@ -49,14 +50,16 @@ AWKWARD = (
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """A tokenizer as its files' bytes, by name, with what the manifest says of it."""
+    """A tokenizer as its files' bytes, by name; every id is below `vocab_size`."""
 
     files: dict[str, bytes]
     vocab_size: int
 
     @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.files[MAIN]).hexdigest()
+    def info(self) -> TokenizerInfo:
+        """What the manifest says of it."""
+        sums = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
+        return TokenizerInfo(sums[MAIN], self.vocab_size, sums)
 
 
 def read_tokenizer(path: str) -> TokenizerFiles:

@@ -9,6 +9,7 @@ later run clears away.
 
 import contextlib
 import dataclasses
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
+from pipelines.errors import PipelineError
 from pipelines.exclude import Excluded
-from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units
+from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units, load_account
 from pipelines.plan import Unit
 from pipelines.readers import read_pieces
 from pipelines.records import Reading
@@ -112,14 +114,18 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
                     found.append(keys(batch, rows))
                 rows += batch.num_rows
                 staged.write(batch)
-            done = Done(staged.close(), tally.counts)
+            shards, held = staged.close(), list[ShardInfo]()
         else:
             shards, held = _finish(batches, job, unit.number, spool, watch)
-            done = Done(shards, tally.counts, held)
+    files = {}
     if rejected := tally.rejected():
-        storage.publish_bytes(rejected, job.rejected_path(unit.number))
+        files[job.rejected_name(unit.number)] = rejected
     if job.curation.dedup:
-        storage.publish_bytes(pack_keys(found), job.keys_path(unit.number))
+        files[job.keys_name(unit.number)] = pack_keys(found)
+    for name, data in files.items():
+        storage.publish_bytes(data, job.path(name))
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    done = Done(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(), path)
     return dataclasses.replace(done, seconds=watch.stop())
@@ -128,36 +134,45 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
 def resolve(job: Job) -> list[int]:
     """Between the stages: writes the verdicts on every unit's documents; returns the units left to finish."""
     units = range(job.num_units)
-    if not set(map(job.verdicts_path, units)) <= set(ruled(job)):
+    if ruled(job) < set(units):
         kept = [_staged(job, unit).counts.kept for unit in units]
-        for unit, verdicts in enumerate(rule(job.curation, kept, [job.keys_path(unit) for unit in units])):
+        keys_of = [job.path(job.keys_name(unit)) for unit in units]
+        for unit, verdicts in enumerate(rule(job.curation, kept, keys_of)):
             storage.publish_bytes(pack_verdicts(verdicts), job.verdicts_path(unit))
     return sorted(set(units) - done_units(job.folder))
 
 
-def ruled(job: Job) -> list[str]:
-    """The verdicts there are."""
-    folder = storage.join(job.folder, CURATED)
-    return [storage.join(folder, name) for name in storage.list_files(folder) if name.endswith(".zst")]
+def ruled(job: Job) -> set[int]:
+    """The units on whose documents there are verdicts."""
+    names = set(storage.list_files(job.path(CURATED)))
+    return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
 
 
 def _staged(job: Job, unit: int) -> Done:
-    return Done.from_json(storage.read_bytes(job.staged_path(unit)))
+    path = job.staged_path(unit)
+    if account := load_account(path):
+        return account
+    raise PipelineError(f"{path}: damaged: run again to make it anew")
 
 
 def finish_unit(unit: int, job: Job) -> Done:
     """The second stage of a unit: its staged documents but those ruled out; done twice, it leaves the same."""
     watch = Stopwatch()
     staged = _staged(job, unit)
-    verdicts = unpack_verdicts(storage.read_bytes(job.verdicts_path(unit)))
+    path = job.verdicts_path(unit)
+    try:
+        verdicts = unpack_verdicts(storage.read_bytes(path), staged.counts.kept)
+    except ValueError as error:
+        raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
     with _spool(job.folder) as spool:
         shards, held = _finish(watch.each("read", _remaining(job, staged, verdicts, spool)), job, unit, spool, watch)
-    counts = staged.counts
+    counts, rejected = staged.counts, job.rejected_name(unit)
+    files = {name: sha256 for name, sha256 in staged.files.items() if name == rejected}
     counts.kept = int((verdicts == KEEP).sum())
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
-    done = Done(shards, counts, held)
+    done = Done(shards, counts, held, files)
     storage.publish_bytes(done.to_json(), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
 

@@ -1,19 +1,18 @@
 """`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
 
 import argparse
-import io
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shards import lengths, reader, storage
+from shards import lengths, reader, storage, terminal
 from shards.beside import columns_of
 from shards.manifest import Manifest, ManifestError
+from shards.terminal import say
 
 EXAMPLES = """examples:
   python -m shards ls data/train
@@ -52,29 +51,28 @@ def ls(folder: str, as_json: bool, picture: Path | None) -> int:
     if picture:
         lengths.picture(manifest.lengths, picture, folder)
     if as_json:
-        print(manifest.to_json().decode(), end="")
+        say(manifest.to_json().decode().rstrip())
         return 0
     totals, counts = manifest.totals, manifest.counts
-    print(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
-    print(f"  examples {totals['examples']:,}  tokens {totals['tokens']:,}")
+    say(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
+    say(f"  examples {totals['examples']:,}  tokens {totals['tokens']:,}")
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
-    print(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
-    tokenizer = manifest.fingerprint["tokenizer"]
-    print(f"  tokenizer {tokenizer['sha256'][:16]}, {tokenizer['vocab_size']:,} ids")
+    say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
+    say(f"  tokenizer {manifest.tokenizer.sha256[:16]}, {manifest.tokenizer.vocab_size:,} ids")
     for shard in manifest.shards:
-        print(f"  {shard.name}  {shard.bytes:,} bytes  {shard.examples:,} examples  {shard.tokens:,} tokens")
+        say(f"  {shard.name}  {shard.bytes:,} bytes  {shard.examples:,} examples  {shard.tokens:,} tokens")
     if bars := lengths.text(manifest.lengths):
-        print("  tokens per example")
-        print("\n".join(bars))
+        say("  tokens per example")
+        say("\n".join(bars))
     return 0
 
 
 def verify(folder: str, as_json: bool) -> int:
     problems = reader.verify(folder)
     if as_json:
-        print(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
+        say(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
     else:
-        print("\n".join(problems) if problems else f"{folder}: every shard is as the manifest says")
+        say("\n".join(problems) if problems else f"{folder}: every shard is as the manifest says")
     return 1 if problems else 0
 
 
@@ -86,11 +84,6 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[dict[str, Any]]:
         limit -= len(rows)
         if limit <= 0:
             return
-
-
-def visible(text: str) -> str:
-    """The text with control and direction characters written out: a corpus is not to steer the terminal."""
-    return "".join(c if c.isprintable() or c.isspace() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
@@ -112,18 +105,18 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
         columns = [name for name, value in row.items() if isinstance(value, list)]
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns}
         if as_json:
-            print(json.dumps({**row, **texts}, ensure_ascii=False))
+            say(json.dumps({**row, **texts}))
             continue
         labels = "  ".join(f"{name} {value}" for name, value in row.items() if name not in columns)
-        print(labels)
+        say(labels)
         shown = {
-            f"{name} ({len(row[name]):,})": visible(text if width <= 0 or len(text) <= width else text[:width] + " ...")
+            f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
             for name, text in texts.items()
         }
         if len(shown) > 1:
-            print("\n".join(f"  {line}" for line in columns_of(shown, shutil.get_terminal_size((120, 24)).columns - 2)))
+            say("\n".join(f"  {line}" for line in columns_of(shown, shutil.get_terminal_size((120, 24)).columns - 2)))
         else:
-            print("\n".join(f"  {heading}: {text}" for heading, text in shown.items()))
+            say("\n".join(f"  {heading}: {text}" for heading, text in shown.items()))
     return 0
 
 
@@ -134,26 +127,23 @@ def main(argv: list[str] | None = None) -> int:
         root.error(f"no such option: {' '.join(rest)}")
     if options.command == "cat" and (options.limit < 1 or options.width < 0):
         root.error("--limit must be at least 1, and --width 0 or more")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
-        if rest:
-            storage.use_options(rest)
-        if options.command == "ls":
-            return ls(options.folder, options.json, options.histogram)
-        if options.command == "verify":
-            return verify(options.folder, options.json)
-        return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ManifestError, reader.ShardError, OSError) as error:
-        print(f"shards: {error}", file=sys.stderr)
-        return 1
+        return terminal.run("shards", lambda: work(options, rest), (ManifestError, reader.ShardError, OSError))
     finally:
         logging.disable(level)
+
+
+def work(options: argparse.Namespace, beam_options: list[str]) -> int:
+    """One command's work; returns its exit code."""
+    if beam_options:
+        storage.use_options(beam_options)
+    if options.command == "ls":
+        return ls(options.folder, options.json, options.histogram)
+    if options.command == "verify":
+        return verify(options.folder, options.json)
+    return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
 
 
 if __name__ == "__main__":

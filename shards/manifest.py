@@ -1,20 +1,22 @@
 """The manifest: which shards a dataset has, what shaped them, how the input adds up. Written last: the commit.
 
-A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist.
+A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist. The manifest holds
+the hash of its own content, and the hashes of all that decides a dataset's ids and training.
 """
 
 import dataclasses
-import json
 import re
 from typing import Any
 
 from shards import lengths, storage
 from shards.schema import KINDS
+from shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
-VERSION = 1
+VERSION = 2
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
+FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class ManifestError(ValueError):
@@ -38,6 +40,17 @@ class ShardInfo:
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenizerInfo:
+    """The tokenizer that made the ids, all of them below `vocab_size`: the sha256 of its tokenizer.json, and of each of
+    its files by name.
+    """
+
+    sha256: str
+    vocab_size: int
+    files: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """A dataset's table of contents.
 
@@ -52,6 +65,16 @@ class Manifest:
     @property
     def totals(self) -> dict[str, int]:
         return {name: sum(getattr(shard, name) for shard in self.shards) for name in ("examples", "tokens", "bytes")}
+
+    @property
+    def tokenizer(self) -> TokenizerInfo:
+        """What the fingerprint says of the tokenizer."""
+        return build(TokenizerInfo, self.fingerprint.get("tokenizer"))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What else shaped the shards, such as the synonyms of their views: name -> sha256."""
+        return dict(self.fingerprint.get("options", {}).get("files", {}))
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -69,7 +92,7 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
-        return (json.dumps(record, indent=1, sort_keys=False) + "\n").encode()
+        return seal(record, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
         """The same list in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
@@ -80,7 +103,7 @@ class Manifest:
         return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": self.kind, "shardlist": shards}
 
     def save(self, folder: str) -> None:
-        storage.publish_bytes(self.to_json(), storage.join(folder, NAME))
+        storage.keep(self.to_json(), storage.join(folder, NAME))
 
     @classmethod
     def load(cls, folder: str) -> "Manifest":
@@ -93,34 +116,35 @@ class Manifest:
         if not storage.exists(path):
             raise ManifestError(f"{folder}: no {NAME}: not a dataset, or its pipeline has not finished (run it again)")
         try:
-            record = json.loads(storage.read_bytes(path))
-            if (record["format"], record["version"]) != (FORMAT, VERSION):
-                raise ManifestError(
-                    f"{path}: format {record['format']} version {record['version']}, not {FORMAT} {VERSION}"
-                )
-            manifest = cls(
-                kind=record["kind"],
-                fingerprint=record["fingerprint"],
-                shards=[ShardInfo(**shard) for shard in record["shards"]],
-                counts=record["counts"],
-            )
+            record = unseal(storage.read_bytes(path))
+            found = (record["format"], record["version"])
+            if found != (FORMAT, VERSION):
+                raise ManifestError(f"{path}: format {found[0]} version {found[1]}, not {FORMAT} {VERSION}")
+            shards = [build(ShardInfo, shard) for shard in record["shards"]]
+            manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
             manifest._check(path, record["totals"])
         except ManifestError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ManifestError(
-                f"{path}: not a manifest ({type(error).__name__}: {error}); run the pipeline again"
-            ) from None
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise ManifestError(f"{path}: not a manifest, or damaged ({reason}); run the pipeline again") from None
         return manifest
 
     def _check(self, path: str, totals: dict[str, int]) -> None:
         if self.kind not in KINDS:
             raise ManifestError(f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        names = [shard.name for shard in self.shards]
         for shard in self.shards:
             if not SHARD_NAME.fullmatch(shard.name):
                 raise ManifestError(f"{path}: {shard.name!r} is not a shard's name")
             if shard.lengths and sum(shard.lengths.values()) != shard.examples:
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")
+        for name in (*self.tokenizer.files, *self.files):
+            if not FILE_NAME.fullmatch(name):
+                raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")
         if totals != self.totals:
             raise ManifestError(f"{path}: totals {totals} are not the sum over its shards {self.totals}")
         kept = self.counts["kept"]

@@ -33,17 +33,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CLEARSPAN_CACHE", Path.home() / ".cache" / "clearspan"))
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def check_bytes(path: Path, shard: ShardInfo) -> None:
     """Raises ShardError where a local shard's size or hash is not what its entry in the manifest says."""
     size = path.stat().st_size
     if size != shard.bytes:
         raise ShardError(f"{shard.name}: {size:,} bytes where the manifest says {shard.bytes:,}")
-    if file_sha256(path) != shard.sha256:
+    if storage.sha256(path) != shard.sha256:
         raise ShardError(f"{shard.name}: its sha256 is not the manifest's")
 
 
@@ -114,7 +109,7 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
-        return int(self.manifest.fingerprint["tokenizer"]["vocab_size"])
+        return self.manifest.tokenizer.vocab_size
 
     @property
     def tokenizer_folder(self) -> str:
@@ -125,26 +120,32 @@ class Dataset:
         """The tokenizer's folder as a local path; from an object store it is downloaded into the cache first.
 
         Raises:
-            ShardError: its tokenizer.json is not the one of the manifest.
+            ShardError: one of its files is not the one of the manifest, or the manifest does not name it: a loader
+                would take both for the tokenizer that made the ids.
         """
-        expected = self.manifest.fingerprint["tokenizer"]["sha256"]
+        files = self.manifest.tokenizer.files
         local = Path(self.tokenizer_folder)
         if storage.is_remote(self.folder):
-            local = cache_folder() / expected
-            for name in storage.list_files(self.tokenizer_folder):
+            local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+            for name in files:
                 if not (local / name).exists():
                     storage.download(storage.join(self.tokenizer_folder, name), local / name)
-        main = local / "tokenizer.json"
-        if not main.is_file() or file_sha256(main) != expected:
-            if storage.is_remote(self.folder):
-                main.unlink(missing_ok=True)
-            raise ShardError(f"{main}: missing, or not the tokenizer that made the ids: run the pipeline again")
+        for name, expected in files.items():
+            if not (local / name).is_file() or storage.sha256(local / name) != expected:
+                if storage.is_remote(self.folder):
+                    (local / name).unlink(missing_ok=True)
+                raise ShardError(
+                    f"{local / name}: missing, or not of the tokenizer that made the ids: run the pipeline again"
+                )
+        for name in storage.list_files(str(local)):
+            if name not in files and not name.startswith("."):
+                raise ShardError(f"{local / name}: the manifest names no such file of the tokenizer: remove it")
         return local
 
     @property
     def files(self) -> dict[str, str]:
         """What else shaped the shards, such as the synonyms of their views: name -> sha256."""
-        return dict(self.manifest.fingerprint.get("options", {}).get("files", {}))
+        return self.manifest.files
 
     def read_file(self, name: str) -> bytes:
         """The content of one of `files`.

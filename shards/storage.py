@@ -11,6 +11,7 @@ fails there is an OSError that names the path.
 import contextlib
 import functools
 import glob
+import hashlib
 import io
 import os
 import shutil
@@ -21,9 +22,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
+from shards import finding
+
 COPY_BYTES = 1 << 20
-TEMPORARY = ".part-"
-"""Marks the temporary name of a file being published; such a name is never read."""
+TEMPORARY = ".clearspan-part-"
+"""Marks the temporary name of a file being published, as ours; such a name is never read."""
 
 
 class StoreError(OSError):
@@ -149,20 +152,41 @@ def size(path: str) -> int:
 
 
 def find(pattern: str) -> dict[str, int]:
-    """Bytes of the files that a path or a glob names, by path, sorted; `**` is any number of folders."""
+    """Bytes of the files that a path, a folder or a glob names, by path, sorted; `**` is any number of folders.
+
+    A folder stands for all files under it. Local links are followed (`shards.finding`).
+
+    Raises:
+        FileNotFoundError: there is none, or a link leads nowhere.
+    """
     if is_remote(pattern):
+        below = f"{glob.escape(pattern)}**" if pattern.endswith("/") else pattern
         with _naming(pattern):
-            (match,) = _beam().match([pattern])
-            found = {entry.path: int(entry.size_in_bytes) for entry in match.metadata_list}
-            # An object that ends in "/" stands for a folder in some consoles.
-            return {path: found[path] for path in sorted(found) if not path.endswith("/")}
-    matches = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207 (absolute)
-    return {match: Path(match).stat().st_size for match in sorted(matches) if Path(match).is_file()}
+            (match,) = _beam().match([below])
+        sizes = {entry.path: int(entry.size_in_bytes) for entry in match.metadata_list}
+        # An object that ends in "/" stands for a folder in some consoles.
+        found = {path: sizes[path] for path in sorted(sizes) if not path.endswith("/")}
+    else:
+        found = finding.once(finding.matches(pattern))
+    if not found:
+        raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
+    return found
+
+
+def is_folder(pattern: str) -> bool:
+    """Whether a path is a folder's; on an object store one that ends in a slash."""
+    return pattern.endswith("/") if is_remote(pattern) else Path(pattern).is_dir()
 
 
 def read_bytes(path: str) -> bytes:
     with open_input(path) as stream:
         return stream.read()
+
+
+def sha256(path: str | Path) -> str:
+    """The hash of a file's content, in hexadecimal."""
+    with open_input(str(path)) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def file_sizes(folder: str) -> dict[str, int]:
@@ -204,13 +228,24 @@ def remove_temporaries(folder: str) -> None:
 
 
 @contextlib.contextmanager
+def naming_disk(path: str | Path) -> Iterator[None]:
+    """Gives an error of the disk the name of the file that was read or written, where it has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+
+
+@contextlib.contextmanager
 def _atomic(path: str) -> Iterator[BinaryIO]:
     """A local file that appears under its name whole, and on disk, or not at all."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{target.name}")
     try:
-        with temporary.open("wb") as stream:
+        with naming_disk(path), temporary.open("wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -244,6 +279,26 @@ def publish_bytes(data: bytes, path: str) -> None:
     """Writes a small file whole or not at all."""
     with _upload(path) if is_remote(path) else _atomic(path) as stream:
         stream.write(data)
+
+
+def keep(data: bytes, path: str) -> None:
+    """Publishes a file, unless it is there already as it should be: what is finished is not touched."""
+    if not exists(path) or read_bytes(path) != data:
+        publish_bytes(data, path)
+
+
+def tree(folder: str) -> list[str]:
+    """Names of all files under a folder, relative to it, sorted; a local link counts as a file, and is not followed."""
+    if is_remote(folder):
+        with _naming(folder):
+            (match,) = _beam().match([f"{glob.escape(folder.rstrip('/'))}/**"])
+        start = len(folder.rstrip("/")) + 1
+        return sorted(entry.path[start:] for entry in match.metadata_list if not entry.path.endswith("/"))
+    names = []
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        names += [Path(place, name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return sorted(names)
 
 
 def publish_file(local: Path, path: str) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from shards import lengths
+from shards import lengths, storage
 from shards.manifest import ShardInfo
 from shards.schema import EXTENSION, encode, num_tokens
 
@@ -36,7 +36,8 @@ class _HashingFile:
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
         self.bytes += len(data)
-        return self.stream.write(data)
+        with storage.naming_disk(self.stream.name):
+            return self.stream.write(data)
 
     def tell(self) -> int:
         return self.bytes

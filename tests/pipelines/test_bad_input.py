@@ -27,7 +27,7 @@ def assert_fails(outcome, *parts: str) -> None:
 def no_manifest(tmp_path: Path):
     yield
     assert not list(tmp_path.rglob("manifest.json"))
-    assert not list(tmp_path.rglob(".part-*"))
+    assert not list(tmp_path.rglob(f"{storage.TEMPORARY}*"))
 
 
 def damage(head: Path, line: bytes, at: int = 20) -> Path:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pipelines.errors import PipelineError, carried, carrying
 from pipelines.plan import cut
 from pipelines.records import Input
 from pipelines.runners import SMALL_BYTES, num_processes
+from shards import storage
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,9 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
     watched = progress.Progress(str(tmp_path), units, quiet=False)
     assert (watched.bar.n, watched.bar.total) == (300, 1000)
     (done / "00003.json").touch()
-    (done / ".part-x-00002.json").touch()
+    (done / f"{storage.TEMPORARY}x-00002.json").touch()
+    (done / "99999.json").touch()
+    (done / "notes.json").touch()
     watched.poll()
     watched.poll()
     assert watched.bar.n == 400
@@ -145,3 +149,20 @@ def test_a_defect_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError), carrying():
         raise ZeroDivisionError
     assert carried(RuntimeError("ZeroDivisionError: division by zero [while running 'Process']")) is None
+
+
+def test_field_names_do_not_steer_the_terminal(pipeline, tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text('{"\\u001b[2Jbody\\u202e": "Call me Ishmael."}\n')
+    outcome = pipeline("--input", tmp_path / "odd.jsonl")
+    assert outcome.code == 1
+    assert "there are \\x1b[2Jbody\\u202e: name the one" in outcome.err
+
+
+def test_a_summary_that_cannot_be_printed_is_one_line_and_exit_1(pipeline, head: Path, roberta_tokenizer: Path) -> None:
+    assert pipeline("--input", head).code == 0
+    options = ["--input", head, "--tokenizer", roberta_tokenizer, "--output", head.parent / "out"]
+    command = [sys.executable, "-m", "pipelines", "documents", *map(str, options)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "pipelines: [Errno 28] No space left on device: 'standard output'\n"

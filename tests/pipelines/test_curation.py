@@ -1,7 +1,6 @@
 """De-duplication, limit, held-out part, excluded texts: proven on planted copies, the same however a run goes."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -16,9 +15,6 @@ from hypothesis import strategies as st
 
 from pipelines import curation
 from pipelines.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
-from pipelines.exclude import Excluded, read_texts
-from pipelines.sentences import _met
-from pipelines.texts import text_id
 from shards import Dataset, storage, verify
 from shards.schema import schema
 
@@ -139,7 +135,7 @@ def test_killed_at_either_stage_it_ends_with_the_same_bytes(
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert direct("--input", corpus, *UNIT, *ALL).code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "direct")
-    assert not list((tmp_path / "out").rglob(".part-*"))
+    assert not list((tmp_path / "out").rglob(f"{storage.TEMPORARY}*"))
 
 
 @pytest.mark.parametrize("lost", [".", "validation"])
@@ -241,109 +237,6 @@ def test_what_is_left_of_batches_is_joined_again(direct, corpus: Path, tmp_path:
     found += joined.rest()
     assert 1 < len(found) < len(batches)
     assert [row for batch in found for row in batch.to_pylist()] == rows(tmp_path / "out")
-
-
-SICK = "A group of kids is playing in a yard and an old man is standing in the background"
-
-
-@pytest.mark.parametrize(
-    ("excluded", "text", "met"),
-    [
-        (SICK, f"He wrote: {SICK.upper()}!", True),
-        (SICK, "Then: kids is playing in a yard, and an old -- he said.", True),
-        (SICK, "kids is playing in a yard and", False),
-        (SICK, "a yard and an old man is. Standing in the background", True),
-        ("A man is playing a guitar.", "It was late.\nA man is playing a guitar\nNobody listens.", True),
-        ("A man is playing a guitar.", "There: “A man is playing a guitar!” Nobody listens.", False),
-        ("A man is playing a guitar.", "Here a man is playing a guitar.", False),
-        ("Don’t you ever do that", "“Stop. Don't you ever do that.” He left.", True),
-        ("The man slept.", "The man slept.", False),
-        ("", "Anything at all.", False),
-    ],
-)
-def test_a_text_is_met_by_eight_words_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
-    assert Excluded.of([excluded]).meets(text) is met
-
-
-WALKING = "A man is walking home. He looks old and tired."
-
-
-@pytest.mark.parametrize(
-    ("text", "as_document", "as_sentence"),
-    [
-        ("He looks old, and tired!", False, True),
-        ("A man is walking home.\nNobody sees him.", False, True),
-        ("He looks old and tired of it.", False, False),
-        ("walking home. He looks old", False, False),
-        ("A man is walking home; he looks old.", True, True),
-    ],
-)
-def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
-    text: str, as_document: bool, as_sentence: bool
-) -> None:
-    texts = [WALKING, "The man slept there.", SICK]
-    assert Excluded.of(texts).meets(text) is as_document
-    excluded = Excluded.from_bytes(Excluded.of(texts, among_sentences=True).to_bytes())
-    assert _met(["Nobody looks.", text], excluded) == [1] * as_sentence
-
-
-def words_of(text: str) -> list[str]:
-    return re.sub(r"[\W_]+", " ", text.lower()).split()
-
-
-@given(st.lists(st.sampled_from(["a", "b", "Ä", "日本", "c3", ",", "."]), max_size=40), st.integers(0, 30))
-@settings(max_examples=300, deadline=None)
-def test_hashes_meet_exactly_where_words_do(words: list[str], start: int) -> None:
-    text, planted = " ".join(words), " ".join(["a b", *words[start : start + 9], "a"])
-    if len(words_of(planted)) < 8:
-        return
-    grams = [tuple(words_of(text)[at : at + 8]) for at in range(max(0, len(words_of(text)) - 7))]
-    wanted = {tuple(words_of(planted)[at : at + 8]) for at in range(len(words_of(planted)) - 7)}
-    assert Excluded.of([planted]).meets(text) is bool(wanted & set(grams))
-
-
-def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Path, texts: list[str]) -> None:
-    folder = shared_data / "senteval" / "downstream"
-    sentences = list(
-        read_texts([str(folder / "SICK" / "SICK_test_annotated.txt"), str(folder / "STS" / "STS12-en-test")])
-    )
-    excluded = Excluded.of(sentences[:4000])
-    clean = [text for text in texts[:200] if not excluded.meets(text)]
-    assert len(clean) >= 195
-    planted = [sentence for sentence in sentences[:4000] if len(words_of(sentence)) >= 8][:200]
-    for text, sentence in zip(clean, planted, strict=False):
-        middle = text.find(" ", len(text) // 2)
-        assert excluded.meets(f"{text[:middle]} {sentence.upper()} {text[middle:]}")
-    same = Excluded.from_bytes(excluded.to_bytes())
-    assert same.options() == excluded.options()
-    assert same.options()["texts"] == 4000
-
-
-def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> None:
-    (tmp_path / "sts.txt").write_text("3.5\tA cat sits.\tA dog runs.\n\n")
-    (tmp_path / "stsb.csv").write_text('"One, two",three\n')
-    (tmp_path / "snli.jsonl").write_text('{"sentence1": "A man.", "label": 3}\n')
-    (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
-    names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
-    assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("3.5", "A cat sits.", "A dog runs.", "One, two", "three", "A man.", "na\ufffdve film ."),
-    ]
-
-
-def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
-    sentence = " ".join(texts[0].split()[40:52])
-    (tmp_path / "test.txt").write_text(f"{sentence}\nshort one\n")
-    arguments = ("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt")
-    outcome = direct(*arguments)
-    assert outcome.code == 0
-    assert "2 texts excluded; 1 too short to look for" in outcome.out
-    assert counts(tmp_path / "out")["filtered"]["excluded"] == 1
-    assert text_id(texts[0].encode()) not in {row["id"] for row in rows(tmp_path / "out")}
-    (tmp_path / "test.txt").write_text("other words altogether\n")
-    assert "options.exclude.sha256" in direct(*arguments).err
-    missing = direct(*arguments, "--exclude", tmp_path / "absent.txt")
-    assert (missing.code, missing.err.count("\n")) == (1, 1)
-    assert "--exclude" in missing.err and "no such file" in missing.err
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,9 @@ def test_the_dataset_carries_its_tokenizer(made: Dataset, roberta_tokenizer: Pat
     names = ["tokenizer.json", "tokenizer_config.json"]
     assert sorted(path.name for path in local.iterdir()) == names
     assert all((local / name).read_bytes() == (roberta_tokenizer / name).read_bytes() for name in names)
-    sha256 = hashlib.sha256((roberta_tokenizer / "tokenizer.json").read_bytes()).hexdigest()
-    assert made.manifest.fingerprint["tokenizer"] == {"sha256": sha256, "vocab_size": 50265}
+    sums = {name: hashlib.sha256((roberta_tokenizer / name).read_bytes()).hexdigest() for name in names}
+    known = {"sha256": sums["tokenizer.json"], "vocab_size": 50265, "files": sums}
+    assert made.manifest.fingerprint["tokenizer"] == known
 
 
 def test_no_path_of_this_machine_is_in_the_output(made: Dataset, openwebtext: Path) -> None:

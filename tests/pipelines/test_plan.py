@@ -1,5 +1,6 @@
 """The plan: the same units for the same inputs, and a run held to it."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -86,7 +87,11 @@ def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
 
 def test_the_fingerprint_holds_what_shapes_the_data(corpus: Path) -> None:
     plan = make_plan([f"{corpus}/*/*.jsonl"], {"min_tokens": 2048}, TOKENIZER, 100)
-    assert plan.fingerprint["tokenizer"] == {"sha256": TOKENIZER.sha256, "vocab_size": 50265}
+    assert plan.fingerprint["tokenizer"] == {
+        "sha256": (sha256 := hashlib.sha256(b"{}").hexdigest()),
+        "vocab_size": 50265,
+        "files": {"tokenizer.json": sha256},
+    }
     assert plan.fingerprint["options"] == {"min_tokens": 2048, "unit_bytes": 100}
     assert (plan.fingerprint["inputs"]["files"], plan.fingerprint["inputs"]["bytes"]) == (3, 42)
     assert set(plan.fingerprint["code"]) == {"version", "format"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,3 +220,86 @@ def test_a_lost_shard_is_made_again_and_only_that(
     assert json.loads(capsys.readouterr().out)["run"]["units"] == 1
     assert tree(folder) == finished
     assert Dataset(folder).num_examples == 163
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"shards": [], "counts": {}, "held": [], "files": {}}', b"\xff"],
+)
+def test_a_damaged_account_is_none_and_its_unit_is_done_again(
+    direct, head: Path, tmp_path: Path, tree, damage: bytes
+) -> None:
+    assert direct("--input", head, "--unit-bytes", "60000").code == 0
+    finished, account = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00001.json"
+    account.write_bytes(damage)
+    again = direct("--input", head, "--unit-bytes", "60000", "--json")
+    assert json.loads(again.out)["run"]["units"] == 1
+    assert tree(tmp_path / "out") == finished
+
+
+def test_one_flipped_bit_of_an_account_is_noticed(direct, head: Path, tmp_path: Path, tree) -> None:
+    assert direct("--input", head).code == 0
+    finished, account = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00000.json"
+    whole = account.read_bytes()
+    for position in range(0, len(whole), 41):
+        account.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :])
+        assert direct("--input", head).code == 0
+        assert tree(tmp_path / "out") == finished
+
+
+@pytest.mark.parametrize("name", ["99999.json", "notes.json", "00000.json.bak"])
+def test_what_is_no_account_is_left_where_it_is(direct, head: Path, tmp_path: Path, name: str) -> None:
+    assert direct("--input", head).code == 0
+    (tmp_path / "out" / "_done" / name).write_text("mine")
+    (tmp_path / "out" / "manifest.json").unlink()
+    assert direct("--input", head).code == 0
+    assert verify(tmp_path / "out") == []
+    assert (tmp_path / "out" / "_done" / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "validation/manifest.json"])
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_a_lost_manifest_is_written_again_from_the_accounts(
+    direct, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+) -> None:
+    command = ("--input", head, "--holdout-fraction", "0.5", "--min-tokens", "300")
+    assert direct(*command).code == 0
+    finished, path = tree(tmp_path / "out"), tmp_path / "out" / name
+    path.unlink() if damage == "missing" else path.write_bytes(b"")
+    monkeypatch.setattr("pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
+    assert direct(*command).code == 0
+    assert tree(tmp_path / "out") == finished
+
+
+def test_a_lost_file_of_bad_records_is_made_again(direct, head: Path, tmp_path: Path, tree) -> None:
+    with head.open("ab") as lines:
+        lines.write(b"broken\n")
+    command = ("--input", head, "--max-bad-fraction", "0.5")
+    assert direct(*command).code == 0
+    finished = tree(tmp_path / "out")
+    (tmp_path / "out" / "_rejected" / "00000.jsonl.zst").unlink()
+    assert direct(*command).code == 0
+    assert tree(tmp_path / "out") == finished
+
+
+def test_another_tokenizer_config_is_another_run(
+    pipeline, head: Path, roberta_tokenizer: Path, tmp_path: Path, tree
+) -> None:
+    copy = tmp_path / "tokenizer"
+    shutil.copytree(roberta_tokenizer, copy)
+    assert pipeline("--input", head, "--tokenizer", copy).code == 0
+    finished = tree(tmp_path / "out")
+    config = copy / "tokenizer_config.json"
+    config.write_text(config.read_text().replace("<mask>", "<nask>"))
+    outcome = pipeline("--input", head, "--tokenizer", copy)
+    assert outcome.code == 1 and "tokenizer.files.tokenizer_config.json" in outcome.err
+    assert tree(tmp_path / "out") == finished
+
+
+@pytest.mark.parametrize("damage", [b"", b"[" * 100_000, b'{"fingerprint": 3, "inputs": [], "units": []}', b"\xff"])
+def test_a_damaged_plan_is_one_line(direct, head: Path, tmp_path: Path, damage: bytes) -> None:
+    assert direct("--input", head).code == 0
+    (tmp_path / "out" / "plan.json").write_bytes(damage)
+    outcome = direct("--input", head)
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err

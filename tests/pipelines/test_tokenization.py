@@ -218,7 +218,7 @@ def test_a_tokenizer_is_a_file_or_its_folder(roberta_tokenizer: Path, tmp_path: 
     file = read_tokenizer(str(roberta_tokenizer / "tokenizer.json"))
     assert sorted(folder.files) == ["tokenizer.json", "tokenizer_config.json"]
     assert list(file.files) == ["tokenizer.json"]
-    assert (folder.sha256, folder.vocab_size) == (file.sha256, 50265)
+    assert (folder.info.sha256, folder.vocab_size) == (file.info.sha256, 50265)
 
 
 def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: Path) -> None:

@@ -27,6 +27,16 @@ def batches(shared_data: Path, roberta_tokenizer: Path) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_pylist(rows[start : start + 6], schema=fields) for start in range(0, 60, 6)]
 
 
+def publish_tokenizer(source: Path, folder: Path) -> dict[str, object]:
+    """Copies RoBERTa's tokenizer into a dataset; returns what the fingerprint says of it."""
+    files = {}
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        data = (source / name).read_bytes()
+        storage.publish_bytes(data, f"{folder}/tokenizer/{name}")
+        files[name] = hashlib.sha256(data).hexdigest()
+    return {"sha256": files["tokenizer.json"], "vocab_size": 50265, "files": files}
+
+
 @pytest.fixture(scope="session")
 def make_dataset(batches: list[pa.RecordBatch], roberta_tokenizer: Path) -> Callable[[Path], Manifest]:
     """Writes the batches as a dataset of two units of several shards each, with its tokenizer."""
@@ -40,10 +50,8 @@ def make_dataset(batches: list[pa.RecordBatch], roberta_tokenizer: Path) -> Call
                 writer.write(batch)
             shards += writer.close()
         counts = {"read": 70, "kept": 60, "filtered": {"short_bytes": 4, "short_tokens": 5}, "bad": 1}
-        tokenizer = (roberta_tokenizer / "tokenizer.json").read_bytes()
-        known = {"sha256": hashlib.sha256(tokenizer).hexdigest(), "vocab_size": 50265}
+        known = publish_tokenizer(roberta_tokenizer, folder)
         manifest = Manifest("documents", {"tokenizer": known, "options": {"min_tokens": 1}}, shards, counts)
-        storage.publish_bytes(tokenizer, f"{folder}/tokenizer/tokenizer.json")
         manifest.save(str(folder))
         return manifest
 
@@ -72,9 +80,8 @@ def with_views(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> Pa
     folder.mkdir()
     writer = ShardWriter(folder, "sentences", 0)
     writer.write(pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=2)))
-    known = {"sha256": hashlib.sha256(main).hexdigest(), "vocab_size": 50265}
+    known = publish_tokenizer(roberta_tokenizer, folder)
     counts = {"read": 20, "kept": 20, "filtered": {}, "bad": 0}
-    storage.publish_bytes(main, f"{folder}/tokenizer/tokenizer.json")
     Manifest("sentences", {"tokenizer": known, "options": {}}, writer.close(), counts).save(str(folder))
     return folder
 

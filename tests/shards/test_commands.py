@@ -1,13 +1,19 @@
 """`python -m shards`: what it prints, and exit codes 0, 1 and 2."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from shards.__main__ import main, visible
+from shards import Manifest, ShardWriter
+from shards.__main__ import main
 from shards.beside import columns_of
+from shards.schema import schema
+from shards.terminal import visible
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +95,35 @@ def test_cat_json_and_verify_take_views(with_views: Path, capsys: pytest.Capture
 
 def test_a_corpus_does_not_steer_the_terminal() -> None:
     assert visible("a\x1b[31m \u202eb\u00a0é\n東\t") == "a\\x1b[31m \\u202eb\u00a0é\n東\t"
+
+
+def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = schema("documents", pa.uint16())
+    writer = ShardWriter(dataset, "documents", 0)
+    row = {"id": 0, "tokens": [100], "source": "\x1b[2Ja\u202e.jsonl:0"}
+    writer.write(pa.RecordBatch.from_pylist([row], schema=fields))
+    whole, counts = Manifest.load(str(dataset)), {"read": 1, "kept": 1, "filtered": {}, "bad": 0}
+    Manifest("documents", whole.fingerprint, writer.close(), counts).save(str(dataset))
+    assert main(["cat", str(dataset)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "id 0  source \\x1b[2Ja\\u202e.jsonl:0"
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["verify", "--json"], ["cat", "--limit", "60"]])
+def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "shards", *arguments, str(dataset)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "shards: [Errno 28] No space left on device: 'standard output'\n"
+
+
+def test_a_terminal_of_ascii_shows_other_characters_written_out(dataset: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "shards", "cat", str(dataset), "--width", "0"]
+    ended = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert ended.stderr == b"" and b"\\u2019" in ended.stdout and ended.stdout.isascii()
+    missing = subprocess.run([*command[:4], "Übung"], env=environment, capture_output=True, check=False)
+    assert missing.returncode == 1 and missing.stderr.startswith(b"shards: \\udcc3\\udc9cbung: no manifest.json")
 
 
 def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:

@@ -9,13 +9,14 @@ import webdataset as wds
 
 from shards import Manifest
 from shards.manifest import ManifestError
+from shards.sealed import seal
 
 
 def edit(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "manifest.json"
     record = json.loads(path.read_text())
     change(record)
-    path.write_text(json.dumps(record))
+    path.write_bytes(seal(record))
 
 
 def test_it_loads_as_it_was_saved(dataset: Path) -> None:
@@ -27,8 +28,8 @@ def test_it_loads_as_it_was_saved(dataset: Path) -> None:
 
 def test_its_fields_are_the_published_ones(dataset: Path) -> None:
     record = json.loads((dataset / "manifest.json").read_text())
-    assert list(record) == ["format", "version", "kind", "fingerprint", "shards", "totals", "counts"]
-    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 1, "documents")
+    assert list(record) == ["format", "version", "kind", "fingerprint", "shards", "totals", "counts", "sha256"]
+    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 2, "documents")
     assert {"name", "bytes", "sha256", "examples", "tokens", "unit"} <= set(record["shards"][0])
     assert set(record["totals"]) == {"examples", "tokens", "bytes"}
     assert set(record["counts"]) == {"read", "kept", "filtered", "bad"}
@@ -50,14 +51,22 @@ def test_a_folder_without_it_is_no_dataset(tmp_path: Path) -> None:
         (lambda r: r["counts"].update(bad=0), "read 70 is not kept"),
         (lambda r: r["counts"]["filtered"].update(short_bytes=5), "read 70 is not kept"),
         (lambda r: r["counts"].update(kept=59, bad=2), "59 kept, but its shards hold 60"),
-        (lambda r: r.update(version=2), "version 2, not clearspan-shards 1"),
+        (lambda r: r.update(version=3), "version 3, not clearspan-shards 2"),
         (lambda r: r.update(format="wids-shard-index-v1"), "format wids-shard-index-v1"),
         (lambda r: r.update(kind="poems"), "kind 'poems'"),
         (lambda r: r["shards"][0].update(name="../../etc/passwd"), "is not a shard's name"),
         (lambda r: r["shards"][0].update(name="documents-00000-000.tar/../x"), "is not a shard's name"),
         (lambda r: r["shards"][0].update(owner="me"), "not a manifest"),
         (lambda r: r["shards"][0].pop("sha256"), "not a manifest"),
-        (lambda r: r.pop("counts"), "not a manifest"),
+        (lambda r: r["shards"][0].update(examples="6"), "examples of ShardInfo is of another type"),
+        (lambda r: r["shards"][0].update(lengths=[6]), "lengths of ShardInfo is of another type"),
+        (lambda r: r["shards"].insert(1, r["shards"][0]), "documents-00000-000.tar is listed twice"),
+        (lambda r: r["fingerprint"].pop("tokenizer"), "a NoneType where TokenizerInfo is expected"),
+        (lambda r: r["fingerprint"]["tokenizer"].update(vocab_size="many"), "vocab_size .* is of another type"),
+        (lambda r: r["fingerprint"]["tokenizer"]["files"].update({"../config.json": "0"}), "is not the name of a file"),
+        (lambda r: r["fingerprint"].update(options=[]), "not a manifest"),
+        (lambda r: r.update(fingerprint=None), "not a manifest"),
+        (lambda r: r.pop("counts"), "it lacks 'counts'"),
         (lambda r: r.update(shards=None), "not a manifest"),
     ],
 )
@@ -68,11 +77,22 @@ def test_what_does_not_add_up_is_refused(dataset: Path, change: Callable[[dict],
     assert str(dataset / "manifest.json") in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\udcff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\udcff", "[" * 100_000, '{"version": 1}'])
 def test_what_is_no_json_object_is_refused(dataset: Path, text: str) -> None:
     (dataset / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ManifestError, match="not a manifest"):
         Manifest.load(str(dataset))
+
+
+def test_a_change_of_any_byte_is_noticed(dataset: Path) -> None:
+    path = dataset / "manifest.json"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ManifestError):
+            Manifest.load(str(dataset))
 
 
 def test_the_wids_view_is_an_index_of_members(dataset: Path) -> None:

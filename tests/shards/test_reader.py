@@ -11,7 +11,6 @@ import pytest
 import zstandard
 
 from shards import Dataset, Manifest, ShardError, storage, verify
-from shards.reader import file_sha256
 
 SHARD = "documents-00001-000.tar"
 
@@ -21,7 +20,7 @@ def redeclare(folder: Path, name: str = SHARD) -> None:
     manifest = Manifest.load(str(folder))
     path = folder / name
     shards = [
-        replace(shard, bytes=path.stat().st_size, sha256=file_sha256(path)) if shard.name == name else shard
+        replace(shard, bytes=path.stat().st_size, sha256=storage.sha256(path)) if shard.name == name else shard
         for shard in manifest.shards
     ]
     replace(manifest, shards=shards).save(str(folder))
@@ -118,6 +117,20 @@ def test_an_id_outside_the_vocabulary_is_reported(dataset: Path) -> None:
     problems = verify(dataset)
     assert len(problems) == len(manifest.shards)
     assert "outside the vocabulary" in problems[0]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_flip_in_a_file_of_the_tokenizer_is_noticed(dataset: Path, name: str) -> None:
+    path = dataset / "tokenizer" / name
+    path.write_bytes(path.read_bytes().replace(b"<mask>", b"<nask>"))
+    (problem,) = verify(dataset)
+    assert f"{path}: missing, or not of the tokenizer that made the ids" in problem
+
+
+def test_a_file_beside_the_tokenizer_that_nobody_published_is_not_taken_for_its_own(dataset: Path) -> None:
+    (dataset / "tokenizer" / "added_tokens.json").write_text('{"<nask>": 50265}')
+    with pytest.raises(ShardError, match=r"added_tokens.json: the manifest names no such file of the tokenizer"):
+        Dataset(dataset).local_tokenizer()
 
 
 @pytest.fixture

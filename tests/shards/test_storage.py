@@ -44,9 +44,10 @@ def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeyp
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / ".part-1-documents-00000-000.tar").write_bytes(b"half")
-    (tmp_path / ".part-spool").mkdir()
-    (tmp_path / ".part-spool" / "documents-00000-001.tar").write_bytes(b"half")
+    (tmp_path / f"{storage.TEMPORARY}1-documents-00000-000.tar").write_bytes(b"half")
+    spool = tmp_path / f"{storage.TEMPORARY}spool"
+    spool.mkdir()
+    (spool / "documents-00000-001.tar").write_bytes(b"half")
     (tmp_path / "documents-00000-000.tar").write_bytes(b"whole")
     storage.remove_temporaries(str(tmp_path))
     storage.remove_temporaries(str(tmp_path / "absent"))

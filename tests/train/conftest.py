@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from benchmarks.vocabulary import learn_tokenizer
 from pipelines.augment import Augmentation, Augmenter
-from shards import Manifest, ShardWriter, keyed
+from shards import Manifest, ShardWriter, keyed, storage
 from shards.ragged import Ragged
 from shards.schema import schema
 
@@ -91,8 +91,9 @@ def publish(
         writer.write(batch)
     (folder / "tokenizer").symlink_to(tokenizer)
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
-    sha256 = hashlib.sha256((tokenizer / "tokenizer.json").read_bytes()).hexdigest()
-    fingerprint = {"tokenizer": {"sha256": sha256, "vocab_size": vocabulary}, "options": options or {}}
+    sums = {path.name: storage.sha256(path) for path in tokenizer.iterdir()}
+    known = {"sha256": sums["tokenizer.json"], "vocab_size": vocabulary, "files": sums}
+    fingerprint = {"tokenizer": known, "options": options or {}}
     count = sum(batch.num_rows for batch in batches)
     counts = {"read": count, "kept": count, "filtered": {}, "bad": 0}
     Manifest(kind, fingerprint, writer.close(), counts).save(str(folder))

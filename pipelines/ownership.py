@@ -1,0 +1,71 @@
+"""Which files in an output folder a run of ours wrote: under another plan only these may be removed.
+
+Asked of a folder whose plan came to no shard: where a text field was misnamed, say, and the user mends the command. A
+file is a run's own if its plan gives it that name, and its content is what the run would have written.
+"""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from pipelines.curation import pack_keys, pack_verdicts
+from pipelines.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, Done
+from pipelines.plan import NAME
+from shards import storage
+from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
+
+_BESIDE = re.compile(rf"(?:{VALIDATION}/)?({TOKENIZER_FOLDER}|{FILES_FOLDER})/([^/]+)")
+_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|zst)")
+
+
+def is_own(name: str, plan: bytes, path: str) -> bool:
+    """Whether a file, by its name in the folder, was written by the run of that plan.json, which came to no shard."""
+    try:
+        record = json.loads(plan)
+        fingerprint, num_units = record["fingerprint"], len(record["units"])
+        of_code = {"version", "format"} == fingerprint["code"].keys()
+        return of_code and _is_own(name, fingerprint, num_units, lambda: storage.read_bytes(path))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, read: Callable[[], bytes]) -> bool:
+    if name in (NAME, STOPPED):
+        return True
+    if name == f"{CURATED}/{EXCLUDED}":
+        return _sha256(read()) == fingerprint["options"]["exclude"]["sha256"]
+    if match := _BESIDE.fullmatch(name):
+        of = fingerprint["tokenizer"] if match[1] == TOKENIZER_FOLDER else fingerprint["options"]
+        return _sha256(read()) == of["files"].get(match[2])
+    match = _OF_UNIT.fullmatch(name)
+    if not match or int(match[2]) >= num_units:
+        return False
+    place, suffix = match[1], match[3]
+    if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
+        account = Done.from_json(read())
+        return not account.shards and not account.held
+    if (place, suffix) == (STAGED, "keys"):
+        return read() == pack_keys([])
+    if (place, suffix) == (CURATED, "zst"):
+        return read() == pack_verdicts(np.empty(0, np.uint8))
+    return (place, suffix) == (REJECTED, "jsonl.zst") and _are_rejected(read())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _are_rejected(data: bytes) -> bool:
+    """Whether these are bad records as a tally writes them down, by the first."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as lines:
+            first = io.BufferedReader(lines).readline()
+    except zstandard.ZstdError:
+        return False
+    return list(json.loads(first)) == ["source", "offset", "reason", "head"]

@@ -1,0 +1,79 @@
+"""Inputs by path, folder and glob: each file once, whatever links there are, and nothing passed over."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shards import storage
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Four files in three folders, and hidden ones."""
+    for name in ("b.txt", "a/c.txt", "a/d.jsonl", "a/deep/e.txt", ".hidden/f.txt", "a/.g.txt"):
+        path = tmp_path / "corpus" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path / "corpus"
+
+
+def found(folder: Path, pattern: str) -> list[str]:
+    return [os.path.relpath(path, folder) for path in storage.find(pattern)]
+
+
+ALL = ["a/c.txt", "a/d.jsonl", "a/deep/e.txt", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", ALL),
+        ("/**", ALL),
+        ("/**/*.txt", ["a/c.txt", "a/deep/e.txt", "b.txt"]),
+        ("/a/**/e.txt", ["a/deep/e.txt"]),
+        ("/**/deep/**", ["a/deep/e.txt"]),
+        ("/*/*.txt", ["a/c.txt"]),
+        ("/a", ["a/c.txt", "a/d.jsonl", "a/deep/e.txt"]),
+        ("/.hidden/*", [".hidden/f.txt"]),
+        ("/a/.g.txt", ["a/.g.txt"]),
+    ],
+)
+def test_patterns_name_files(corpus: Path, pattern: str, names: list[str]) -> None:
+    assert found(corpus, f"{corpus}{pattern}") == names
+
+
+@pytest.mark.parametrize("pattern", ["", "/**", "/**/*"])
+def test_links_that_lead_in_circles_end_and_add_nothing(corpus: Path, pattern: str) -> None:
+    (corpus / "self").symlink_to(".")
+    (corpus / "a" / "up").symlink_to("..")
+    (corpus / "a" / "deep" / "other").symlink_to(corpus / "self")
+    (corpus / "0.txt").symlink_to("b.txt")
+    assert found(corpus, f"{corpus}{pattern}") == ALL
+
+
+def test_a_linked_folder_outside_is_part_of_the_corpus(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "h.txt").write_text("h")
+    (corpus / "link").symlink_to(tmp_path / "elsewhere")
+    assert found(corpus, str(corpus)) == [*ALL, "link/h.txt"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.txt", "/lost.txt", "/**"])
+def test_a_link_that_leads_nowhere_is_an_error(corpus: Path, pattern: str) -> None:
+    (corpus / "lost.txt").symlink_to("gone.txt")
+    with pytest.raises(FileNotFoundError, match=r"lost\.txt: a link to what is not there"):
+        storage.find(f"{corpus}{pattern}")
+
+
+def test_what_is_no_file_is_an_error(corpus: Path) -> None:
+    os.mkfifo(corpus / "pipe")
+    with pytest.raises(FileNotFoundError, match="pipe: neither a file nor a folder"):
+        storage.find(str(corpus))
+
+
+@pytest.mark.parametrize(("pattern", "complaint"), [("/x.txt", "no such file"), ("/empty", "no files in it")])
+def test_nothing_at_all_is_an_error(corpus: Path, pattern: str, complaint: str) -> None:
+    (corpus / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=complaint):
+        storage.find(f"{corpus}{pattern}")
