@@ -24,6 +24,7 @@ from shards import token_type
 from shards.manifest import TokenizerInfo
 from shards.ragged import Ragged
 from shards.reader import TOKENIZER_FOLDER
+from shards.vocabulary import MOST_BYTES, vocab_size
 
 MAIN = "tokenizer.json"
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
@@ -66,21 +67,29 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     """Reads a tokenizer.json, or the folder that holds one.
 
     Raises:
-        PipelineError: there is none, or it is not what `tokenizers` reads.
+        PipelineError: there is none, it is not what `tokenizers` reads, or it is out of all proportion.
     """
     main = Path(path) / MAIN if Path(path).is_dir() else Path(path)
     if not main.is_file():
         raise PipelineError(f"--tokenizer {path}: no {MAIN} there: name that file or its folder (none is downloaded)")
-    files = {MAIN: main.read_bytes()}
+    files = {MAIN: _read(main)}
     if Path(path).is_dir():
-        files.update({name: (main.parent / name).read_bytes() for name in BESIDE if (main.parent / name).is_file()})
-    return TokenizerFiles(files, _vocab_size(load(files[MAIN], str(main))))
+        files.update({name: _read(main.parent / name) for name in BESIDE if (main.parent / name).is_file()})
+    return TokenizerFiles(files, _vocab_size(load(files[MAIN], str(main)), str(main)))
 
 
-def _vocab_size(tokenizer: Tokenizer) -> int:
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > MOST_BYTES:
+        raise PipelineError(f"{path}: more than {MOST_BYTES:,} bytes, which no tokenizer has: is it the right file?")
+    return path.read_bytes()
+
+
+def _vocab_size(tokenizer: Tokenizer, name: str) -> int:
     """Every id is below it."""
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    return max(len(vocabulary), 1 + max(vocabulary.values(), default=0))
+    try:
+        return vocab_size(tokenizer.get_vocab(with_added_tokens=True))
+    except ValueError as error:
+        raise PipelineError(f"{name}: {error}") from None
 
 
 def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
@@ -106,7 +115,7 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     record["added_tokens"] = [*record.get("added_tokens", []), {"id": number, "content": token, **flags}]
     data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
-    return TokenizerFiles({**tokenizer.files, MAIN: data}, _vocab_size(load(data)))
+    return TokenizerFiles({**tokenizer.files, MAIN: data}, _vocab_size(load(data), MAIN))
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:

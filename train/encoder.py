@@ -8,7 +8,6 @@ the packing (`train.attention`) is refused, not silently wrong.
 """
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
 from train.attention import PACKED_ATTENTION
+from train.folder import EncoderError, one_line, read_json, read_settings, some
 from train.packing import Packed, pack_ids
+from train.tokenizer import load_tokenizer
 
 POOLINGS = ("mean", "cls")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 TOKEN_HEADS = (
     ("lm_head",),  # RoBERTa and its kin
     ("cls",),  # BERT
@@ -37,26 +36,23 @@ TOKEN_HEADS = (
 """The modules that make each architecture's masked-LM head, in order."""
 
 
-class EncoderError(ValueError):
-    """A folder or configuration that gives no usable encoder. The message says why and what to do."""
-
-
 class Encoder(nn.Module):
     """An HF encoder that takes packed batches, with pooling and, where the model has one, its masked-LM head.
 
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
         pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR), or `cls`, its first token.
+        new_weights: the names of the head's weights that its folder did not hold (see `load_model`).
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown.
     """
 
-    def __init__(self, model: PreTrainedModel, pooling: str = "mean") -> None:
+    def __init__(self, model: PreTrainedModel, pooling: str = "mean", new_weights: Sequence[str] = ()) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise EncoderError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
-        self.model, self.pooling = model, pooling
+        self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.first_position = _first_position(model)
         self._check_packing()
 
@@ -108,9 +104,14 @@ class Encoder(nn.Module):
             hidden = getattr(self.model, name)(hidden)
         return hidden
 
+    def head_parameters(self) -> set[str]:
+        """The names of the model's parameters outside its base; one tied to the base's is not among them."""
+        prefix = f"{self.model.base_model_prefix}."
+        return {name for name, _ in self.model.named_parameters() if not name.startswith(prefix)}
+
     def drop_token_head(self) -> None:
         """Keeps the base model only, where no objective trains the head."""
-        self.model = self.base
+        self.model, self.new_weights = self.base, []
 
     @torch.no_grad()
     def _check_packing(self) -> None:
@@ -144,20 +145,6 @@ def _first_position(model: PreTrainedModel) -> int:
     return 0
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    return _read_json(path, dict) if path.is_file() else {}
-
-
-def _read_json(path: Path, shape: type) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(content, shape):
-        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
-    return content
-
-
 class TextEncoder:
     """Texts to embeddings, with an exported folder, an HF folder or a sentence-transformers folder.
 
@@ -179,38 +166,30 @@ class TextEncoder:
         """Loads a local folder; nothing is downloaded and no code of the folder is run.
 
         Raises:
-            EncoderError: the folder is missing, holds no model, or uses modules other than pooling and normalising.
+            EncoderError: the folder is missing, holds no whole model, or asks for what is not supported.
         """
         folder = Path(path)
         if not folder.is_dir():
             raise EncoderError(f"{folder}: no such folder; give a local folder with a model (config.json and weights)")
-        pooling, normalize, limit, lower, prefix = "mean", False, None, False, ""
-        weights = folder
-        if (folder / "modules.json").is_file():
-            weights, pooling, normalize = _sentence_transformers_modules(folder)
-            settings = _read_settings(weights / "sentence_bert_config.json")
-            limit, lower = settings.get("max_seq_length"), bool(settings.get("do_lower_case"))
-            prompts = _read_settings(folder / "config_sentence_transformers.json")
-            prefix = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
+        settings = read_settings(folder)
+        weights = settings.weights
         if not (weights / "config.json").is_file():
             raise EncoderError(f"{weights}: no config.json here, so no model; give the folder that holds it")
-        if not any((weights / name).is_file() for name in TOKENIZER_FILES):
-            raise EncoderError(f"{weights}: no tokenizer here (none of {', '.join(TOKENIZER_FILES)})")
-        try:
-            model = load_model(weights, AutoModel)
-            tokenizer = AutoTokenizer.from_pretrained(weights, local_files_only=True)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise EncoderError(f"{weights}: no usable model ({str(error).strip().splitlines()[0]})") from None
+        tokenizer = load_tokenizer(weights)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
-            encoder: Encoder | PreTrainedModel = Encoder(model, pooling)
-            capacity = encoder.max_tokens
-        except EncoderError:  # architectures of other shapes run padded
-            encoder = load_model(weights, AutoModel, attention=None)
-            capacity = int(getattr(encoder.config, "max_position_embeddings", 512)) - _first_position(encoder)
-        text_encoder = cls(encoder.eval().to(device), tokenizer, pooling, min(limit or capacity, capacity))
-        text_encoder.normalize, text_encoder.name = normalize, folder.resolve().name
-        text_encoder.lower, text_encoder.prefix = lower, prefix
+            encoder, capacity = _load_encoder(weights, settings.pooling)
+            encoder.eval().to(device)
+        except EncoderError:
+            raise
+        except Exception as error:  # what transformers and torch raise for odd files is of any type
+            raise EncoderError(f"{weights}: no usable model ({one_line(error)})") from None
+        limit, special = min(settings.limit or capacity, capacity), tokenizer.num_special_tokens_to_add()
+        if limit <= special:
+            raise EncoderError(f"{weights}: takes {limit} tokens, {special} of them special: none is left for text")
+        text_encoder = cls(encoder, tokenizer, settings.pooling, limit)
+        text_encoder.normalize, text_encoder.name = settings.normalize, folder.resolve().name
+        text_encoder.lower, text_encoder.prefix = settings.lower, settings.prefix
         return text_encoder
 
     @torch.inference_mode()
@@ -219,14 +198,16 @@ class TextEncoder:
 
         Batches hold texts of like length, `batch_tokens` tokens at most (one longer text makes a batch of its own).
         Texts longer than the model takes are cut at its limit.
+
+        Raises:
+            EncoderError: the tokenizer cannot encode a text, or gives an id that the model has no embedding for.
         """
         if not len(texts):
             return np.zeros((0, self.dim), dtype=np.float32)
         training = self.encoder.training
         self.encoder.eval()
         texts = [self.prefix + (text.lower() if self.lower else text) for text in texts]
-        ids = self.tokenizer(texts, truncation=True, max_length=self.max_tokens)["input_ids"]
-        ids = [row or [self.tokenizer.pad_token_id or 0] for row in ids]
+        ids = self._ids(texts)
         out = np.empty((len(ids), self.dim), dtype=np.float32)
         with tqdm(total=len(ids), unit="text", desc="encode", disable=None if progress else True) as bar:
             for rows in _batches_by_length([len(row) for row in ids], batch_tokens):
@@ -235,25 +216,122 @@ class TextEncoder:
         self.encoder.train(training)
         return out
 
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        try:
+            ids = self.tokenizer(texts, truncation=True, max_length=self.max_tokens)["input_ids"]
+        except Exception as error:  # tokenizers raises plain Exception
+            raise EncoderError(f"{self.name}: its tokenizer cannot encode every text ({one_line(error)})") from None
+        ids = [row or [self._filler] for row in ids]
+        largest, rows = max(map(max, ids)), self.encoder.config.vocab_size
+        if largest >= rows:
+            raise EncoderError(
+                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {rows:,} embeddings: the two do "
+                "not belong together"
+            )
+        return ids
+
+    @property
+    def _filler(self) -> int:
+        return self.tokenizer.pad_token_id or 0
+
     def _encode(self, ids: list[list[int]]) -> Tensor:
         if isinstance(self.encoder, Encoder):
             packed = pack_ids(ids, self.encoder.base.device)
             pooled = self.encoder.pool(self.encoder(packed), packed)
         else:
-            batch = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.encoder.device)
-            hidden, mask = self.encoder(**batch).last_hidden_state.float(), batch["attention_mask"][..., None]
+            hidden, mask = _padded_states(self.encoder, ids, self._filler)
             pooled = hidden[:, 0] if self.pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
         return F.normalize(pooled, dim=1) if self.normalize else pooled
 
 
-def load_model(folder: Path, auto_class: Any, attention: str | None = PACKED_ATTENTION) -> PreTrainedModel:
-    """An HF model of a local folder, safetensors or `weights_only` weights, in fp32 and evaluation mode."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+def _load_encoder(folder: Path, pooling: str) -> tuple[Encoder | PreTrainedModel, int]:
+    """(encoder, the most tokens it takes): packed, or as it is where its architecture cannot run so."""
+    model, _ = load_model(folder, AutoModel)
+    try:
+        encoder = Encoder(model, pooling)
+        return encoder, encoder.max_tokens
+    except EncoderError:
+        padded, _ = load_model(folder, AutoModel, attention=None)
+    _padded_states(padded, [[0, 0], [0]], 0)  # one that takes no texts, such as an encoder-decoder, fails here
+    return padded, int(getattr(padded.config, "max_position_embeddings", 512)) - _first_position(padded)
+
+
+@torch.inference_mode()
+def _padded_states(model: PreTrainedModel, ids: list[list[int]], filler: int) -> tuple[Tensor, Tensor]:
+    """Hidden states (N, L, h) in fp32 and the mask (N, L, 1) of a batch padded on the right, whatever the tokenizer's
+    own side: the first state is then the first token's.
+    """
+    rows = [torch.tensor(row) for row in ids]
+    batch = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filler).to(model.device)
+    lengths = torch.tensor([len(row) for row in ids], device=model.device)
+    mask = (torch.arange(batch.shape[1], device=model.device) < lengths[:, None]).long()
+    return model(input_ids=batch, attention_mask=mask).last_hidden_state.float(), mask[..., None]
+
+
+def load_model(
+    folder: Path, auto_class: Any, attention: str | None = PACKED_ATTENTION
+) -> tuple[PreTrainedModel, list[str]]:
+    """(model, names of new weights): an HF model of a local folder, in fp32 and evaluation mode.
+
+    Weights are safetensors or read with `weights_only`; code of the folder is never run. Only weights outside the base
+    model can be new, freshly drawn: those of a masked-LM head that the folder does not have.
+
+    Raises:
+        EncoderError: the folder's weights are not those that its configuration asks for, or not finite.
+    """
+    if (folder / "adapter_config.json").is_file():
+        raise EncoderError(f"{folder}: an adapter's weights are not supported: merge them into the model's")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind is not None and (not isinstance(kind, str) or kind not in CONFIG_MAPPING):
+        raise EncoderError(
+            f"{folder / 'config.json'}: model_type {kind!r} is unknown to transformers {transformers.__version__}, and "
+            "code that comes with a model is never run"
+        )
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     options: dict[str, Any] = {"attn_implementation": attention} if attention else {}
     if auto_class is AutoModel and config.model_type in ("bert", "roberta", "xlm-roberta", "camembert", "mpnet"):
         options["add_pooling_layer"] = False
     with quiet_transformers():
-        return auto_class.from_pretrained(folder, local_files_only=True, config=config, dtype=torch.float32, **options)
+        model, found = auto_class.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # which are named below
+            **options,
+        )
+    return model, _check_weights(folder, model, found)
+
+
+def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any]) -> list[str]:
+    """The weights outside the base model that are new; transformers itself starts with whatever it finds."""
+    prefix, base = f"{model.base_model_prefix}.", model.base_model
+    parts = {name.split(".")[0] for name in base.state_dict()} - {"pooler"}  # unused here, and often absent
+
+    def of_base(name: str) -> bool:
+        return name.removeprefix(prefix).split(".")[0] in parts
+
+    mend = "take the whole folder from its source again"
+    if shapes := sorted(found["mismatched_keys"]):
+        name, there, wanted = shapes[0]
+        more = f", and {len(shapes) - 1:,} more differ" if len(shapes) > 1 else ""
+        raise EncoderError(
+            f"{folder}: {name} has shape {list(there)} where its config.json asks for {list(wanted)}{more}: {mend}"
+        )
+    inside = [name for name in found["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
+    if inside:
+        raise EncoderError(f"{folder}: {len(inside):,} weights are missing: {some(sorted(inside))}: {mend}")
+    if left := sorted(filter(of_base, found["unexpected_keys"])):
+        raise EncoderError(
+            f"{folder}: {len(left):,} weights have no place in the model of its config.json: {some(left)}: {mend}"
+        )
+    for name, weight in model.named_parameters():
+        # A sum is finite only if all is, and takes a tenth of the time.
+        if not weight.sum().isfinite() and not weight.isfinite().all():
+            raise EncoderError(f"{folder}: {name} holds a NaN or an infinity: {mend}")
+    return sorted(name for name in found["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
 
 
 @contextlib.contextmanager
@@ -282,32 +360,3 @@ def _batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[i
         rows.append(row)
         tokens += lengths[row]
     yield rows
-
-
-def _sentence_transformers_modules(folder: Path) -> tuple[Path, str, bool]:
-    """(weights' folder, pooling, normalise) of a sentence-transformers folder, from its modules.json."""
-    weights, pooling, normalize = folder, "mean", False
-    modules = _read_json(folder / "modules.json", list)
-    if not modules or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
-        raise EncoderError(f"{folder / 'modules.json'}: expected a list of modules, each with type and path")
-    for module in modules:
-        name = module["type"].rsplit(".", 1)[-1]
-        if name == "Transformer":
-            weights = folder / module["path"]
-        elif name == "Pooling":
-            settings = _read_json(folder / module["path"] / "config.json", dict)
-            named = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-            on = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
-            chosen = [settings["pooling_mode"]] if "pooling_mode" in settings else [named.get(key, key) for key in on]
-            if chosen not in (["mean"], ["cls"]):
-                raise EncoderError(
-                    f"{folder}: pooling {'+'.join(map(str, chosen))} is not supported, only mean and cls"
-                )
-            if settings.get("include_prompt") is False:
-                raise EncoderError(f"{folder}: pooling without the prompt is not supported")
-            pooling = chosen[0]
-        elif name == "Normalize":
-            normalize = True
-        else:
-            raise EncoderError(f"{folder}: the module {name} is not supported, only pooling and normalising")
-    return weights, pooling, normalize

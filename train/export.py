@@ -102,7 +102,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     which = which or ("best" if checkpoints.tag("best") else "last")
     states = checkpoints.model_states(which)
     recipe = (run / "recipe.yaml").read_text()
-    config = AutoConfig.from_pretrained(skeleton)
+    config = AutoConfig.from_pretrained(skeleton, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
     encoder = Encoder(model, yaml.safe_load(recipe)["model"]["pooling"])
     encoder.drop_token_head()

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
 from shards import Dataset, ShardError
 from train.attention import PACKED_ATTENTION
 from train.encoder import Encoder, EncoderError, load_model, quiet_transformers
+from train.folder import one_line, some
 from train.objectives import Encoded, Objective, Setting, build_all
 from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
 from train.stream import Batch, Columns
+from train.tokenizer import load_tokenizer, num_ids, special_tokens
 
 
 class Learner(nn.Module):
@@ -95,38 +96,6 @@ class Learner(nn.Module):
         return total, figures
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The transformers tokenizer of a folder; one with a bare tokenizer.json gets its special tokens by usual names."""
-    if (folder / "tokenizer_config.json").is_file():
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        if tokenizer.pad_token is None:  # GPT-2's: nothing here pads, but who loads the export does
-            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        return tokenizer
-    if not (folder / "tokenizer.json").is_file():
-        raise EncoderError(f"{folder}: no tokenizer.json here")
-    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    usual = {
-        "pad_token": ("<pad>", "[PAD]"),
-        "mask_token": ("<mask>", "[MASK]"),
-        "cls_token": ("<s>", "[CLS]"),
-        "sep_token": ("</s>", "[SEP]"),
-        "unk_token": ("<unk>", "[UNK]"),
-    }
-    found = {key: next((n for n in names if backend.token_to_id(n) is not None), None) for key, names in usual.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in found.items() if v})
-
-
-def special_tokens(tokenizer: Any) -> SpecialTokens:
-    """What the tokenizer puts around one sequence, found by letting it do so."""
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    before = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-    pad = tokenizer.pad_token_id
-    return SpecialTokens(
-        whole[:before], whole[before + len(bare) :], 0 if pad is None else pad, tokenizer.mask_token_id
-    )
-
-
 def extends(tokenizer: Any, base: Any) -> bool:
     """Whether a tokenizer is another one, but for special tokens that were added after all of its ids."""
     ours, theirs = tokenizer.get_vocab(), base.get_vocab()
@@ -151,6 +120,8 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     Raises:
         RecipeError: the folder or configuration gives no encoder, or the tokenizer is not the shards'.
     """
+    new_weights: list[str] = []
+    vocab_size = num_ids(tokenizer)
     try:
         if recipe.model.path:
             folder = Path(recipe.model.path)
@@ -161,14 +132,16 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                     f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
                     f"with --tokenizer {folder}"
                 )
-            model = load_model(folder, AutoModelForMaskedLM)
-            if model.config.vocab_size < len(tokenizer):
-                add_embeddings(model, len(tokenizer), recipe.training.seed)
+            with torch.random.fork_rng():  # a head that starts anew is drawn
+                torch.manual_seed(recipe.training.seed)
+                model, new_weights = load_model(folder, AutoModelForMaskedLM)
+            if model.config.vocab_size < vocab_size:
+                add_embeddings(model, vocab_size, recipe.training.seed)
         else:
             known = AutoConfig.for_model(recipe.model.config["model_type"])
             ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
             options = {key: value for key, value in ids.items() if hasattr(known, key)}
-            options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
+            options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
             unknown = [key for key in recipe.model.config if not hasattr(known, key)]
             if unknown:
                 raise RecipeError(f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}")
@@ -176,14 +149,14 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             with torch.random.fork_rng():
                 torch.manual_seed(recipe.training.seed)
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-        if model.config.vocab_size < len(tokenizer):
-            sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {len(tokenizer):,} ids"
+        if model.config.vocab_size < vocab_size:
+            sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {vocab_size:,} ids"
             raise RecipeError(f"model: {sizes}: they must be at least as many")
-        return Encoder(model, recipe.model.pooling)
+        return Encoder(model, recipe.model.pooling, new_weights)
     except RecipeError:
         raise
     except Exception as error:  # what transformers and torch raise for a user's values is of any type
-        reason = (str(error).strip().splitlines() or [""])[0]
+        reason = one_line(error)
         if "Padding_idx" in reason:
             reason = (
                 f"its positions count from the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
@@ -254,6 +227,11 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
         encoder.drop_token_head()
     elif encoder.token_head is None:
         raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
+    elif encoder.new_weights and not encoder.head_parameters() <= set(encoder.new_weights):
+        raise RecipeError(
+            f"model.path {recipe.model.path}: {len(encoder.new_weights):,} weights of its masked-LM head are missing: "
+            f"{some(encoder.new_weights)}: take the whole folder from its source again"
+        )
     examples = math.ceil(recipe.training.batch_size / (ranks * recipe.training.gradient_accumulation_steps))
     shrinks = recipe.data.short_documents == "shrink"
     size = forward_size(objectives, examples, special, setting.capacity, shrinks)

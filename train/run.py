@@ -123,6 +123,7 @@ def train(options: argparse.Namespace) -> None:
 
     from shards import Dataset
     from train.export import export, save_skeleton
+    from train.folder import some
     from train.learner import build_learner
     from train.loop import Trainer, barrier, join_ranks, total_steps
     from train.losses import world
@@ -158,6 +159,8 @@ def train(options: argparse.Namespace) -> None:
     if rank == 0:
         if stream.num_short:
             print(f"{recipe.data.path}: {stream.num_short} of {dataset.num_examples} documents are too short, left out")
+        if (new := learner.encoder.new_weights) and not options.resume:
+            print(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         prepare_output(recipe, options.resume)
         save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
     join_ranks()

@@ -1,0 +1,81 @@
+"""A folder's tokenizer: loaded within bounds and without its code; special tokens as its own template puts them."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from shards.vocabulary import MOST_BYTES, vocab_size
+from train.folder import EncoderError, one_line, read_json
+from train.packing import SpecialTokens
+
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+CONFIGURATIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+USUAL = {
+    "pad_token": ("<pad>", "[PAD]"),
+    "mask_token": ("<mask>", "[MASK]"),
+    "cls_token": ("<s>", "[CLS]"),
+    "sep_token": ("</s>", "[SEP]"),
+    "unk_token": ("<unk>", "[UNK]"),
+}
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The transformers tokenizer of a folder; one with a bare tokenizer.json gets its special tokens by usual names.
+
+    Raises:
+        EncoderError: the folder holds none, or its files are not what a tokenizer's are.
+    """
+    there = [name for name in VOCABULARIES if (folder / name).is_file()]
+    if not there:
+        raise EncoderError(f"{folder}: no tokenizer here (none of {', '.join(VOCABULARIES)})")
+    for name in there:
+        if (folder / name).stat().st_size > MOST_BYTES:
+            raise EncoderError(f"{folder / name}: more than {MOST_BYTES:,} bytes, which no tokenizer has")
+    for name in CONFIGURATIONS:
+        if (folder / name).is_file():
+            read_json(folder / name)
+    try:
+        # First by itself: transformers copies a tokenizer id by id, up to the largest that the file names.
+        backend = Tokenizer.from_file(str(folder / there[0])) if there[0] == "tokenizer.json" else None
+        if backend is not None:
+            vocab_size(backend.get_vocab(with_added_tokens=True))
+        if backend is None or any((folder / name).is_file() for name in ("tokenizer_config.json", "config.json")):
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            if tokenizer.pad_token is None:  # GPT-2's: nothing here needs one, but who loads the export does
+                tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        else:
+            known = backend.get_vocab(with_added_tokens=True)
+            found = {key: next((name for name in names if name in known), None) for key, names in USUAL.items()}
+            tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in found.items() if v})
+        vocab_size(tokenizer.get_vocab())
+    except Exception as error:  # what tokenizers and transformers raise for odd files is of any type
+        raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error)})") from None
+    return tokenizer
+
+
+def num_ids(tokenizer: Any) -> int:
+    """Every id that the tokenizer gives is below it."""
+    return vocab_size(tokenizer.get_vocab())
+
+
+def special_tokens(tokenizer: Any) -> SpecialTokens:
+    """What the tokenizer puts around one sequence, by its own template; no text is encoded to find out.
+
+    Raises:
+        EncoderError: it has no template that puts a sequence between special tokens.
+    """
+    if not tokenizer.is_fast:
+        raise EncoderError(f"{type(tokenizer).__name__} is not made by a tokenizer.json, which tells special tokens")
+    template, pad = tokenizer.backend_tokenizer.post_processor, tokenizer.pad_token_id
+    if template is None:
+        return SpecialTokens([], [], 0 if pad is None else pad, tokenizer.mask_token_id)
+    content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")
+    whole = template.process(content, None, True)
+    at = [index for index, special in enumerate(whole.special_tokens_mask) if not special]
+    if len(at) != 1:
+        raise EncoderError(f"the tokenizer's template holds a sequence {len(at)} times, and must hold it once")
+    before, after = whole.ids[: at[0]], whole.ids[at[0] + 1 :]
+    return SpecialTokens(before, after, 0 if pad is None else pad, tokenizer.mask_token_id)
