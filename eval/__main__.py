@@ -4,16 +4,18 @@ Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed da
 """
 
 import argparse
+import io
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from eval.embed import Embedder
-from eval.files import DataError, write_text
+from eval.files import DataError, check_writable, printable, write_text
 from eval.registry import FAMILIES
-from eval.report import write_report
-from eval.results import Results, environment, report_sections, terminal_summary
+from eval.report import is_report, write_report
+from eval.results import Results, environment, is_results, report_sections, terminal_summary
 from eval.task import Task, TaskScores
 
 _EXAMPLE = """example:
@@ -28,7 +30,7 @@ A task whose files are not there is skipped with a line that says so; the rest r
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"python -m eval: {message} (see --help)\n")
+        self.exit(2, f"python -m eval: {printable(message)} (see --help)\n")
 
 
 class _EvaluationError(Exception):
@@ -63,19 +65,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if there is one, else cpu)"
     )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
+    code, output = 0, ""
     try:
-        args = parser.parse_args(argv)
+        output = _run(parser.parse_args(argv))
     except SystemExit as exit_:
-        return int(exit_.code or 0)
-    try:
-        return _run(args)
+        code = int(exit_.code or 0)
     except (_EvaluationError, DataError, OSError) as error:
-        print(f"python -m eval: {error}", file=sys.stderr)
+        print(f"python -m eval: {printable(str(error))}", file=sys.stderr)
+        code = 1
+    return _print(output) or code
+
+
+def _print(text: str) -> int:
+    """Prints all that goes to stdout; 1 where it does not get there, unless its reader has left, having seen enough."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself writes again when it ends
+        if isinstance(error, BrokenPipeError):
+            return 0
+        print(f"python -m eval: standard output cannot be written ({error.strerror})", file=sys.stderr)
         return 1
+    return 0
 
 
-def _run(args: argparse.Namespace) -> int:
-    args.output.mkdir(parents=True, exist_ok=True)
+def _run(args: argparse.Namespace) -> str:
+    """Evaluates, writes the results, and returns what goes to stdout."""
+    _check_output(args.output)
     tasks: list[Task] = []
     results = Results(model=args.model.name)
     for word in args.tasks:
@@ -84,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
         results.skipped |= loaded.missing
     if not tasks:
         for name, reason in results.skipped.items():
-            print(f"skipped {name}: {reason}", file=sys.stderr)
+            print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
         raise _EvaluationError(
             f"--data {args.data}: holds no data for --tasks {','.join(args.tasks)}, so nothing was scored"
         )
@@ -102,9 +120,12 @@ def _run(args: argparse.Namespace) -> int:
     results.model = encoder.name
     embedder = Embedder(lambda texts: encoder.encode(texts, batch_tokens=args.batch_tokens, progress=not args.quiet))
     scored: dict[str, TaskScores] = {}
-    for task in tasks:
-        scored[task.name] = task.score(embedder, progress=not args.quiet)
-        results.add(task.name, scored[task.name])
+    try:
+        for task in tasks:
+            scored[task.name] = task.score(embedder, progress=not args.quiet)
+            results.add(task.name, scored[task.name])
+    except EncoderError as error:
+        raise _EvaluationError(f"--model: {error}") from None
     for word in args.tasks:
         results.averages |= FAMILIES[word].averages(results.scores)
     if embedder.num_nonfinite:
@@ -122,22 +143,36 @@ def _run(args: argparse.Namespace) -> int:
     )
     write_text(args.output / "results.json", results.to_json())
     write_report(args.output / "report.html", f"Evaluation of {results.model}", report_sections(results, scored))
-    print(results.to_json() if args.json else terminal_summary(results, scored), end="" if args.json else "\n")
-    return 0
+    return results.to_json() if args.json else terminal_summary(results, scored) + "\n"
+
+
+def _check_output(folder: Path) -> None:
+    """Before any work: the folder can be written, and what it holds under our names was written by an evaluation."""
+    check_writable(folder)
+    for name, is_ours in (("results.json", is_results), ("report.html", is_report)):
+        if (folder / name).exists() and not is_ours(folder / name):
+            raise _EvaluationError(
+                f"--output {folder}: its {name} is not one that python -m eval wrote: move it, or name another folder"
+            )
 
 
 def _existing_folder(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
+    if not _is(Path.is_dir, text):
         raise argparse.ArgumentTypeError(f"no such folder: {text}")
-    return path
+    return Path(text)
 
 
 def _output_folder(text: str) -> Path:
-    path = Path(text)
-    if path.exists() and not path.is_dir():
+    if _is(Path.exists, text) and not _is(Path.is_dir, text):
         raise argparse.ArgumentTypeError(f"is a file, not a folder: {text}")
-    return path
+    return Path(text)
+
+
+def _is(what: Callable[[Path], bool], text: str) -> bool:
+    try:
+        return what(Path(text))
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
 
 
 def _task_words(text: str) -> list[str]:

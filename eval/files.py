@@ -1,5 +1,6 @@
 """Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,15 +41,36 @@ def head(text: str, limit: int = 60) -> str:
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 `text` to a temporary file beside `path`, then rename it there.
+def printable(text: str) -> str:
+    """The text on one line, with what would steer a terminal written out; names and data may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def check_writable(folder: Path) -> None:
+    """Makes the folder and writes to it, by a file that is gone again: permission bits alone do not tell.
 
     Raises:
-        OSError: the folder is missing or cannot be written.
+        OSError: it cannot be made or written; names the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"whether this can be written")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 `text` to a temporary file beside `path`, then rename it there; a lone surrogate is written out.
+
+    Raises:
+        OSError: the folder is missing, cannot be written or is full; names the file.
     """
     temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         temporary.replace(path)
+    except OSError as error:  # a full disk is met when writing, which names no file
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from eval.embed import Floats
+from eval.files import printable
 
 
 def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> Figure:
@@ -22,7 +23,7 @@ def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> Figure:
     for row, value in enumerate(values):
         text = "undefined" if np.isnan(value) else f"{value:.2f}"
         axes.annotate(text, (max(heights[row], 0), row), xytext=(4, 0), textcoords="offset points", va="center", size=9)
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), [printable(label) for label in labels], parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(min(0.0, heights.min() * 1.1), 108)
     axes.axvline(0, color="black", linewidth=0.8)

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from eval.files import write_text
 
+_MARK = '<meta name="generator" content="clearspan">'
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c1e21; background: #fff; max-width: 60rem; margin: 2rem auto;
        padding: 0 1rem; }
@@ -61,9 +62,16 @@ def write_report(path: str | Path, title: str, sections: Sequence[Section]) -> N
     write_text(
         Path(path),
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{html.escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{_MARK}\n'
+        f"<title>{html.escape(title)}</title>\n"
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n{body}</body>\n</html>\n",
     )
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file was written by `write_report`."""
+    with path.open("rb") as file:
+        return _MARK.encode() in file.read(1000)
 
 
 def cell_text(value: object) -> str:

@@ -4,15 +4,18 @@ import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from eval import plots
+from eval.files import printable
 from eval.report import Section, Table, cell_text
 from eval.task import TaskScores
 
+_MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
 _PACKAGES = ("clearspan", "torch", "transformers", "numpy", "scipy")
 
 
@@ -48,8 +51,17 @@ class Results:
             self.subsets[task] = scores.subsets
 
     def to_json(self) -> str:
-        """Strict JSON, one trailing newline."""
-        return json.dumps(_without_nan(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        """Strict JSON in ASCII, which any terminal shows and any name fits in; one trailing newline."""
+        return json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False) + "\n"
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file is one that `Results.to_json` wrote."""
+    try:
+        content = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {field.name for field in fields(Results)} <= content.keys()
 
 
 def environment(device: str, **more: object) -> dict[str, Any]:
@@ -82,7 +94,7 @@ def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
 def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
     """The summary as plain text: the table, averages, what was skipped and why, warnings."""
     table = summary_table(tasks)
-    cells = [[str(name) for name in table.header], *([cell_text(value) for value in row] for row in table.rows)]
+    cells = [[printable(cell_text(value)) for value in row] for row in [table.header, *table.rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.header))]
     lines = [
         "  ".join(
@@ -95,7 +107,7 @@ def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
     lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
     lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
     lines += [f"warning: {warning}" for warning in results.warnings]
-    return "\n".join(line.rstrip() for line in [f"{results.model}, in percent", *lines])
+    return "\n".join(printable(line).rstrip() for line in [f"{results.model}, in percent", *lines])
 
 
 def report_sections(results: Results, tasks: Mapping[str, TaskScores]) -> list[Section]:

@@ -9,6 +9,7 @@ document that bears the query's id, which changes ArguAna and Quora.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,9 @@ from eval.task import Family, Loaded, Task, TaskScores
 
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are alive while one replaces the other
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LARGEST_GRADE = 1 << 31
 
 Ints = NDArray[np.int64]
 
@@ -197,11 +201,13 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}: {head(line)}") from None
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or nesting without end
+            raise DataError(f"{path}:{number}: cannot be read as JSON: {error}: {head(line)}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: expected a JSON object with _id and {fields[-1]}, found {head(line)}")
         text_id = _string(row, "_id", place := f"{path}:{number}")
         if text_id in texts:
-            raise DataError(f"{place}: _id {text_id!r} is there twice; ids must be unique")
+            raise DataError(f"{place}: _id {head(text_id)} is there twice; ids must be unique")
         optional = [_string(row, field, place) for field in fields[:-1] if row.get(field) is not None]
         texts[text_id] = " ".join([*optional, _string(row, fields[-1], place)]).strip()
     return texts
@@ -210,7 +216,9 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
 def _string(row: dict[str, Any], field: str, place: str) -> str:
     value = row.get(field)
     if not isinstance(value, str):
-        raise DataError(f"{place}: field {field} must be a string, found {value!r}")
+        raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")
+    if found := _SURROGATE.search(value):
+        raise DataError(f"{place}: field {field} holds {found[0]!r}, half of a character: write the whole one")
     return value
 
 
@@ -230,15 +238,18 @@ def _read_qrels(path: Path, corpus: dict[str, str], queries: dict[str, str]) -> 
             raise DataError(f"{path}:{number}: expected 3 TAB-separated fields, found {len(columns)}: {head(line)}")
         query, document, grade = columns
         if query not in queries:
-            raise DataError(f"{path}:{number}: query-id {query!r} is not in queries.jsonl")
+            raise DataError(f"{path}:{number}: query-id {head(query)} is not in queries.jsonl")
         if document not in corpus:
-            raise DataError(f"{path}:{number}: corpus-id {document!r} is not in corpus.jsonl")
+            raise DataError(f"{path}:{number}: corpus-id {head(document)} is not in corpus.jsonl")
         if (query, document) in seen:
-            raise DataError(f"{path}:{number}: query-id {query!r} with corpus-id {document!r} is there twice")
+            raise DataError(f"{path}:{number}: query-id {head(query)} with corpus-id {head(document)} is there twice")
         seen.add((query, document))
         try:
-            if int(grade) > 0:
-                judged.setdefault(query, {})[document] = int(grade)
+            value = int(grade)
         except ValueError:
-            raise DataError(f"{path}:{number}: score must be a whole number, found {grade!r}") from None
+            raise DataError(f"{path}:{number}: score must be a whole number, found {head(grade)}") from None
+        if value >= _LARGEST_GRADE:
+            raise DataError(f"{path}:{number}: score must be below {_LARGEST_GRADE:,}, found {head(grade)}")
+        if value > 0:
+            judged.setdefault(query, {})[document] = value
     return judged

@@ -1,9 +1,12 @@
 """The command: exit codes, one-line errors, and results that a program and a person can read."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -111,18 +114,24 @@ def test_retrieval_runs_beside_sts(arguments: list[str], data: Path, tmp_path: P
     assert results["scores"]["retrieval/stsb"]["recall@10"] > 80
 
 
+def changed_model(minilm: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> Path:
+    """A copy of the model whose weights are changed in place."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("model.safetensors"))
+    weights = load_file(minilm / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_if_they_were(
     arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from safetensors.numpy import load_file, save_file
+    def overflow(weights: dict[str, np.ndarray]) -> None:
+        weights["encoder.layer.5.output.LayerNorm.weight"][:] = np.finfo(np.float32).max
 
-    broken = tmp_path / "broken"
-    (broken / "1_Pooling").mkdir(parents=True)
-    for file in [*minilm.glob("*.json"), minilm / "vocab.txt", minilm / "1_Pooling" / "config.json"]:
-        (broken / file.relative_to(minilm)).write_bytes(file.read_bytes())
-    weights = load_file(minilm / "model.safetensors")
-    weights["encoder.layer.5.output.LayerNorm.weight"] *= np.float32("nan")
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    broken = changed_model(minilm, tmp_path / "broken", overflow)
     assert main(replaced(arguments, "--model", broken)) == 0
     results = json.loads((tmp_path / "runs/eval/results.json").read_text())
     assert set(results["scores"]["STSBenchmark"].values()) == {None}
@@ -166,6 +175,123 @@ def test_a_folder_that_is_no_model_exits_1_and_is_named(
     assert code == 1
     assert "--model" in line
     assert str(data) in line
+
+
+def test_a_model_without_a_layer_is_not_scored(
+    arguments: list[str], minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lose_a_layer(weights: dict[str, np.ndarray]) -> None:
+        for name in [name for name in weights if "layer.5." in name]:
+            del weights[name]
+
+    code, line = failure(replaced(arguments, "--model", changed_model(minilm, tmp_path / "cut", lose_a_layer)), capfd)
+    assert code == 1
+    assert "16 weights are missing: encoder.layer.5.attention.output.LayerNorm.bias, " in line
+    assert not (tmp_path / "runs/eval/results.json").exists()
+
+
+def test_code_that_comes_with_a_model_is_never_run_whatever_stdin_says(
+    arguments: list[str], minilm: Path, tmp_path: Path
+) -> None:
+    model, proof = tmp_path / "model", tmp_path / "ran"
+    shutil.copytree(minilm, model, ignore=shutil.ignore_patterns("model.safetensors"))
+    auto = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
+    (model / "config.json").write_text(json.dumps({"model_type": "own-kind", "auto_map": auto}))
+    (model / "own.py").write_text(f"open({str(proof)!r}, 'w')\n")
+    command = [sys.executable, "-m", "eval", *replaced(arguments, "--model", model)]
+    done = subprocess.run(command, cwd=ROOT, input="y\ny\n", capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, proof.exists()) == (1, "", False)
+    assert "model_type 'own-kind' is unknown" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("place", ["/proc/no-folder-can-be-here", f"{__file__}/below-a-file", "x" * 300])
+def test_an_output_that_cannot_be_written_is_found_before_any_work(
+    arguments: list[str], data: Path, place: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that holds no model comes later: it is not looked at."""
+    given = replaced(arguments, "--output", data / place)
+    code, line = failure(replaced(given, "--model", data), capfd)
+    assert code in (1, 2)
+    assert place in line
+
+
+def test_an_output_that_takes_no_file_is_found_before_any_work(
+    arguments: list[str], data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, line = failure(replaced(replaced(arguments, "--output", "/proc"), "--model", data), capfd)
+    assert code == 1
+    assert line.endswith("'/proc'")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("results.json", '{"scores": {}}'), ("results.json", "[" * 10**5), ("report.html", "<html>")]
+)
+def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
+    arguments: list[str], data: Path, tmp_path: Path, name: str, content: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "runs" / "eval" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    code, line = failure(replaced(arguments, "--model", data), capfd)
+    assert code == 1
+    assert f"its {name} is not one that python -m eval wrote" in line
+    assert file.read_text() == content
+
+
+def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "runs" / "eval"
+    assert main(arguments) == 0
+    before = {path.name: path.stat().st_ino for path in output.iterdir()}
+    assert main(arguments) == 0
+    assert before.keys() == {"results.json", "report.html"}
+    assert all(path.stat().st_ino != before[path.name] for path in output.iterdir())
+
+
+@pytest.mark.parametrize("option", [[], ["--json"], ["--help"]])
+def test_a_stdout_that_is_full_is_one_line_and_exit_1(arguments: list[str], option: list[str]) -> None:
+    command = [sys.executable, "-m", "eval", *arguments, "--quiet", *option]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "python -m eval: standard output cannot be written (No space left on device)"
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+ODD = "é\x1b[31m\n\udc80$_{"  # an escape sequence, a new line, a byte that is not UTF-8, half a formula
+
+
+def test_odd_names_are_scored_and_reach_the_terminal_written_out(
+    arguments: list[str], data: Path, minilm: Path, tmp_path: Path
+) -> None:
+    collection = data / "retrieval" / ODD
+    (collection / "qrels").mkdir(parents=True)
+    (collection / "corpus.jsonl").write_text('{"_id": "d", "text": "an owl"}\n')
+    (collection / "queries.jsonl").write_text('{"_id": "q", "text": "a bird"}\n')
+    (collection / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    model = tmp_path / ODD.replace("\udc80", "")
+    shutil.copytree(minilm, model, ignore=shutil.ignore_patterns("model.safetensors"))
+    (model / "model.safetensors").symlink_to(minilm / "model.safetensors")
+    given = replaced(replaced(arguments, "--tasks", "retrieval"), "--model", model)
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    for option in ([], ["--json"]):
+        command = [sys.executable, "-m", "eval", *given, "--quiet", *option]
+        done = subprocess.run(command, cwd=ROOT, env=ascii_only, capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        shown = done.stdout.decode("ascii")
+        assert "\x1b" not in shown
+        if option:
+            assert list(json.loads(shown)["scores"]) == [f"retrieval/{ODD}"]
+        else:
+            assert "retrieval/\\xe9\\x1b[31m\\n\\udc80$_{" in shown
+    assert (tmp_path / "runs/eval/report.html").read_text("utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "eval", *replaced(given, "--data", f"no\x1b[31m{ODD}")],
+        cwd=ROOT, env=ascii_only, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, b"\x1b" in done.stderr, done.stderr.count(b"\n")) == (2, False, 1)
 
 
 def test_malformed_data_exits_1_before_the_model_is_loaded(

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import resource
 import stat
 from html.parser import HTMLParser
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_the_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert "<title>new</title>" in (tmp_path / "r.html").read_text()
     assert (tmp_path / "r.html").stat().st_mode & stat.S_IRUSR
+
+
+def test_a_disk_that_is_full_names_the_file_and_leaves_the_older_report(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, "older", [])
+    older = path.read_text()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(older), limits[1]))
+    try:
+        with pytest.raises(OSError, match="report") as error:
+            write_report(path, "new", [Section("s", "a long text " * 1000)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(error.value).endswith(f"'{path}'")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", older)]
 
 
 @pytest.fixture
