@@ -175,7 +175,6 @@ class TextEncoder:
         weights = settings.weights
         if not (weights / "config.json").is_file():
             raise EncoderError(f"{weights}: no config.json here, so no model; give the folder that holds it")
-        tokenizer = load_tokenizer(weights)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             encoder, capacity = _load_encoder(weights, settings.pooling)
@@ -184,6 +183,7 @@ class TextEncoder:
             raise
         except Exception as error:  # what transformers and torch raise for odd files is of any type
             raise EncoderError(f"{weights}: no usable model ({one_line(error)})") from None
+        tokenizer = load_tokenizer(weights)
         limit, special = min(settings.limit or capacity, capacity), tokenizer.num_special_tokens_to_add()
         if limit <= special:
             raise EncoderError(f"{weights}: takes {limit} tokens, {special} of them special: none is left for text")
@@ -322,10 +322,10 @@ def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any]) 
         )
     inside = [name for name in found["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
     if inside:
-        raise EncoderError(f"{folder}: {len(inside):,} weights are missing: {some(sorted(inside))}: {mend}")
+        raise EncoderError(f"{folder}: lacks {len(inside):,} of its weights: {some(sorted(inside))}: {mend}")
     if left := sorted(filter(of_base, found["unexpected_keys"])):
         raise EncoderError(
-            f"{folder}: {len(left):,} weights have no place in the model of its config.json: {some(left)}: {mend}"
+            f"{folder}: its config.json has no place for {len(left):,} of its weights: {some(left)}: {mend}"
         )
     for name, weight in model.named_parameters():
         # A sum is finite only if all is, and takes a tenth of the time.

@@ -229,7 +229,7 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
         raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
     elif encoder.new_weights and not encoder.head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
-            f"model.path {recipe.model.path}: {len(encoder.new_weights):,} weights of its masked-LM head are missing: "
+            f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
             f"{some(encoder.new_weights)}: take the whole folder from its source again"
         )
     examples = math.ceil(recipe.training.batch_size / (ranks * recipe.training.gradient_accumulation_steps))

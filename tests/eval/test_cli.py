@@ -186,7 +186,7 @@ def test_a_model_without_a_layer_is_not_scored(
 
     code, line = failure(replaced(arguments, "--model", changed_model(minilm, tmp_path / "cut", lose_a_layer)), capfd)
     assert code == 1
-    assert "16 weights are missing: encoder.layer.5.attention.output.LayerNorm.bias, " in line
+    assert "lacks 16 of its weights: encoder.layer.5.attention.output.LayerNorm.bias, " in line
     assert not (tmp_path / "runs/eval/results.json").exists()
 
 

@@ -260,3 +260,23 @@ def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
     encoder = Encoder(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
     with pytest.raises(PipelineError, match=r"the tokenizer cannot encode every text: .*UNK"):
         encoder.encode(["b"], ["somewhere"])
+
+
+def test_an_id_far_beyond_the_vocabulary_is_refused(roberta: bytes, tmp_path: Path) -> None:
+    """All that is made by id, such as embeddings, would have 4,000,000,001 rows."""
+    record = json.loads(roberta)
+    record["model"]["vocab"]["zebra"] = 4_000_000_000
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(PipelineError, match="'zebra' has id 4,000,000,000 in a vocabulary of 50,266") as error:
+        read_tokenizer(str(path))
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_file_that_no_tokenizer_fills_is_not_read(roberta: bytes, tmp_path: Path, name: str) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(roberta)
+    with (tmp_path / name).open("ab") as file:
+        file.truncate(1 << 28)
+    with pytest.raises(PipelineError, match=f"{name}: more than 134,217,728 bytes"):
+        read_tokenizer(str(tmp_path))

@@ -1,17 +1,21 @@
 """Objectives over one packed forward."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from shards import Dataset
 from shards.ragged import Ragged
-from tests.train.ranks import run_on_ranks
-from train.learner import Learner, build_learner
+from tests.train.ranks import run_on_ranks, train_alone
+from train.learner import Learner, build_encoder, build_learner, load_tokenizer
 from train.losses import nt_xent
 from train.objectives.mlm import MaskedLM
 from train.packing import pack, pack_ids
@@ -187,8 +191,6 @@ def test_a_model_whose_head_is_not_known_is_refused_with_mlm_only(tiny: list[str
 
 
 def test_a_tokenizer_without_padding_gets_one_for_the_export(tokenizer_folder: Path, tmp_path: Path) -> None:
-    from train.learner import load_tokenizer
-
     tokenizer = load_tokenizer(tokenizer_folder)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
@@ -199,13 +201,67 @@ def test_a_pretrained_folder_is_taken_with_its_own_tokenizer_only(
     tiny: list[str], tokenizer_folder: Path, minilm: Path, tmp_path: Path
 ) -> None:
     learner, _, _ = learner_and_batch(tiny)
-    folder = tmp_path / "pretrained"
-    learner.encoder.model.save_pretrained(folder)
-    for path in tokenizer_folder.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    pretrained = [o for o in tiny if not o.startswith("model.config")]
-    again, _, _ = learner_and_batch([*pretrained, "model.config=null", f"model.path={folder}"])
+    given = pretrained(tiny, learner.encoder.model, tokenizer_folder, tmp_path / "pretrained")
+    again, _, _ = learner_and_batch(given)
+    assert again.encoder.new_weights == []
     states, expected = again.encoder.model.state_dict(), learner.encoder.model.state_dict()
     assert all(torch.equal(states[key], expected[key]) for key in expected)
     with pytest.raises(RecipeError, match="tokenizer is not the one"):
-        learner_and_batch([*pretrained, "model.config=null", f"model.path={minilm}"])
+        learner_and_batch([*given[:-1], f"model.path={minilm}"])
+
+
+def pretrained(tiny: list[str], model: PreTrainedModel, tokenizer: Path, folder: Path) -> list[str]:
+    """Overrides that train from a model, saved with a tokenizer; the last one is the path."""
+    model.save_pretrained(folder)
+    for path in tokenizer.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    given = [override for override in tiny if not override.startswith("model.config")]
+    return [*given, "model.config=null", f"model.path={folder}"]
+
+
+def test_a_head_that_a_folder_has_not_starts_anew_by_the_seed_and_is_named(
+    tiny: list[str], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    learner, _, _ = learner_and_batch(tiny)
+    given = pretrained(tiny, learner.encoder.base, tokenizer_folder, tmp_path / "base")
+    first, again, other = (learner_and_batch([*given, f"training.seed={seed}"])[0].encoder for seed in (1, 1, 2))
+    assert {name.split(".")[0] for name in first.new_weights} == {"lm_head"}
+    head = [encoder.model.lm_head.dense.weight for encoder in (first, again, other)]
+    assert torch.equal(head[0], head[1]) and not torch.equal(head[0], head[2])
+    done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    line = f"{tmp_path / 'base'}: holds no masked-LM head, which starts anew: lm_head.bias, "
+    assert sum(line in printed for printed in done.stdout.splitlines()) == 1
+
+
+def test_a_head_that_lacks_a_weight_is_refused_where_it_is_trained(
+    tiny: list[str], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    learner, _, _ = learner_and_batch(tiny)
+    given = pretrained(tiny, learner.encoder.model, tokenizer_folder, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    del weights["lm_head.dense.weight"]
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RecipeError, match=r"lacks 1 weights of its masked-LM head: lm_head\.dense\.weight"):
+        learner_and_batch(given)
+    without, _, _ = learner_and_batch([*given, "objectives.mlm=null"])
+    assert without.encoder.new_weights == []
+
+
+def test_a_folder_without_a_layer_is_not_trained_on(tiny: list[str], tokenizer_folder: Path, tmp_path: Path) -> None:
+    learner, _, _ = learner_and_batch(tiny)
+    given = pretrained(tiny, learner.encoder.model, tokenizer_folder, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "layer.1." not in name}
+    save_file(kept, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RecipeError, match=r"lacks 16 of its weights: roberta\.encoder\.layer\.1\."):
+        learner_and_batch(given)
+
+
+def test_embeddings_go_up_to_the_largest_id_of_a_vocabulary_with_gaps(tiny: list[str], tokenizer_folder: Path) -> None:
+    tokenizer = load_tokenizer(tokenizer_folder)
+    record = json.loads(tokenizer.backend_tokenizer.to_str())
+    record["model"]["vocab"]["far"] = 1700
+    gaps = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)), pad_token="<pad>")
+    assert len(gaps) == 1501
+    assert build_encoder(load("demo", [*tiny, "output=unused"]), gaps).config.vocab_size == 1701

@@ -1,0 +1,106 @@
+"""Tokenizers as the trainer and the evaluator load them: special tokens by template, ids within bounds."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, processors
+from transformers import PreTrainedTokenizerFast
+
+from shards.vocabulary import USUAL_IDS, vocab_size
+from train.folder import EncoderError
+from train.tokenizer import load_tokenizer, special_tokens
+
+SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+CHINESE = [*SPECIAL, *"中国人民"]
+TEMPLATE = [("[CLS]", 1), ("[SEP]", 2)]
+
+
+def chinese(model: Any, single: str = "[CLS] $A [SEP]") -> Any:
+    """A tokenizer without a Latin letter."""
+    tokenizer = Tokenizer(model)
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=TEMPLATE)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", mask_token="[MASK]")
+
+
+VOCABULARY = {token: number for number, token in enumerate(CHINESE)}
+
+
+@pytest.mark.parametrize(
+    "model", [models.BPE(VOCABULARY, []), models.WordPiece(VOCABULARY, unk_token="[UNK]"), models.WordPiece(VOCABULARY)]
+)
+def test_a_chinese_tokenizer_puts_its_special_tokens_before_and_after(model: Any) -> None:
+    found = special_tokens(chinese(model))
+    assert (found.prefix, found.suffix, found.pad, found.mask) == ([1], [2], 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "suffix"), [("roberta-base", [0], [2]), ("bert-base-uncased", [101], [102]), ("gpt2", [], [])]
+)
+def test_special_tokens_are_those_that_the_tokenizer_itself_puts_around_a_text(
+    shared_data: Path, name: str, prefix: list[int], suffix: list[int]
+) -> None:
+    tokenizer = load_tokenizer(shared_data / "tokenizers" / name)
+    found = special_tokens(tokenizer)
+    assert (found.prefix, found.suffix) == (prefix, suffix)
+    text = "Owls hunt at night."
+    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer(text)["input_ids"] == [*prefix, *bare, *suffix]
+
+
+@pytest.mark.parametrize(
+    ("single", "prefix", "suffix"), [("$A", [], []), ("[CLS] [CLS] $A", [1, 1], []), ("$A [SEP]", [], [2])]
+)
+def test_templates_of_other_forms(single: str, prefix: list[int], suffix: list[int]) -> None:
+    found = special_tokens(chinese(models.BPE(VOCABULARY, []), single))
+    assert (found.prefix, found.suffix) == (prefix, suffix)
+
+
+@pytest.mark.parametrize("single", ["[CLS] [SEP]", "$A [SEP] $A"])
+def test_a_template_that_does_not_hold_the_sequence_once_is_refused(single: str) -> None:
+    with pytest.raises(EncoderError, match="must hold it once"):
+        special_tokens(chinese(models.BPE(VOCABULARY, []), single))
+
+
+def with_id(source: Path, folder: Path, number: int, bare: bool) -> Path:
+    """A copy of a tokenizer with one more token, of that id."""
+    folder.mkdir()
+    record = json.loads((source / "tokenizer.json").read_text("utf-8"))
+    record["model"]["vocab"]["zebra\u0120crossing"] = number
+    (folder / "tokenizer.json").write_text(json.dumps(record))
+    if not bare:
+        shutil.copy(source / "tokenizer_config.json", folder)
+    return folder
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
+def test_an_id_far_beyond_the_vocabulary_is_refused(shared_data: Path, tmp_path: Path, name: str, bare: bool) -> None:
+    folder = with_id(shared_data / "tokenizers" / name, tmp_path / "t", 4_000_000_000, bare)
+    with pytest.raises(EncoderError, match="has id 4,000,000,000 in a vocabulary of") as error:
+        load_tokenizer(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_a_vocabulary_with_gaps_counts_to_its_largest_id(shared_data: Path, tmp_path: Path) -> None:
+    folder = with_id(shared_data / "tokenizers" / "roberta-base", tmp_path / "t", 100_000, False)
+    tokenizer = load_tokenizer(folder)
+    assert (len(tokenizer), vocab_size(tokenizer.get_vocab())) == (50_266, 100_001)
+
+
+def test_the_bound_grows_with_the_vocabulary() -> None:
+    assert vocab_size({"a": 0, "b": USUAL_IDS - 1}) == USUAL_IDS
+    large = {str(number): number for number in range(USUAL_IDS // 2)}
+    assert vocab_size({**large, "b": USUAL_IDS}) == USUAL_IDS + 1
+    with pytest.raises(ValueError, match="'b' has id 1,048,576 in a vocabulary of 2"):
+        vocab_size({"a": 0, "b": USUAL_IDS})
+
+
+def test_a_file_that_no_tokenizer_fills_is_not_read(shared_data: Path, tmp_path: Path) -> None:
+    shutil.copy(shared_data / "tokenizers" / "gpt2" / "tokenizer.json", tmp_path)
+    with (tmp_path / "tokenizer.json").open("ab") as file:
+        file.truncate(1 << 28)
+    with pytest.raises(EncoderError, match=r"tokenizer\.json: more than 134,217,728 bytes"):
+        load_tokenizer(tmp_path)
