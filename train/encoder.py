@@ -323,15 +323,21 @@ def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any]) 
     inside = [name for name in found["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
     if inside:
         raise EncoderError(f"{folder}: lacks {len(inside):,} of its weights: {some(sorted(inside))}: {mend}")
-    if left := sorted(filter(of_base, found["unexpected_keys"])):
+    # Positions that count up were saved as if they were weights, and are not any more.
+    left = [name for name in found["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]
+    if left:
         raise EncoderError(
-            f"{folder}: its config.json has no place for {len(left):,} of its weights: {some(left)}: {mend}"
+            f"{folder}: its config.json has no place for {len(left):,} of its weights: {some(sorted(left))}: {mend}"
         )
+    new = sorted(name for name in found["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
+    for name in new:
+        if name.endswith("bias"):  # transformers leaves those of some heads as they lie in memory
+            nn.init.zeros_(model.get_parameter(name))
     for name, weight in model.named_parameters():
         # A sum is finite only if all is, and takes a tenth of the time.
         if not weight.sum().isfinite() and not weight.isfinite().all():
             raise EncoderError(f"{folder}: {name} holds a NaN or an infinity: {mend}")
-    return sorted(name for name in found["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
+    return new
 
 
 @contextlib.contextmanager

@@ -58,6 +58,7 @@ def test_a_whole_folder_is_loaded_and_only_a_head_that_it_has_not_is_new(
     for auto_class in (AutoModel, AutoModelForMaskedLM):
         model, new = load_model(folder, auto_class)
         assert set(new) == (set() if with_head or auto_class is AutoModel else new_names(name))
+        assert not any(model.get_parameter(key).any() for key in new if key.endswith("bias"))
         states = model.base_model.state_dict()
         expected = AutoModel.from_pretrained(folder).state_dict()
         assert all(torch.equal(states[key], expected[key]) for key in states)
@@ -111,6 +112,12 @@ def test_a_configuration_of_fewer_layers_than_there_are_is_refused(folder: Path)
     edit(folder / "config.json", num_hidden_layers=4)
     with pytest.raises(EncoderError, match=r"no place for 32 of its weights: encoder\.layer\.4\."):
         TextEncoder.load(folder)
+
+
+def test_positions_that_older_versions_saved_are_no_weights(tmp_path: Path) -> None:
+    folder = saved(CONFIGS["modernbert"], tmp_path, with_head=False)
+    change(folder, lambda w: w.update({"embeddings.position_ids": torch.arange(512)[None]}))
+    assert load_model(folder, AutoModel)[1] == []
 
 
 def test_an_adapter_beside_a_model_is_refused(folder: Path) -> None:
