@@ -22,8 +22,8 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
 COPY_BYTES = 1 << 20
-TEMPORARY = ".part-"
-"""Marks the temporary name of a file being published; such a name is never read."""
+TEMPORARY = ".clearspan-part-"
+"""Marks the temporary name of a file being published, as ours; such a name is never read."""
 
 
 class StoreError(OSError):
@@ -204,13 +204,24 @@ def remove_temporaries(folder: str) -> None:
 
 
 @contextlib.contextmanager
+def naming_disk(path: str | Path) -> Iterator[None]:
+    """Gives an error of the disk the name of the file that was read or written, where it has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+
+
+@contextlib.contextmanager
 def _atomic(path: str) -> Iterator[BinaryIO]:
     """A local file that appears under its name whole, and on disk, or not at all."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{target.name}")
     try:
-        with temporary.open("wb") as stream:
+        with naming_disk(path), temporary.open("wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -1,0 +1,79 @@
+"""JSON records that carry the hash of their own content: what a flip, a cut or an edit makes of one is noticed.
+
+    record -> seal -> {..., "sha256": hash of all the rest} -> unseal -> the same record, or a ValueError
+
+The hash is of the record in one fixed form (sorted keys, no spaces), so a file may be laid out anew, but says the same.
+"""
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+FIELD = "sha256"
+Made = TypeVar("Made")
+
+
+def _hash(record: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in record.items() if name != FIELD}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """The record's bytes, its hash after all else; the same record gives the same bytes."""
+    return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
+
+
+def unseal(data: bytes) -> dict[str, Any]:
+    """The record in the bytes that `seal` gave, without its hash.
+
+    Raises:
+        ValueError: the bytes are no JSON object, or its hash is not that of its content.
+    """
+    try:
+        record = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__}, not an object")
+    if FIELD not in record:
+        raise ValueError("without the sha256 of its content: cut, or of an older version")
+    if record[FIELD] != _hash(record):
+        raise ValueError("its own sha256 is not that of its content: damaged or edited")
+    del record[FIELD]
+    return record
+
+
+def build(cls: type[Made], record: object) -> Made:
+    """A dataclass of plain values from a record.
+
+    Raises:
+        ValueError: it is no object, lacks a field, has one too many, or one of another type.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
+    hints = typing.get_type_hints(cls)
+    for name, value in record.items():
+        if name not in hints:
+            raise ValueError(f"{cls.__name__} has no field {name!r}")
+        if not _is(value, hints[name]):
+            raise ValueError(f"{name} of {cls.__name__} is of another type: {json.dumps(value)[:60]}")
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    if lacking := [name for name in required if name not in record]:
+        raise ValueError(f"{cls.__name__} lacks {lacking[0]}")
+    return cls(**record)
+
+
+def _is(value: object, hint: Any) -> bool:
+    """Whether a value read from JSON is of a type such as int, dict[str, int] or list[list[str]]."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if type(value) is not kind:
+        return False
+    if isinstance(value, dict) and inner:
+        return all(_is(k, inner[0]) and _is(v, inner[1]) for k, v in value.items())
+    return not isinstance(value, list) or not inner or all(_is(v, inner[0]) for v in value)

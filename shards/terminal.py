@@ -1,0 +1,57 @@
+"""What commands say: text that cannot steer the terminal, and one line for what went wrong.
+
+    command's work -> run -> exit code 0 / 1, errors as "name: one line" on stderr, never a traceback for what is expected
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable
+
+
+def visible(text: str) -> str:
+    """The text with control and direction characters written out: a corpus is not to steer the terminal."""
+    return "".join(c if c.isprintable() or c.isspace() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line that cannot steer the terminal."""
+    return visible(" ".join(str(error).split())) or type(error).__name__
+
+
+def say(text: str) -> None:
+    """Prints to standard output, in a form that cannot steer the terminal.
+
+    Raises:
+        OSError: it cannot be written there, e.g. a full disk; it names standard output. A closed pipe is no such error.
+    """
+    try:
+        print(visible(text), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def run(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
+    """Does a command's work: its exit code, or 1 and a line on stderr for an error that is expected.
+
+    Characters that the terminal's encoding lacks are written out. `| head` that has seen enough is no error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return work()
+    except BrokenPipeError:
+        _discard_output()
+        return 0
+    except expected as error:
+        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        return 1
+
+
+def _discard_output() -> None:
+    """Sends what is still in standard output's buffer nowhere, or the interpreter would fail on it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
