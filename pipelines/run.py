@@ -13,12 +13,10 @@ or removed. One run at a time writes to a local folder: a second one is refused.
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipelines import plan as planning
@@ -145,32 +143,6 @@ def _leave_stage(job: Job) -> None:
             Path(job.staged_folder).rmdir()
 
 
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Holds a local output folder for this run: the kernel's lock on it ends with the process, however that ends.
-
-    Object stores have no locks, and nor have some network file systems. Two runs there do the same work twice, and
-    write the same bytes to the same names.
-
-    Raises:
-        PipelineError: another run holds it.
-    """
-    if storage.is_remote(folder):
-        yield
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PipelineError(f"{folder}: another run is writing to it: wait for it or stop it") from None
-        yield
-    finally:
-        os.close(number)
-
-
 def _check_apart(options: Options, plan: Plan) -> None:
     """Raises PipelineError where the output is, or would be, among the inputs."""
     if storage.is_remote(options.output):
@@ -279,7 +251,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
         curation=curation,
         files=tuple(files),
     )
-    with _alone(job.folder):
+    with storage.alone(job.folder):  # two runs on an object store do the same work, and write the same bytes
         units = prepare(job, plan, tokenizer, excluded, files)
         return _run(job, plan, units, options)
 

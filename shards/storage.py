@@ -9,6 +9,7 @@ fails there is an OSError that names the path.
 """
 
 import contextlib
+import fcntl
 import functools
 import glob
 import hashlib
@@ -31,6 +32,10 @@ TEMPORARY = ".clearspan-part-"
 
 class StoreError(OSError):
     """An object store did not do what was asked. The message names the path."""
+
+
+class InUseError(OSError):
+    """Another run writes to the folder. The message names it."""
 
 
 def is_remote(path: str) -> bool:
@@ -311,3 +316,29 @@ def download(path: str, local: Path) -> None:
     """Copies a file to a local name, whole or not at all."""
     with open_input(path) as source, _atomic(str(local)) as stream:
         shutil.copyfileobj(source, stream, COPY_BYTES)
+
+
+@contextlib.contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Holds a local output folder for this run: the kernel's lock on it ends with the process, however that ends.
+
+    Object stores have no locks, and nor have some network file systems.
+
+    Raises:
+        InUseError: another run holds it.
+    """
+    if is_remote(folder):
+        yield
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(f"{folder}: another run is writing to it: wait for it or stop it") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(number)

@@ -1,6 +1,6 @@
 """What commands say: text that cannot steer the terminal, and one line for what went wrong.
 
-command's work -> run -> exit code 0 / 1, errors as "name: one line" on stderr, never a traceback for what is expected
+A command's work gives its exit code; an error that is expected is one line on stderr, never a traceback.
 """
 
 import io

@@ -1,39 +1,98 @@
 """Checkpoints of a run, and where everything lies in its folder.
 
     recipe.yaml  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
-    checkpoints/{step-N, last, best}                  model/ (the export)
+    checkpoints/step-N/ (states, manifest.json)       model/ (the export)
 
-DeepSpeed writes the states, all ranks together; `last` and `best` are text files that name a step, replaced only when
-that step is whole. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
+DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
+manifest (`train.sealing`) that also says which step is the best so far. Before one is used its files are checked; in
+place of a damaged one the one before is taken. Loading goes through torch's `weights_only` unpickler: a checkpoint
+cannot run code.
 """
 
+import contextlib
+import hashlib
 import os
 import pickle
-import shutil
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
+from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
+from shards.terminal import one_line
 from train.losses import world
+from train.ranks import agreed, gathered
+from train.sealing import NAME as MANIFEST
+from train.sealing import DamageError, FileInfo, check_folder, read_manifest, seal_folder
 
 CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"
+KIND = "checkpoint"
+TAG = re.compile(r"step-(\d{8,})")
+OURS = re.compile(rf"{re.escape(MANIFEST)}|(mp|zero_pp)_rank_\w+\.pt")
+"""The files that a checkpoint is made of: what may be removed with it."""
 
 
 class CheckpointError(ValueError):
-    """There is no such checkpoint, or it cannot be read. The message says what to do."""
+    """There is no such checkpoint, or it cannot be read or written. The message says what to do."""
 
 
-class SafeCheckpointEngine(TorchCheckpointEngine):
-    """DeepSpeed's own engine, but loading tensors and plain values only."""
+class _Hashed:
+    """A stream that hashes what it writes: large blocks in a thread, while they are being written."""
 
-    def load(self, path: str, map_location: Any = None) -> Any:
-        return safe_load(Path(path), map_location)
+    def __init__(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
+        self.stream, self.pool, self.hash, self.bytes = stream, pool, hashlib.sha256(), 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        block = memoryview(data).cast("B")
+        hashing = self.pool.submit(self.hash.update, block) if len(block) >= COPY_BYTES else None
+        if hashing is None:
+            self.hash.update(block)
+        try:
+            self.stream.write(block)
+        except OSError as error:
+            self.error = error
+            raise
+        finally:
+            if hashing:
+                hashing.result()
+        self.bytes += len(block)
+        return len(block)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+def write_states(states: Any, path: Path) -> FileInfo:
+    """Saves states with torch; they are on the disk when it returns.
+
+    Raises:
+        OSError: the disk is full or broken; it names the file.
+    """
+    with naming_disk(path), ThreadPoolExecutor(1) as pool, path.open("wb", buffering=COPY_BYTES) as stream:
+        hashed = _Hashed(stream, pool)
+        try:
+            torch.save(states, hashed)  # type: ignore[arg-type]
+        except RuntimeError:
+            if hashed.error:  # which torch's writer of zip files replaces by what it finds when it closes the file
+                raise hashed.error from None
+            raise
+        stream.flush()
+        os.fsync(stream.fileno())
+        return FileInfo(hashed.bytes, hashed.hash.hexdigest())
 
 
 def safe_load(path: Path, map_location: Any = "cpu") -> Any:
+    """Tensors and plain values of a file; nothing that could run code.
+
+    Raises:
+        CheckpointError: it holds something else, or cannot be read.
+    """
     from deepspeed.runtime.fp16.loss_scaler import LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
@@ -46,71 +105,181 @@ def safe_load(path: Path, map_location: Any = "cpu") -> Any:
             raise CheckpointError(f"{path}: cannot be read as a checkpoint ({reason})") from None
 
 
+class CheckpointEngine(TorchCheckpointEngine):
+    """DeepSpeed's own engine, but it loads tensors and plain values only, and hashes what it saves.
+
+    An error of the disk is kept in `error`: DeepSpeed's barriers follow, where other ranks wait for this one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, FileInfo] = {}
+        self.error: OSError | None = None
+
+    def save(self, state_dict: Any, path: str) -> None:
+        try:
+            self.files[Path(path).name] = write_states(state_dict, Path(path))
+        except OSError as error:
+            self.error = error
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return safe_load(Path(path), map_location)
+
+
 class Checkpoints:
-    """The checkpoints of one run: the last, and the best where a score picks one; others are deleted."""
+    """The checkpoints of one run: the two last, and the best where a score picks one; others are deleted."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
+        self.kept: list[tuple[str, str | None]] = []
+        """What this process saved or resumed from, and the best of then: the two last."""
+        self._said: set[str] = set()
+
+    def tags(self) -> list[str]:
+        """The step folders, newest first."""
+        found = (TAG.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        return [match[0] for match in sorted(filter(None, found), key=lambda match: -int(match[1]))]
 
     def save(self, engine: Any, step: int, state: dict[str, Any], best: bool) -> None:
-        """Writes a step's checkpoint; every rank calls it."""
+        """Writes a step's checkpoint; every rank calls it.
+
+        Raises:
+            CheckpointError: the disk is full or broken. The checkpoints before are as they were.
+        """
         tag = f"step-{step:08d}"
-        engine.save_checkpoint(str(self.folder), tag=tag, client_state={"clearspan": state}, save_latest=False)
-        if world()[0] == 0:
-            for path in (self.folder / tag).iterdir():
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())
-            if best:  # before `last`: killed in between, the run comes by the same best step again
-                self._point("best", tag)
-            self._point("last", tag)
-            keep = {self.tag("last"), self.tag("best")}
-            for old in self.folder.glob("step-*"):
-                if old.name not in keep:
-                    shutil.rmtree(old)
+        part = self.folder / f"{TEMPORARY}{tag}"
+        agreed(lambda: self._make_room(part))
+        engine.checkpoint_engine = files = CheckpointEngine()
+        engine._copy_recovery_script = lambda folder: None  # a script that unpickles whatever it is given
+        engine.save_checkpoint(str(self.folder), tag=part.name, client_state={"clearspan": state}, save_latest=False)
+        written = gathered((files.files, str(files.error or "")))
+        agreed(lambda: self._commit(part, tag, written, best))
+
+    def _make_room(self, part: Path) -> None:
+        self.folder.mkdir(exist_ok=True)
+        remove_temporaries(str(self.folder))
+        part.mkdir()
+
+    def _commit(self, part: Path, tag: str, written: list[tuple[dict[str, FileInfo], str]], best: bool) -> None:
+        """Gives a checkpoint its name, once it is whole; deletes those that it replaces."""
+        chosen = tag if best else self.kept[-1][1] if self.kept else None
+        try:
+            if problem := next((problem for _, problem in written if problem), ""):
+                raise OSError(problem)
+            files = {name: info for described, _ in written for name, info in described.items()}
+            seal_folder(part, KIND, files, {"best": chosen})
+            _remove(self.folder / tag)  # one that was damaged: it was not resumed from
+            part.rename(self.folder / tag)
+        except OSError as error:
+            remove_temporaries(str(self.folder))
+            mend = "go on with --resume from the step before it" if self.tags() else "run it again"
+            raise CheckpointError(f"{self.folder / tag}: could not be saved ({error}): make room and {mend}") from None
+        _sync(self.folder)
+        self.kept = [*self.kept, (tag, chosen)][-2:]
+        wanted = {name for pair in self.kept for name in pair}
+        for old in self.tags():
+            if old not in wanted:
+                _remove(self.folder / old)
 
     def load(self, engine: Any) -> dict[str, Any]:
-        """Restores the last checkpoint into the engine, on every rank; returns the state saved with it.
+        """Restores the last whole checkpoint into the engine, on every rank; returns the state saved with it.
 
         Raises:
             CheckpointError: there is none.
         """
-        tag = self.tag("last")
-        if tag is None:
-            raise CheckpointError(f"{self.folder}: no checkpoint to resume from; start without --resume")
-        if not (self.folder / tag / MODEL_STATES).is_file():
-            raise CheckpointError(f"{self.folder / 'last'}: names {tag!r}, which is not there; start a new run")
-        parts, ranks = len(list((self.folder / tag).glob("zero_pp_rank_*"))), world()[1]
+        tag, best = agreed(self._resumable)
+        self.kept = [(tag, best)]
+        engine.checkpoint_engine = CheckpointEngine()
+        path, state = engine.load_checkpoint(str(self.folder), tag=tag)
+        if path is None:
+            raise CheckpointError(f"{self.folder / tag}: holds no states")
+        return dict(state["clearspan"])
+
+    def _resumable(self) -> tuple[str, str | None]:
+        tag, best, files = self.last()
+        parts, ranks = sum(name.startswith("zero_pp_rank_") for name in files), world()[1]
         if parts not in (0, ranks):
             raise CheckpointError(
                 f"{self.folder / tag}: saved with training.zero_stage=1 on {parts} ranks, so it resumes on {parts}, "
                 f"not on {ranks}; stage 0 resumes on any number"
             )
-        engine.checkpoint_engine = SafeCheckpointEngine()
-        path, state = engine.load_checkpoint(str(self.folder), tag=tag)
-        if path is None:
-            raise CheckpointError(f"{self.folder / tag}: incomplete checkpoint")
-        return dict(state["clearspan"])
+        return tag, best
 
-    def tag(self, which: str) -> str | None:
-        """The step folder that `last` or `best` names."""
-        pointer = self.folder / which
-        return pointer.read_text().strip() if pointer.is_file() else None
+    def last(self) -> tuple[str, str | None, dict[str, FileInfo]]:
+        """(tag, tag of the best by then, files) of the newest whole checkpoint; says which newer ones are damaged.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        problems: list[str] = []
+        for tag in self.tags():
+            try:
+                content, files = check_folder(self.folder / tag, KIND)
+            except DamageError as error:
+                problems.append(str(error))
+                continue
+            self._say(problems, f"taking {tag}, which is whole")
+            return tag, content.get("best"), files
+        if problems:
+            raise CheckpointError(
+                f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or begin in another folder"
+            )
+        raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
+
+    def best(self) -> str | None:
+        """The tag of the best checkpoint, by the newest manifest that can be read; says which newer ones cannot."""
+        problems: list[str] = []
+        for tag in self.tags():
+            try:
+                content, _ = read_manifest(self.folder / tag, KIND)
+            except DamageError as error:
+                problems.append(str(error))
+                continue
+            self._say(problems, f"taking the best by {tag}")
+            return content.get("best")
+        return None
 
     def model_states(self, which: str) -> dict[str, torch.Tensor]:
-        """The learner's weights, by parameter name.
+        """The learner's weights, by parameter name, of the `last` whole checkpoint or of the `best`.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        tag = self.tag(which)
-        if tag is None:
-            raise CheckpointError(f"{self.folder}: no {which!r} checkpoint here; is it the folder of a run?")
+        if which == "last" or not self.tags():
+            tag = self.last()[0]
+        elif (best := self.best()) is None:
+            raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
+        else:
+            tag = best
+            try:
+                check_folder(self.folder / tag, KIND)
+            except DamageError as error:
+                raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         states = safe_load(self.folder / tag / MODEL_STATES)
         if not isinstance(states, dict) or not isinstance(states.get("module"), dict):
             raise CheckpointError(f"{self.folder / tag / MODEL_STATES}: holds no weights")
         return dict(states["module"])
 
-    def _point(self, which: str, tag: str) -> None:
-        temporary = self.folder / f".{which}"
-        temporary.write_text(tag + "\n")
-        temporary.replace(self.folder / which)
+    def _say(self, problems: list[str], taken: str) -> None:
+        if new := [problem for problem in problems if problem not in self._said]:
+            print(f"train: {one_line(CheckpointError('; '.join(new)))}: {taken}", file=sys.stderr)
+            self._said.update(new)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Deletes a checkpoint's files, its manifest first; a folder that holds anything else stays."""
+    if not checkpoint.is_dir():
+        return
+    for path in sorted(checkpoint.iterdir()):
+        if OURS.fullmatch(path.name):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        checkpoint.rmdir()
+
+
+def _sync(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -2,7 +2,8 @@
 
     python -m train.export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-Weights are safetensors; what was for training only (masked-LM head, objectives) is left out.
+Weights are safetensors; what was for training only (masked-LM head, objectives) is left out. The folder is sealed
+(`train.sealing`): only one that is as an export left it is replaced by another.
 """
 
 import argparse
@@ -11,13 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-from transformers import AutoConfig, AutoModelForMaskedLM
+from train.stopping import ending_at_once
 
-from train.attention import PACKED_ATTENTION
-from train.checkpoint import CheckpointError, Checkpoints
-from train.encoder import Encoder, EncoderError, quiet_transformers
-from train.learner import load_tokenizer
+KIND = "model"
+WEIGHTS = "model.safetensors"
 
 EXAMPLE = """example:
   python -m train.export runs/declutr-small exported/declutr-small
@@ -48,8 +46,10 @@ The recipe of the run:
 """
 
 
-def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> None:
-    """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card."""
+def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "") -> None:
+    """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card; `name` the model's there."""
+    from train.encoder import quiet_transformers
+
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_transformers():
         encoder.base.save_pretrained(folder, safe_serialization=True)
@@ -73,7 +73,7 @@ def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> N
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     card = CARD.format(
-        name=folder.resolve().name,
+        name=name or folder.resolve().name,
         pooling=encoder.pooling,
         dim=encoder.dim,
         max_tokens=encoder.max_tokens,
@@ -82,29 +82,92 @@ def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> N
     (folder / "README.md").write_text(card)
 
 
-def save_skeleton(encoder: Encoder, tokenizer: Any, folder: Path) -> None:
+def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
     """Writes what an export needs besides the weights: configuration and tokenizer."""
-    encoder.base.config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    from shards.storage import naming_disk
+    from train.sealing import seal_folder
+
+    with naming_disk(folder):
+        encoder.base.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    seal_folder(folder, "encoder")
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raises CheckpointError where a folder holds what no export wrote, or what was changed since. Hidden files do not
+    count.
+    """
+    from train.checkpoint import CheckpointError
+    from train.sealing import DamageError, check_file, files_in, read_manifest
+
+    if not folder.is_dir() or not (found := files_in(folder)):
+        return
+    try:
+        _, files = read_manifest(folder, KIND)
+        for name in found:
+            if name not in files or (folder / name).is_symlink():
+                raise DamageError(f"{folder / name}: not part of it")
+            check_file(folder / name, files[name])
+    except DamageError as error:
+        raise CheckpointError(
+            f"{folder}: holds something other than a model as it was exported ({error}): "
+            "move it away, or name another folder"
+        ) from None
 
 
 def export(run: Path, out: Path, which: str | None = None) -> str:
     """Exports a run's checkpoint, the best where there is one, else the last; returns which.
 
     Raises:
-        CheckpointError, EncoderError: the folder is not that of a run, or its checkpoint cannot be read.
+        CheckpointError, EncoderError, RecipeError: the folder is not that of a run, its checkpoint cannot be used, or
+            the one to write to holds something else.
+        InUseError: another export writes there.
     """
-    if out.exists() and any(out.iterdir()) and not (out / "modules.json").is_file():
-        raise CheckpointError(f"{out}: holds something other than an exported model; name another folder")
-    checkpoints, skeleton = Checkpoints(run), run / "encoder"
-    if not (run / "recipe.yaml").is_file() or not (skeleton / "config.json").is_file():
+    from shards import storage, terminal
+    from train.checkpoint import CheckpointError, Checkpoints
+
+    if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
-    which = which or ("best" if checkpoints.tag("best") else "last")
-    states = checkpoints.model_states(which)
-    recipe = (run / "recipe.yaml").read_text()
+    check_replaceable(out)
+    checkpoints = Checkpoints(run)
+    which = which or ("best" if checkpoints.best() else "last")
+    encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(which))
+    with storage.alone(str(out)):
+        check_replaceable(out)
+        storage.remove_temporaries(str(out))
+        part = out / f"{storage.TEMPORARY}model"
+        try:
+            save_model(encoder, tokenizer, part, recipe, out.resolve().name)
+            _replace(out, part)
+        except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
+            raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
+        finally:
+            storage.remove_temporaries(str(out))
+    return which
+
+
+def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
+    """(encoder, tokenizer, recipe's YAML) of a run, with the weights of those states."""
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    from train.attention import PACKED_ATTENTION
+    from train.checkpoint import CheckpointError
+    from train.encoder import Encoder
+    from train.learner import load_tokenizer
+    from train.recipe import is_written, load
+    from train.sealing import DamageError, check_folder
+
+    skeleton, recipe = run / "encoder", run / "recipe.yaml"
+    mend = "the run's own command with --resume writes it anew"
+    try:
+        check_folder(skeleton, "encoder")
+    except DamageError as error:
+        raise CheckpointError(f"{error}: {mend}") from None
+    if not is_written(recipe):
+        raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
     config = AutoConfig.from_pretrained(skeleton, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-    encoder = Encoder(model, yaml.safe_load(recipe)["model"]["pooling"])
+    encoder = Encoder(model, load(str(recipe)).model.pooling)
     encoder.drop_token_head()
     wanted = set(encoder.base.state_dict())
     found = {}
@@ -115,9 +178,28 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
                 found[candidate] = tensor
     if missing := sorted(wanted - set(found)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
+    if broken := [name for name, tensor in found.items() if not tensor.isfinite().all()]:
+        raise CheckpointError(
+            f"{run}: {broken[0]} and {len(broken) - 1} other weights of the checkpoint are not finite numbers: "
+            "its training failed; nothing is exported"
+        )
     encoder.base.load_state_dict(found)
-    save_model(encoder, load_tokenizer(skeleton), out, recipe)
-    return which
+    return encoder, load_tokenizer(skeleton), recipe.read_text()
+
+
+def _replace(out: Path, part: Path) -> None:
+    """Moves a new model into its folder, in place of an old one. Stopped anywhere, the folder is that of an export, and
+    holds no weights until all else is there.
+    """
+    from train.sealing import NAME, files_in, seal_folder
+
+    seal_folder(part, KIND)
+    for name in files_in(out):
+        (out / name).unlink()
+    (part / NAME).replace(out / NAME)
+    for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
+        (out / name).parent.mkdir(exist_ok=True)
+        (part / name).replace(out / name)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -130,13 +212,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
     parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
     parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
-    options = parser.parse_args(argv)
-    try:
-        which = export(options.run, options.out, options.checkpoint)
-    except (CheckpointError, EncoderError, OSError, yaml.YAMLError) as error:
-        print(f"train.export: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    print(f"{options.out}: the {which} checkpoint of {options.run}")
+    with ending_at_once("train.export", "run it again"):
+        options = parser.parse_args(argv)
+        from shards import terminal
+        from train.checkpoint import CheckpointError
+        from train.encoder import EncoderError
+        from train.recipe import RecipeError
+
+        expected = (CheckpointError, EncoderError, RecipeError, OSError)
+        return terminal.run("train.export", lambda: work(options), expected)
+
+
+def work(options: argparse.Namespace) -> int:
+    from shards.terminal import say
+
+    which = export(options.run, options.out, options.checkpoint)
+    say(f"{options.out}: the {which} checkpoint of {options.run}")
     return 0
 
 

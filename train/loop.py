@@ -29,6 +29,7 @@ from train.keyed import integer_seed
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.optimizer import SCHEDULES, build_optimizer
+from train.ranks import agreed
 from train.recipe import Recipe, RecipeError
 from train.stream import Batch, ExampleStream, StreamState
 from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
@@ -103,6 +104,7 @@ class Trainer:
         )
         self.step, self.state, self.best = 0, StreamState(), float("-inf")
         self.stopping = self._signalled = False
+        self.tracker: Tracker | None = None  # on rank 0, in training
         self._pending_stop: tuple[Tensor, Any] | None = None
         self._launcher_gone = launcher_watch()
 
@@ -113,20 +115,28 @@ class Trainer:
             CheckpointError: there is none, or the dataset or an objective's file is another one now.
         """
         saved = self.checkpoints.load(self.engine)
-        if saved["data"] != self._data_hash():
+        agreed(lambda: self._check_data(saved["data"]))
+        self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
+
+    def _check_data(self, expected: str) -> None:
+        if expected != self._data_hash():
             raise CheckpointError(
                 f"{self.run}: the dataset (data.path {self.recipe.data.path}) or a file that an objective reads is no "
                 "longer the one that this run began with: put it back, or start a new run"
             )
-        self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
 
     def fit(self) -> None:
         """Trains to the last step, or until SIGTERM or SIGINT: then it saves and returns.
 
         One rank does so after the step in hand; of several, all together one step later.
+
+        Raises:
+            FloatingPointError: a loss, the gradient's norm or the weights are not finite: found when they are logged,
+                and before they are saved.
+            CheckpointError: a checkpoint could not be saved.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        tracker = Tracker(self.run, self.total, self.step, self.quiet) if self.rank == 0 else None
+        agreed(self._open_tracker)
         batches = self.stream.prefetched(self.state, self.learner)
         training = self.recipe.training
         clock = _Clock()
@@ -137,23 +147,23 @@ class Trainer:
                 self.step, self.state = self.step + 1, after
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
-                if tracker:
-                    tracker.advance()
+                if self.tracker:
+                    self.tracker.advance()
                 if last or self.stopping or self.step % training.logging_steps == 0:
-                    self._log(tracker, figures, clock)
+                    self._log(figures, clock)
                 better = False
                 if self.evaluate and (last or self.step % training.eval_steps == 0):
-                    better = self._evaluate(tracker)
+                    better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
-                    self._save(better)
+                    self._save(figures, better)
                     clock.restart()
         finally:
             batches.close()  # type: ignore[attr-defined]
-            if tracker:
-                tracker.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+            if self.tracker:
+                self.tracker.close()
 
     def _train_step(
         self, batches: Iterator[tuple[Batch, StreamState]], clock: "_Clock"
@@ -181,23 +191,37 @@ class Trainer:
         figures |= {name: value / forwards for name, value in figures.items() if name != "tokens"}
         return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}, after
 
-    def _log(self, tracker: Tracker | None, figures: dict[str, Tensor], clock: "_Clock") -> None:
+    def _open_tracker(self) -> None:
+        self.tracker = Tracker(self.run, self.total, self.step, self.quiet)
+
+    def _write(self, figures: dict[str, Any]) -> None:
+        assert self.tracker is not None
+        self.tracker.log(self.step, figures)
+
+    def _log(self, figures: dict[str, Tensor], clock: "_Clock") -> None:
         """This step's figures, means over ranks (tokens: the sum), and rates since the last log."""
-        figures["tokens_per_s"] = clock.tokens
-        names = sorted(figures)
-        values = sum_over_ranks(torch.stack([figures[name].double().to(self.engine.device) for name in names]))
-        reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
+        reduced = self._reduced({**figures, "tokens_per_s": clock.tokens})
         reduced["tokens"] *= self.ranks
-        check_finite(reduced, self.step)
         seconds = clock.seconds()  # after the copy above, which waited for the device
         reduced["tokens_per_s"] *= self.ranks / seconds
         reduced["data_wait"] = clock.waited / seconds
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
-        if tracker:
-            tracker.log(self.step, reduced)
+        agreed(lambda: self._write(reduced))
         clock.restart()
+
+    def _reduced(self, figures: dict[str, Tensor]) -> dict[str, float]:
+        """Means over ranks, the same on all of them; the device is waited for.
+
+        Raises:
+            FloatingPointError: one that says whether training goes on is not finite.
+        """
+        names = sorted(figures)
+        values = sum_over_ranks(torch.stack([figures[name].double().to(self.engine.device) for name in names]))
+        reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
+        check_finite(reduced, self.step)
+        return reduced
 
     def _flops_per_token(self, tokens: float) -> float:
         encoder = self.learner.encoder
@@ -206,20 +230,23 @@ class Trainer:
         sequences = self.recipe.training.batch_size * sum(o.load().sequences for o in self.learner.objectives)  # type: ignore[operator]
         return flops_per_token(weights, encoder.config.num_hidden_layers, encoder.dim, tokens / sequences)
 
-    def _evaluate(self, tracker: Tracker | None) -> bool:
+    def _evaluate(self) -> bool:
         """Scores on rank 0, tells all ranks; whether it is the best so far."""
         assert self.evaluate is not None
         score = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
-        if tracker:
+        if self.tracker:
             score += self.evaluate(self.learner)
             if score.isfinite():  # undefined for an encoder that gives every text the same vector: never the best
-                tracker.log(self.step, {"dev_score": score.item()})
+                self._write({"dev_score": score.item()})
         found = sum_over_ranks(score).item()
         better = found > self.best
         self.best = found if better else self.best
         return better
 
-    def _save(self, best: bool) -> None:
+    def _save(self, figures: dict[str, Tensor], best: bool) -> None:
+        """Saves, after a look at the step and at what it made of the weights: few steps that are saved are logged."""
+        with torch.no_grad():
+            self._reduced({**figures, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
         state = {"step": self.step, "stream": asdict(self.state), "best": self.best, "data": self._data_hash()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
@@ -294,9 +321,6 @@ def join_ranks() -> None:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # before ranks speak to each other
     deepspeed.init_distributed(verbose=False)
-
-
-def barrier() -> None:
-    if dist.is_initialized():
-        dist.barrier()

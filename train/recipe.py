@@ -6,6 +6,7 @@ Each objective brings its own dataclass of options (`train.objectives`); a recip
 """
 
 import dataclasses
+import hashlib
 import importlib
 import math
 import re
@@ -20,10 +21,34 @@ from train.optimizer import SCHEDULES, OptimizerConfig
 from train.spans import SpanConfig
 
 FOLDER = Path(__file__).parent / "recipes"
+MAX_BYTES = 1 << 20
+WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
+"""The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
 
 
 class RecipeError(ValueError):
     """A recipe that cannot run. The message names the key and the mend."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which every key stands once and says its own value: no aliases, a few of which make up any size."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()
+            message = f"the alias *{alias.anchor} is not read here: write out what it stands for"
+            raise yaml.composer.ComposerError(None, None, message, alias.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                message = f"the key {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 @dataclasses.dataclass
@@ -107,17 +132,34 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     try:
         merged = OmegaConf.merge(*(OmegaConf.create(content) for content in _ancestry(path)))
         for override in overrides or []:  # one by one, so that model.config=null empties what the next ones fill
-            merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([override]))
+            merged = OmegaConf.merge(merged, _parsed(override))
         plain = OmegaConf.to_container(merged)
+        assert isinstance(plain, dict)
+        return _typed(plain, str(path))
     except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise RecipeError(f"{path}: {_one_line(error)}") from None
-    assert isinstance(plain, dict)
-    return _typed(plain, str(path))
+    except RecursionError:
+        raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
+
+
+def _parsed(override: str) -> Any:
+    try:
+        return OmegaConf.from_dotlist([override])
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"{override[:80]!r}: {_one_line(error)}") from None
 
 
 def _find(name_or_file: str, beside: Path = Path()) -> Path:
     """A recipe's file; a relative one lies in that folder."""
     return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
+    return yaml.load(data.decode("utf-8"), _Loader) or {}
 
 
 def _ancestry(path: Path) -> list[dict[Any, Any]]:
@@ -130,8 +172,8 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
     seen = [path]
     while True:
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            content = _read(path)
+        except (yaml.YAMLError, ValueError) as error:
             raise RecipeError(f"{path}: {_one_line(error)}") from None
         if not isinstance(content, dict):
             raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
@@ -203,6 +245,7 @@ def _check(recipe: Recipe) -> None:
     """Values that could not work, found before anything is loaded."""
     training, optimizer = recipe.training, recipe.optimizer
     problems = [
+        ("\0" in recipe.output, "output: no name of a folder holds a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
@@ -274,3 +317,16 @@ def span_configs(recipe: Recipe) -> list[SpanConfig]:
 def to_yaml(recipe: Recipe) -> str:
     """The resolved recipe, which `load` reads back to the same recipe."""
     return yaml.safe_dump(dataclasses.asdict(recipe), sort_keys=False)
+
+
+def to_file(recipe: Recipe) -> bytes:
+    """A run's recipe.yaml."""
+    content = to_yaml(recipe)
+    return f"{WRITTEN}{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode()
+
+
+def is_written(path: Path) -> bool:
+    """Whether a recipe.yaml is as a run wrote it."""
+    with path.open("rb") as stream:
+        first, _, rest = stream.read(MAX_BYTES).partition(b"\n")
+    return first == f"{WRITTEN}{hashlib.sha256(rest).hexdigest()}".encode()

@@ -5,13 +5,16 @@ OUTPUT/model. `--dry-run` prints the resolved recipe and what a forward costs, a
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from train.stopping import ending_at_once
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.path=data/train output=runs/declutr-small model.path=MODEL
@@ -87,27 +90,53 @@ def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> st
     )
 
 
-def prepare_output(recipe: Any, resume: bool) -> None:
-    """Makes the run's folder and saves the resolved recipe; refuses a folder that holds a run with a checkpoint."""
+@contextlib.contextmanager
+def output(recipe: Any, resume: bool) -> Iterator[None]:
+    """Holds the run's folder for this run alone, and saves the resolved recipe there.
+
+    Raises:
+        RecipeError: the folder holds a run with a checkpoint, or what no run wrote; to resume, none of this recipe.
+        CheckpointError: OUTPUT/model is not one that could be replaced.
+        InUseError: another run holds it.
+    """
+    from shards import storage
     from train.checkpoint import Checkpoints
-    from train.recipe import RecipeError, load, to_yaml
+    from train.export import check_replaceable
+    from train.recipe import RecipeError, load, to_file
 
     run = Path(recipe.output)
-    saved, started = run / "recipe.yaml", Checkpoints(run).tag("last") is not None
-    if resume and not (saved.is_file() and started):
+    saved, checkpoints = run / "recipe.yaml", Checkpoints(run)
+    if resume and not checkpoints.tags():
         raise RecipeError(f"output {run}: no checkpoint to resume from here; start without --resume")
-    if resume:
-        before, now = (flat(dataclasses.asdict(one)) for one in (load(str(saved)), recipe))
-        keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        if changed := [key for key in keys if key != "output"]:
-            raise RecipeError(
-                f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
-            )
-        return
-    if started:
-        raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
-    run.mkdir(parents=True, exist_ok=True)
-    saved.write_text(to_yaml(recipe))
+    with storage.alone(str(run)):
+        if resume:
+            if not saved.is_file():
+                raise RecipeError(
+                    f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
+                    "or the recipe that --dry-run prints"
+                )
+            before, now = (flat(dataclasses.asdict(one)) for one in (load(str(saved)), recipe))
+            keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+            if changed := [key for key in keys if key != "output"]:
+                raise RecipeError(
+                    f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
+                )
+        elif checkpoints.tags():
+            raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
+        else:
+            check_own(run)
+        check_replaceable(run / "model")
+        storage.publish_bytes(to_file(recipe), str(saved))
+        yield
+
+
+def check_own(run: Path) -> None:
+    """Raises RecipeError where a folder holds what no run wrote: its recipe.yaml tells. Hidden files do not count."""
+    from train.recipe import RecipeError, is_written
+
+    files = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
+    if files and not ("recipe.yaml" in files and (run / "recipe.yaml").is_file() and is_written(run / "recipe.yaml")):
+        raise RecipeError(f"output {run}: holds files of something else ({files[0]}): name a new or an empty folder")
 
 
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -121,13 +150,13 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from shards import Dataset
-    from train.export import export, save_skeleton
+    from shards import Dataset, terminal
+    from train.export import save_skeleton
     from train.folder import some
     from train.learner import build_learner
-    from train.loop import Trainer, barrier, join_ranks, total_steps
-    from train.losses import world
-    from train.recipe import kind, load, span_configs
+    from train.loop import Trainer, join_ranks, total_steps
+    from train.ranks import agreed
+    from train.recipe import RecipeError, kind, load, span_configs
     from train.stream import ExampleStream
 
     recipe = load(options.recipe, options.overrides)
@@ -151,52 +180,78 @@ def train(options: argparse.Namespace) -> None:
     total = total_steps(recipe, stream)
     static = torch.cuda.is_available() and recipe.training.bf16
     learner, tokenizer, size = build_learner(recipe, dataset, ranks, static)
+    if learner.encoder.config.vocab_size < dataset.vocab_size:
+        raise RecipeError(
+            f"data.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
+            f"{learner.encoder.config.vocab_size:,}: run the pipeline again"
+        )
     evaluate = evaluator(recipe, tokenizer)
     if options.dry_run:
         if rank == 0:
-            print(describe(recipe, learner, size, total, ranks))
+            terminal.say(describe(recipe, learner, size, total, ranks))
         return
-    if rank == 0:
-        if stream.num_short:
-            print(f"{recipe.data.path}: {stream.num_short} of {dataset.num_examples} documents are too short, left out")
-        if (new := learner.encoder.new_weights) and not options.resume:
-            print(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
-        prepare_output(recipe, options.resume)
-        save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
-    join_ranks()
-    barrier()
-    trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
-    if options.resume:
-        trainer.resume()
-    trainer.fit()
-    barrier()
-    if world()[0] == 0:
-        if trainer.step < trainer.total:
-            print(f"{recipe.output}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
-        else:
-            which = export(Path(recipe.output), Path(recipe.output) / "model")
-            print(f"{recipe.output}/model: the {which} checkpoint, after {trainer.step} steps")
-    barrier()
+    if ranks > 1:
+        join_ranks()
+    with contextlib.ExitStack() as held:
+        agreed(lambda: held.enter_context(output(recipe, options.resume)))
+        if rank == 0 and stream.num_short:
+            short = f"{stream.num_short} of {dataset.num_examples} documents are too short, left out"
+            terminal.say(f"{recipe.data.path}: {short}")
+        if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
+            terminal.say(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
+        join_ranks()
+        trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
+        if options.resume:
+            trainer.resume()
+        agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder"))
+        trainer.fit()
+        agreed(lambda: finish(trainer))
+
+
+def finish(trainer: Any) -> None:
+    """Exports a run that is done; says how it ended."""
+    from shards import terminal
+    from train.export import export
+
+    run = Path(trainer.recipe.output)
+    if trainer.step < trainer.total:
+        terminal.say(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
+    else:
+        which = export(run, run / "model")
+        terminal.say(f"{run}/model: the {which} checkpoint, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    options = parser().parse_intermixed_args(argv)
+    with ending_at_once("train", "run it again, with --resume if a checkpoint is there"):
+        from shards import terminal
+
+        options = parser().parse_intermixed_args(argv)
+        return terminal.run("train", lambda: work(options), ())
+
+
+def work(options: argparse.Namespace) -> int:
+    """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch.distributed as dist
 
-    from shards import ShardError
+    from shards import ShardError, terminal
     from shards.manifest import ManifestError
     from train.checkpoint import CheckpointError
     from train.encoder import EncoderError
+    from train.ranks import ToldElsewhereError
     from train.recipe import RecipeError
     from train.stream import StreamError
 
-    same_everywhere = (RecipeError, ManifestError, StreamError)
+    same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(options)
-    except (*same_everywhere, ShardError, CheckpointError, EncoderError, FloatingPointError, OSError) as error:
+    except BrokenPipeError:
+        raise
+    except ToldElsewhereError as error:
+        return 2 if issubclass(error.kind, RecipeError) else 1
+    except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
         if os.environ.get("RANK", "0") == "0" or not isinstance(error, same_everywhere):
-            print(f"train: {error}", file=sys.stderr)
+            print(f"train: {terminal.one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, RecipeError) else 1
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
@@ -213,6 +268,7 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     exit_code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(exit_code)  # all is saved; gloo's threads now and then abort an interpreter that shuts down

@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from shards import Dataset
+from shards import Dataset, ShardError, ShardInfo
 from shards.ragged import Ragged
 from shards.schema import token_columns
 from train.keyed import integer_seed
@@ -203,9 +203,21 @@ class ExampleStream:
             if position >= size:
                 position -= size
                 continue
-            window = _Window([batch for shard in members for batch in self.dataset.batches(shard)], columns)
+            window = _Window([batch for shard in members for batch in self._batches(shard)], columns)
             yield self._permutation(size, epoch, 1 + start)[position:], window
             position = 0
+
+    def _batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
+        """A shard's batches; an id that the tokenizer lacks would end in another row of the embeddings, or in none."""
+        for batch in self.dataset.batches(shard):
+            for name in token_columns(batch.schema):
+                ids = batch.column(name).flatten().to_numpy()
+                if len(ids) and ids.max() >= self.dataset.vocab_size:
+                    raise ShardError(
+                        f"{self.dataset.folder}: {shard.name}: token id {ids.max():,} is outside the vocabulary of "
+                        f"{self.dataset.vocab_size:,}: run the pipeline again"
+                    )
+            yield batch
 
     def _permutation(self, size: int, epoch: int, purpose: int) -> np.ndarray:
         generator = np.random.Generator(np.random.Philox(integer_seed(self.seed, epoch, purpose)))

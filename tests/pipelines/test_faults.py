@@ -20,7 +20,6 @@ import pytest
 
 from pipelines import tokenization
 from pipelines.readers import streams
-from pipelines.run import _alone
 from pipelines.tokenization import TokenizerFiles
 from shards import storage, verify
 
@@ -198,7 +197,7 @@ def test_slow_storage_changes_nothing(command, tmp_path: Path, tree, monkeypatch
 
 
 def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tree) -> None:
-    with _alone(str(tmp_path / "out")):
+    with storage.alone(str(tmp_path / "out")):
         outcome = command()
     assert outcome.code == 1
     assert outcome.err == f"pipelines: {tmp_path / 'out'}: another run is writing to it: wait for it or stop it\n"
@@ -209,8 +208,8 @@ def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tre
 def test_a_killed_run_leaves_no_lock(command, tmp_path: Path) -> None:
     code = (
         "import os, sys, time\n"
-        "from pipelines.run import _alone\n"
-        "with _alone(sys.argv[1]):\n"
+        "from shards import storage\n"
+        "with storage.alone(sys.argv[1]):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -227,7 +226,7 @@ def test_of_runs_started_together_one_does_the_work(command, tmp_path: Path, mon
     results = []
 
     def hold() -> None:
-        with _alone(str(tmp_path / "out")):
+        with storage.alone(str(tmp_path / "out")):
             inside.set()
             outside.wait(10)
         results.append("ended")

@@ -172,6 +172,50 @@ def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
         load(str(broken))
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "extends: demo\ntraining:\n  seed: 1\n  bf16: false\n  seed: 2\n",
+            "line 5: not YAML: the key 'seed' is given",
+        ),
+        (
+            "extends: demo\ntraining: {seed: 1}\n'training': {seed: 2}\n",
+            "line 3: not YAML: the key 'training' is given",
+        ),
+        ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: not YAML: the alias *a"),
+        ("a: &a\n  b: 1\nc:\n  <<: *a\n", "line 4: not YAML: the alias *a"),
+        ("a: &a [*a]\n", "the alias *a"),
+        ("[" * 5000, "nested too deeply"),
+        ("{a: " * 150 + "1" + "}" * 150, "nested too deeply"),
+        ("training: {seed: " + "9" * 5000 + "}", "limit"),
+        ("training: {seed: 2026-99-99}", "month"),
+        ("#" * (2 << 20), "1,048,576 bytes"),
+        ("\0", "special characters"),
+        ('extends: demo\noutput: "a\\0b"', "null character"),
+    ],
+)
+def test_a_file_that_says_two_things_or_has_no_end_is_named(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(content)
+    with pytest.raises(RecipeError) as raised:
+        load(str(path), [GIVEN[0], "model.config=null", "model.path=m"])
+    assert said in str(raised.value) and (str(path) in str(raised.value) or "output:" in str(raised.value))
+
+
+@pytest.mark.parametrize(
+    "override", ["a." * 2000 + "b=1", "training.seed=" + "9" * 5000, "training.seed=" + "[" * 3000]
+)
+def test_an_override_without_end_is_one_line(override: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        load("declutr-small", [*GIVEN, override])
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+def test_of_an_override_given_twice_the_last_counts() -> None:
+    assert load("declutr-small", [*GIVEN, "training.seed=1", "training.seed=2"]).training.seed == 2
+
+
 def test_a_key_that_must_be_given_is_named() -> None:
     with pytest.raises(RecipeError, match=r"data\.path=VALUE"):
         load("declutr-small", ["model.path=m", "output=o", "data.path=???"])

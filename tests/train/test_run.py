@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from shards import Dataset
 from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone
 from tests.train.runs import same_weights
+from train.checkpoint import Checkpoints
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 PORT = 29610 + os.getpid() % 300
@@ -49,7 +49,7 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     assert all(np.isfinite(list(line.values())).all() for line in metrics(run))
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert {"tokens_per_s", "data_wait", "spans/alignment", "spans/uniformity", "mlm/accuracy"} <= line.keys()
-    assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", "last"}
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006"}
 
 
 def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> None:
@@ -102,7 +102,7 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     arguments = ["--recipe", "demo", *tiny, "training.max_steps=3000", f"output={tmp_path / 'run'}"]
     stopped = launch(1, "tests/train/terminated_at.py", *arguments, port=28410 + os.getpid() % 300, at=3)
     assert "stopped and saved at step" in stopped.stdout, stopped.stderr
-    assert (tmp_path / "run" / "checkpoints" / "last").is_file()
+    assert Checkpoints(tmp_path / "run").last()
 
 
 def test_resuming_on_other_data_is_refused(
@@ -176,14 +176,61 @@ def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path
     assert same_weights(tmp_path / "out", whole_runs[1])
 
 
-def test_export_does_not_write_over_other_files(
+def test_export_replaces_an_export_and_nothing_else(
     whole_runs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A user's own model is one that looks the same, and so is an export that was worked on."""
     from train.export import main
 
-    (tmp_path / "README.md").write_text("kept")
-    assert main([str(whole_runs[1]), str(tmp_path)]) == 1
-    assert "something other" in capsys.readouterr().err and (tmp_path / "README.md").read_text() == "kept"
+    out = tmp_path / "out"
+    assert main([str(whole_runs[1]), str(out)]) == main([str(whole_runs[1]), str(out)]) == 0
+    assert same_folders(out, whole_runs[1] / "model")
+    capsys.readouterr()
+    shutil.copytree(out, tmp_path / "own")
+    (tmp_path / "own" / "manifest.json").unlink()
+    (out / "README.md").write_text("A card of my own.")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "README.md").write_text("kept")
+    for folder, named in ((tmp_path / "own", "manifest.json"), (out, "README.md"), (tmp_path / "notes", "manifest")):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert main([str(whole_runs[1]), str(folder)]) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "something other" in error and named in error
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("calls", [1, 2, 4, 8])
+def test_an_export_that_was_stopped_begins_again(
+    whole_runs: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Stopped while files are moved into place; until all are there, there are no weights."""
+    from train.export import WEIGHTS, export
+
+    out = tmp_path / "out"
+    export(whole_runs[1], out)
+
+    def replace(path: Path, target: Path, times: list[int] = [calls]) -> None:  # noqa: B006 (counts)
+        if not times[0]:
+            raise KeyboardInterrupt
+        times[0] -= 1
+        path.rename(target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", replace)
+        export(whole_runs[1], out)
+    assert not (out / WEIGHTS).exists()
+    export(whole_runs[1], out)
+    assert same_folders(out, whole_runs[1] / "model")
+
+
+def same_folders(ours: Path, theirs: Path) -> bool:
+    """Whether two folders hold the same files, but for the name of the model in its card, and so the manifest."""
+    found = [
+        {path.relative_to(one).as_posix(): path.read_bytes() for path in one.rglob("*") if path.is_file()}
+        for one in (ours, theirs)
+    ]
+    named = {"README.md", "manifest.json"}
+    return found[0].keys() == found[1].keys() and all(found[0][n] == found[1][n] for n in found[0].keys() - named)
 
 
 def test_export_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,27 +239,3 @@ def test_export_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([str(tmp_path), str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "not the folder of a run" in error
-
-
-def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
-    from train.checkpoint import CheckpointError, safe_load
-
-    class Harmful:
-        def __reduce__(self) -> tuple:
-            return (Path(tmp_path / "harmed").touch, ())
-
-    torch.save({"module": Harmful()}, tmp_path / "states.pt")
-    with pytest.raises(CheckpointError, match=r"states\.pt"):
-        safe_load(tmp_path / "states.pt")
-    assert not (tmp_path / "harmed").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04"])
-def test_a_damaged_checkpoint_is_named(whole_runs: dict[int, Path], tmp_path: Path, content: bytes) -> None:
-    from train.checkpoint import CheckpointError
-    from train.export import export
-
-    shutil.copytree(whole_runs[1], tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt").write_bytes(content)
-    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint"):
-        export(tmp_path / "run", tmp_path / "out")

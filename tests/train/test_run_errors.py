@@ -1,12 +1,16 @@
 """What a user gets wrong, through the command's own entry: exit codes and one line on stderr."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.train.ranks import train_alone
-from train.run import main
+from shards import storage
+from tests.train.ranks import launch, train_alone
+from train.checkpoint import Checkpoints
+from train.recipe import load, to_file, to_yaml
+from train.run import main, output
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
@@ -56,22 +60,106 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / "last").write_text("step-00000001")
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
     (run / "recipe.yaml").write_text("kept")
     assert "--resume" in failed(capsys, *tiny, f"output={run}", code=2)
     assert (run / "recipe.yaml").read_text() == "kept"
     assert "no checkpoint to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume", code=2)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recipe.yaml of one's own is the likeliest, and one that a run wrote may have been worked on."""
+    run = tmp_path / "run"
+    recipe = load("demo", [*tiny, f"output={run}"])
+    for files in (
+        {"notes.txt": b"mine"},
+        {"recipe.yaml": to_yaml(recipe).encode()},
+        {"recipe.yaml": to_file(recipe) + b"# mine\n", "encoder/config.json": b"mine"},
+        {"checkpoints/notes": b"mine", "recipe.yaml/x": b"mine"},
+        {"recipe.yaml": to_file(recipe), "model/modules.json": b"mine"},
+    ):
+        for name, content in files.items():
+            (run / name).parent.mkdir(parents=True, exist_ok=True)
+            (run / name).write_bytes(content)
+        error = failed(capsys, *tiny, f"output={run}", code=1 if "model/modules.json" in files else 2)
+        assert "something" in error and "folder" in error.rpartition("name a")[2]
+        assert contents(run) == files
+        shutil.rmtree(run)
+
+
+def test_a_folder_of_a_run_that_saved_nothing_begins_again(tiny: list[str], tmp_path: Path) -> None:
+    """Whatever its recipe was; hidden files are nobody's."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".gitignore").write_text("*")
+    for rate in ("1e-4", "2e-4"):
+        recipe = load("demo", [*tiny, f"output={run}", f"optimizer.learning_rate={rate}"])
+        with output(recipe, resume=False):
+            assert (run / "recipe.yaml").read_bytes() == to_file(recipe)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"5", b"[" * 20_000, b"model: 5\n", b"a: &a [x]\nb: *a\n"])
+def test_a_resume_without_its_recipe_says_what_to_put_back(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    if content is not None:
+        (run / "recipe.yaml").write_bytes(content)
+    error = failed(capsys, *tiny, f"output={run}", "--resume", code=2)
+    assert f"{run / 'recipe.yaml'}: " in error or "objectives: a recipe needs" in error
+    assert content is not None or "put it back" in error
+
+
+def test_a_second_training_on_the_same_folder_is_refused(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    with storage.alone(str(run)):
+        assert "another run is writing to it" in failed(capsys, *tiny, f"output={run}")
+        arguments = ["--recipe", "demo", *tiny, f"output={run}"]
+        both = launch(2, "train/run.py", *arguments, port=27810 + os.getpid() % 300)
+    assert both.returncode == 1 and "Traceback" not in both.stderr
+    assert both.stderr.count("another run is writing to it") == 1 and contents(run) == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("import pyarrow", "SIGINT"),
+        ("train.loop:build_optimizer", "SIGTERM"),
+    ],
+)
+def test_a_signal_while_training_starts_is_one_line(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
+) -> None:
+    monkeypatch.setenv("SIGNALLED_AT", place)
+    monkeypatch.setenv("SIGNAL", name)
+    arguments = [*tiny, f"output={tmp_path / 'run'}"]
+    stopped = train_alone(*arguments, script="tests/train/signalled_at.py")
+    assert stopped.returncode == 1
+    told = f"train: stopped by {name}: run it again, with --resume if a checkpoint is there"
+    assert [line for line in stopped.stderr.splitlines() if line] == [told]
+    with output(load("demo", arguments), resume=False):
+        pass
+
+
+def test_names_do_not_steer_the_terminal(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = failed(capsys, *tiny, r'data.path="\e[31mred\n\u202e"', f"output={tmp_path / 'run'}")
+    assert "\\x1b[31mred \\u202e: no manifest.json" in error
+
+
 def test_resuming_with_another_recipe_says_what_differs(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from train.recipe import load, to_yaml
-
     run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / "last").write_text("step-00000001")
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
     (run / "recipe.yaml").write_text(to_yaml(load("demo", [*tiny, f"output={run}", "optimizer.learning_rate=1e-4"])))
     assert "another optimizer.learning_rate" in failed(capsys, *tiny, f"output={run}", "--resume", code=2)
 
@@ -118,7 +206,8 @@ def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     assert "the best checkpoint" in done.stdout
     scores = [line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if "dev_score" in line]
     assert len(scores) == 2
-    assert (tmp_path / "run" / "checkpoints" / "best").is_file()
+    checkpoints = Checkpoints(tmp_path / "run")
+    assert checkpoints.best() in checkpoints.tags()
 
 
 def test_overrides_may_stand_before_and_after_options(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from shards import Dataset
+from shards import Dataset, ShardError
 from shards.ragged import Ragged
-from tests.train.conftest import write_dataset
+from tests.train.conftest import VOCABULARY, write_dataset
 from train.stream import Batch, Columns, ExampleStream, StreamError, StreamState
 
 
@@ -146,6 +146,19 @@ def test_what_cannot_be_batched_is_refused_with_the_key(
         stream(dataset_folder, kind="sentences")
     with pytest.raises(StreamError, match="fewer than"):
         stream(write_dataset(tmp_path / "few", documents[:4], tokenizer_folder))
+
+
+def test_a_token_that_the_tokenizer_lacks_is_an_error_that_names_the_shard(
+    documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    for length in (VOCABULARY, VOCABULARY + 1):
+        odd = [[*documents[0][:-1], length - 1], *documents[1:12]]
+        folder = write_dataset(tmp_path / str(length), odd, tokenizer_folder)
+        if length == VOCABULARY:
+            take(stream(folder), 1)
+            continue
+        with pytest.raises(ShardError, match=f"documents-00000-000.tar: token id {length - 1:,} is outside"):
+            take(stream(folder), 1)
 
 
 def test_prefetching_gives_the_same_batches_and_passes_errors_on(dataset_folder: Path) -> None:

@@ -1,0 +1,242 @@
+"""Damage to a run's files, at seeded random places: each is noticed and named, and what is whole is used.
+
+A run of six steps that saves every second one keeps steps 4 and 6; ZeRO's own files are among them.
+"""
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from shards.storage import TEMPORARY
+from tests.train import runs
+from tests.train.ranks import launch, train_alone
+from tests.train.runs import same_weights
+from train.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
+from train.export import export, main
+from train.sealing import NAME as MANIFEST
+from train.sealing import FileInfo, read_manifest, seal_folder
+from train.tracking import Tracker, lines_up_to
+
+FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
+SAVING = ["training.save_steps=2", "training.zero_stage=1"]
+FILES = (MODEL_STATES, "zero_pp_rank_0_mp_rank_00_optim_states.pt", MANIFEST)
+FIRST, LAST = "step-00000004", "step-00000006"
+PORT = 28110 + os.getpid() % 300
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("damage") / "whole"
+    done = train_alone(*tiny, *SAVING, f"output={run}")
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def damaged(content: bytes, draws: random.Random) -> bytes:
+    """One bit flipped, or the end cut off, at a random place."""
+    place = draws.randrange(len(content))
+    if draws.random() < 0.3:
+        return content[:place]
+    return content[:place] + bytes([content[place] ^ 1 << draws.randrange(8)]) + content[place + 1 :]
+
+
+def test_a_checkpoint_is_these_files(whole: Path) -> None:
+    assert Checkpoints(whole).tags() == [LAST, FIRST]
+    for tag in (FIRST, LAST):
+        assert {path.name for path in (whole / "checkpoints" / tag).iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
+    run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, draws = run / "checkpoints" / LAST / name, random.Random(name)
+    content = path.read_bytes()
+    for _ in range(100):
+        path.write_bytes(damaged(content, draws))
+        assert Checkpoints(run).last()[0] == FIRST
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and str(path) in said and f"taking {FIRST}" in said
+    path.unlink()
+    assert Checkpoints(run).last()[0] == FIRST
+    path.write_bytes(content)
+    assert (
+        Checkpoints(run).last()[0] == LAST
+        and capsys.readouterr().err == f"train: {path}: missing: taking {FIRST}, which is whole\n"
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_resume_goes_on_from_the_checkpoint_before_a_damaged_one(
+    whole: Path, run: Path, tiny: list[str], name: str
+) -> None:
+    path = run / "checkpoints" / LAST / name
+    path.write_bytes(damaged(path.read_bytes(), random.Random(f"resume {name}")))
+    resumed = train_alone(*tiny, *SAVING, f"output={run}", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"taking {FIRST}" in resumed.stderr and str(path) in resumed.stderr
+    assert runs.metrics(run, FIGURES) == runs.metrics(whole, FIGURES)
+    assert same_weights(run, whole)
+    assert Checkpoints(run).tags() == [LAST, FIRST] and Checkpoints(run).last()[0] == LAST
+
+
+def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
+    """A best one that another replaces stays until both that are kept know of that; a folder's other files stay."""
+    checkpoints, kept = Checkpoints(tmp_path), []
+    for step in range(1, 9):
+        tag = f"step-{step:08d}"
+        part = checkpoints.folder / f"{TEMPORARY}{tag}"
+        part.mkdir(parents=True)
+        written = {MODEL_STATES: write_states({"step": step}, part / MODEL_STATES)}
+        checkpoints._commit(part, tag, [(written, "")], best=step in (2, 5))
+        kept.append([int(tag[-1]) for tag in checkpoints.tags()])
+        if step == 1:
+            (checkpoints.folder / tag / "notes").touch()
+    assert kept == [[1], [2, 1], [3, 2, 1], [4, 3, 2, 1], [5, 4, 2, 1], [6, 5, 1], [7, 6, 5, 1], [8, 7, 5, 1]]
+    assert [path.name for path in (checkpoints.folder / "step-00000001").iterdir()] == ["notes"]
+    assert checkpoints.best() == "step-00000005" and checkpoints.last()[:2] == ("step-00000008", "step-00000005")
+
+
+def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
+    run: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from train.run import main as train
+
+    for tag in (FIRST, LAST):
+        (run / "checkpoints" / tag / MANIFEST).unlink()
+    with pytest.raises(CheckpointError, match=f"{LAST}/{MANIFEST}: missing; .*: no checkpoint is whole: put a copy"):
+        Checkpoints(run).last()
+    assert train(["--recipe", "demo", *tiny, *SAVING, f"output={run}", "--quiet"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert (run / "checkpoints" / LAST / MODEL_STATES).is_file()
+
+
+def best_of(run: Path, tag: str) -> None:
+    """Makes a step the best of the run by its last manifest."""
+    last = run / "checkpoints" / LAST
+    seal_folder(last, "checkpoint", read_manifest(last, "checkpoint")[1], {"best": tag})
+
+
+def test_a_damaged_best_checkpoint_is_an_error_that_names_the_last(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best_of(run, FIRST)
+    assert export(run, tmp_path / "best") == "best"
+    (run / "checkpoints" / FIRST / MODEL_STATES).write_bytes(b"")
+    assert main([str(run), str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{FIRST}/{MODEL_STATES}: damaged" in error and "--checkpoint last" in error
+    assert main([str(run), str(tmp_path / "out"), "--checkpoint", "last"]) == 0
+    (run / "checkpoints" / LAST / MANIFEST).write_bytes(b"{}")
+    (run / "checkpoints" / FIRST).rename(run / "checkpoints" / "step-00000003")
+    assert main([str(run), str(tmp_path / "none")]) == 1 and not (tmp_path / "none").exists()
+
+
+def inputs_of_an_export(run: Path) -> Iterator[Path]:
+    yield run / "recipe.yaml"
+    yield from sorted((run / "encoder").iterdir())
+
+
+def test_damage_to_what_an_export_needs_is_named(
+    whole: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = random.Random(5)
+    for path in inputs_of_an_export(run):
+        content = path.read_bytes()
+        for other in (*(damaged(content, draws) for _ in range(10)), b"", b"\0\xff", b"[" * 100_000, b"{}", b"5"):
+            path.write_bytes(other)
+            if path.name == MANIFEST and other != b"" and same_json(other, content):
+                continue
+            assert main([str(run), str(tmp_path / "out")]) == 1
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1 and str(path) in error and "--resume" in error
+        path.write_bytes(content)
+    assert not (tmp_path / "out").exists()
+    assert main([str(run), str(tmp_path / "out")]) == 0
+    assert same_weights(run, whole)
+
+
+def same_json(ours: bytes, theirs: bytes) -> bool:
+    """A manifest may be laid out anew: its content has the hash."""
+    try:
+        return bool(json.loads(ours) == json.loads(theirs))
+    except (ValueError, RecursionError):
+        return False
+
+
+def test_weights_that_are_not_finite_are_not_exported(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = run / "checkpoints" / LAST
+    states = safe_load(last / MODEL_STATES)
+    name = next(name for name in states["module"] if name.endswith("layer.1.output.dense.weight"))
+    states["module"][name][3, 5] = torch.nan
+    info = write_states(states, last / MODEL_STATES)
+    assert info == FileInfo.of(last / MODEL_STATES)
+    seal_folder(last, "checkpoint", {**read_manifest(last, "checkpoint")[1], MODEL_STATES: info})
+    assert main([str(run), str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "encoder.layer.1.output.dense.weight and 0 other weights" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint(tiny: list[str], tmp_path: Path) -> None:
+    """The first step's weights are huge, the second's loss is not a number; nothing is logged before the last."""
+    settings = ["optimizer.learning_rate=1e14", "training.logging_steps=100", "training.save_steps=1"]
+    stopped = train_alone(*tiny, *settings, f"output={tmp_path / 'run'}")
+    assert stopped.returncode == 1 and "is nan at step 2" in stopped.stderr.splitlines()[-1]
+    assert Checkpoints(tmp_path / "run").tags() == ["step-00000001"]
+
+
+def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the second of two ranks too: neither waits for the other, and one tells."""
+    monkeypatch.setenv("FULL_AT", "4")
+    monkeypatch.setenv("LIMIT_BYTES", "300000")
+    run = tmp_path / "run"
+    arguments = ["--recipe", "demo", *tiny, *SAVING, f"output={run}"]
+    stopped = launch(2, "tests/train/full_at.py", *arguments, port=PORT)
+    assert stopped.returncode == 1 and "Traceback" not in stopped.stderr
+    told = [line for line in stopped.stderr.splitlines() if line.startswith("train: ")]
+    assert len(told) == 1 and "File too large: '" in told[0] and ".pt'" in told[0] and "--resume" in told[0]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
+    assert Checkpoints(run).last()[0] == "step-00000002"
+
+
+def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, 1, 0, True)
+    tracker.lines.close()
+    tracker.lines = Path("/dev/full").open("a", buffering=1)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.jsonl'"):
+        tracker.log(1, {"loss": 1.0})
+    tracker.board.close()
+
+
+def test_odd_lines_among_the_figures_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n\0\xff\n' + b"[" * 100_000 + b'\n5\n{"step": "x"}\n{"step": 2}\n{"step": 3}\n')
+    assert lines_up_to(path, 2) == ['{"step": 1}', '{"step": 2}']
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple:
+            return (Path(tmp_path / "harmed").touch, ())
+
+    torch.save({"module": Harmful()}, tmp_path / "states.pt")
+    with pytest.raises(CheckpointError, match=r"states\.pt"):
+        safe_load(tmp_path / "states.pt")
+    assert not (tmp_path / "harmed").exists()
