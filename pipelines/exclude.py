@@ -22,7 +22,8 @@ import numpy as np
 import orjson
 
 from pipelines.errors import PipelineError
-from pipelines.readers.streams import BOM, naming, opened, sniff
+from pipelines.readers.content import sniff
+from pipelines.readers.streams import BOM, naming, opened
 from shards import storage
 
 NGRAM = 8

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.plan import cut
+from pipelines.plan import cut, describe
 from pipelines.readers import jsonl, read_pieces, text
-from pipelines.readers.streams import sniff
+from pipelines.readers.content import sniff
 from pipelines.records import Input, Piece, Reading, Record
 
 LIMIT = 10_000
@@ -27,7 +27,7 @@ COMPRESS: list[Compress] = [gzip.compress, zstandard.ZstdCompressor(write_checks
 
 def read_lines(data: bytes, start: int = 0, end: int | None = None, limit: int = LIMIT) -> list[Record]:
     return list(
-        jsonl.read(io.BytesIO(data), Piece(Input("a.jsonl", len(data), "jsonl", None), start, end), Reading(limit))
+        jsonl.read(io.BytesIO(data), Piece(Input("a.jsonl", len(data), "jsonl", None, ""), start, end), Reading(limit))
     )
 
 
@@ -45,7 +45,7 @@ lines = st.lists(
 def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, final: bool, end: bytes) -> None:
     data = end.join(lines) + (end if final else b"")
     whole = read_lines(data, limit=50)
-    entry = Input("a.jsonl", len(data), "jsonl", None)
+    entry = Input("a.jsonl", len(data), "jsonl", None, "")
     units = cut([entry], size)
     found = [record for unit in units for p in unit.pieces for record in jsonl.read(io.BytesIO(data), p, Reading(50))]
     assert found == whole
@@ -103,8 +103,8 @@ def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
 
 
 def piece(path: Path) -> list[Piece]:
-    file_format, compression = sniff(str(path))
-    return [Piece(Input(path.name, path.stat().st_size, file_format, compression), 0, None)]
+    (entry,) = describe(str(path.parent), {path.name: path.stat().st_size}, "file")
+    return [Piece(entry, 0, None)]
 
 
 @pytest.mark.parametrize("opened", [gzip.open, zstandard.open])
@@ -164,12 +164,12 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
 
 def test_a_text_file_is_read_as_it_is() -> None:
     data = "\ufeff\r\n  Call me Ishmael.\t\n\n\u2028".encode()
-    (record,) = text.read(io.BytesIO(data), Piece(Input("moby.txt", len(data), "text", None), 0, None), READING)
+    (record,) = text.read(io.BytesIO(data), Piece(Input("moby.txt", len(data), "text", None, ""), 0, None), READING)
     assert (record.value, record.source) == ("\r\n  Call me Ishmael.\t\n\n\u2028", "moby.txt")
 
 
 def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
-    entry = Piece(Input("moby.txt", 0, "text", None), 0, None)
+    entry = Piece(Input("moby.txt", 0, "text", None, ""), 0, None)
     (latin,) = text.read(io.BytesIO("naïve".encode("latin-1")), entry, READING)
     assert latin.problem == "invalid UTF-8 at byte 2 of the file"
     (long,) = text.read(io.BytesIO(b"x" * (LIMIT + 1)), entry, READING)
