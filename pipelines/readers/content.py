@@ -4,7 +4,6 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from pipelines.errors import PipelineError
@@ -13,13 +12,11 @@ from pipelines.readers.streams import BOM, decompressed, naming
 from shards import storage
 
 HEAD_BYTES = 1 << 16
-MAGIC = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    # A zstd file may begin with a frame to skip.
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
-    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-    "xz": re.compile(rb"\xfd7zXZ\0"),
-}
+MAGIC = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
+    rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\0)"
+)
+"""How compressed files begin; one of zstd may do so with a frame to skip."""
 MAGIC_BYTES = 10
 LINES = (".jsonl", ".ndjson")
 TEXTS = (".txt", ".text", ".md")
@@ -40,20 +37,19 @@ def sample(stream: BinaryIO, size: int) -> str:
 
     The same content gives the same wherever it lies, as its modification time would not.
     """
-    digest = hashlib.blake2b(size.to_bytes(8, "little"), digest_size=16)
     if size <= WHOLE_BYTES:
-        digest.update(stream.read(WHOLE_BYTES + 1))
+        data = stream.read(size)
         stream.seek(0)
     else:
-        for number in range(SAMPLES):
-            start = number * (size - SAMPLE_BYTES) // (SAMPLES - 1)
-            digest.update(storage.read_at(stream, start, SAMPLE_BYTES))
-    return digest.hexdigest()
+        starts = (number * (size - SAMPLE_BYTES) // (SAMPLES - 1) for number in range(SAMPLES))
+        data = b"".join(storage.read_at(stream, start, SAMPLE_BYTES) for start in starts)
+    return hashlib.blake2b(size.to_bytes(8, "little") + data, digest_size=16).hexdigest()
 
 
 def compression_of(head: bytes) -> str | None:
     """What a file's first bytes say it is compressed with."""
-    return next((name for name, magic in MAGIC.items() if magic.match(head)), None)
+    magic = MAGIC.match(head)
+    return magic.lastgroup if magic else None
 
 
 def sniff(path: str) -> tuple[str, str | None]:
@@ -73,7 +69,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     if magic.startswith(b"PAR1"):
         return "parquet", None
     compression = compression_of(magic)
-    suffixes = PurePosixPath(path).suffixes[-2:]
+    suffixes = suffixes_of(path)
     is_lines = bool(set(LINES) & set(suffixes))
     claimed = [suffix for suffix in suffixes[-1:] if suffix in CONTAINERS and not compression]
     if is_lines and not claimed:
@@ -94,6 +90,12 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         return text_format(head, suffixes, len(head) < HEAD_BYTES), compression
     except ValueError as error:
         raise PipelineError(f"{path}: {error}") from None
+
+
+def suffixes_of(path: str) -> list[str]:
+    """The last two ends of a file's name: ".tar" and ".gz"."""
+    _, *ends = path.rpartition("/")[2].lstrip(".").split(".")
+    return [f".{end}" for end in ends[-2:]]
 
 
 def is_tar(head: bytes) -> bool:

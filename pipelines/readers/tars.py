@@ -10,11 +10,10 @@ cut or damaged one for a shorter one, and a header for as long as it says it is.
 import io
 import tarfile
 from collections.abc import Iterator
-from pathlib import PurePosixPath
-from typing import BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
 from pipelines.readers import jsonl
-from pipelines.readers.content import MAGIC_BYTES, compression_of, is_tar, text_format
+from pipelines.readers.content import MAGIC_BYTES, compression_of, is_tar, suffixes_of, text_format
 from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from pipelines.readers.text import document
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
@@ -54,33 +53,39 @@ def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(MAGIC_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
-        if not is_tar(cast(io.BufferedReader, content).peek(tarfile.BLOCKSIZE)):
-            yield from _documents(cast(io.BufferedReader, content), name, max_bytes)
+        head = _head(content)
+        if not is_tar(head):
+            yield from _documents(content, head, name, max_bytes)
             return
         for inner, member in _members(content, name):
             if member is None:
                 yield Record(inner, None, None, b"", "a link or a device, not a file")
             else:
                 with naming(inner, "tar"):
-                    yield from _documents(_peeking(member), inner, max_bytes)
+                    buffered = _peeking(member)
+                    yield from _documents(cast(BinaryIO, buffered), _head(buffered), inner, max_bytes)
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
     return io.BufferedReader(cast(io.RawIOBase, stream), PEEK_BYTES)
 
 
-def _documents(stream: io.BufferedReader, name: str, max_bytes: int) -> Iterator[Record]:
+def _head(stream: Any) -> bytes:
+    """The first bytes of a buffered stream, which are still to be read."""
+    return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
+
+
+def _documents(stream: BinaryIO, head: bytes, name: str, max_bytes: int) -> Iterator[Record]:
     """Those of a member that is no tar: each of its JSON lines, or itself."""
-    head = stream.peek(PEEK_BYTES)[:PEEK_BYTES]
     try:
-        text = text_format(head, PurePosixPath(name).suffixes[-2:], len(head) < PEEK_BYTES)
+        text = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
     if text == "jsonl":
-        yield from jsonl.records(cast(BinaryIO, stream), name, max_bytes)
+        yield from jsonl.records(stream, name, max_bytes)
     else:
-        yield document(cast(BinaryIO, stream), name, max_bytes)
+        yield document(stream, name, max_bytes)
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
