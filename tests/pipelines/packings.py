@@ -59,11 +59,13 @@ def parquet(table: dict[str, pa.Array], **options) -> bytes:
     return data.getvalue()
 
 
-def packed_parquet(texts: list[str]) -> bytes:
+def packed_parquet(texts: list[str], **options) -> bytes:
     starts = range(0, len(texts), 10)
     keys = [f"./urlsf_subset00-{start}_data" for start in starts]
     xz = [lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts]
-    return parquet({"__key__": pa.array(keys), "__url__": pa.array(["a.tar"] * len(keys)), "xz": pa.array(xz)})
+    return parquet(
+        {"__key__": pa.array(keys), "__url__": pa.array(["a.tar"] * len(keys)), "xz": pa.array(xz)}, **options
+    )
 
 
 def as_files(texts: list[str]) -> dict[str, bytes]:
