@@ -23,6 +23,7 @@ from pipelines.readers.tars import printable, unpack
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 ROWS = 256
+PACKED = ("__key__", "xz")
 PACKED_ROWS = 4
 PAGE_BYTES = 1 << 27
 BATCH_BYTES = 1 << 28
@@ -40,11 +41,8 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     stream.seek(0)
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
         schema = table.schema_arrow
-        packed = reading.column is None and {"__key__", "xz"} <= set(schema.names)
-        columns = ["__key__", "xz"] if packed else [_column(schema, name, reading.column)]
-        for column in columns:
-            if (times := schema.names.count(column)) > 1:
-                raise PipelineError(f'{name}: {times} columns are named "{column}": keep one, or rename the others')
+        packed = reading.column is None and all(schema.names.count(column) == 1 for column in PACKED)
+        columns = list(PACKED) if packed else [_column(schema, name, reading.column)]
         row = 0
         for number, group in enumerate(groups):
             if _is_in(group, piece):
@@ -103,6 +101,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def _column(schema: pa.Schema, name: str, wanted: str | None) -> str:
     texts = [field.name for field in schema if _is_text(field.type)]
     column = wanted or DEFAULT
+    if (times := schema.names.count(column)) > 1:
+        raise PipelineError(f'{name}: {times} columns are named "{column}": keep one, or rename the others')
     if column in schema.names:
         kind = schema.field(column).type
         if not (_is_text(kind) or _is_bytes(kind)):

@@ -114,7 +114,7 @@ def unnoticed(
     damage: Callable[[bytes, random.Random], bytes],
     whole: Collection[int] = (),
 ) -> list[list]:
-    """What is read of damaged files where it is not what was there, and nobody says so; not of those cut to a `whole`."""
+    """What is read of damaged files where it is not what was there and nobody says so, but of cuts to `whole` bytes."""
 
     def read(data: bytes) -> tuple[list, bool]:
         records = read_all({file: data}, folder, 10**9, "line" if "lines" in file else "file")
