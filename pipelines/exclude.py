@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import PipelineError
+from pipelines.readers.content import sniff
 from pipelines.readers.jsonl import parse
-from pipelines.readers.streams import BOM, naming, opened, sniff
+from pipelines.readers.streams import BOM, naming, opened
 from shards import storage
 
 NGRAM = 8

@@ -18,13 +18,14 @@ from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.readers import tars
-from pipelines.readers.streams import naming, opened, sniff
+from pipelines.readers.content import look, sample
+from pipelines.readers.streams import naming, opened
 from pipelines.records import Input, Piece
 from pipelines.tokenization import TokenizerFiles
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 2
+FORMAT = 3
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 RANGES = ("jsonl", "lines", "parquet")
@@ -106,14 +107,19 @@ def _common_folder(paths: Sequence[str]) -> str:
 
 
 def describe(root: str, files: dict[str, int], text_per: str) -> Iterator[Input]:
-    """Each file's name under `root`, its size, and its format as its content shows it; `text_per` tells of text."""
+    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again;
+    `text_per` tells of text.
+    """
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
-        file_format, compression = sniff(storage.join(root, name))
+        path = storage.join(root, name)
+        with storage.open_input(path) as stream:
+            known_by = sample(stream, size)
+            file_format, compression = look(stream, path)
         if file_format == "text" and text_per == "line":
             file_format = "lines"
-        yield Input(name, size, file_format, compression)
+        yield Input(name, size, file_format, compression, known_by)
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
@@ -203,7 +209,7 @@ def compare(folder: str, old: bytes, plan: Plan) -> None:
     try:
         record, current = json.loads(old), json.loads(new)
         lines = differences(record["fingerprint"], current["fingerprint"])
-        theirs, ours = ({(e["name"], e["bytes"]) for e in side["inputs"]} for side in (record, current))
+        theirs, ours = ({(e["name"], e["bytes"], e["sample"]) for e in side["inputs"]} for side in (record, current))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise PipelineError(f"{folder}: its {NAME} is not readable: {mend}") from None
     changed = sorted(theirs ^ ours)

@@ -9,12 +9,14 @@ HEAD_BYTES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """A file by its name under the inputs' common folder, its size as stored, and what it holds."""
+    """A file by its name under the inputs' common folder, its size as stored, what it holds, and a hash of bytes spread
+    over it (`readers.content.sample`)."""
 
     name: str
     bytes: int
     format: str
     compression: str | None
+    sample: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
     file -> decompressed as it is read (`streams`) -> READERS[format] -> Record(name, offset, value, raw, problem)
 
-A record that cannot be read is a Record with a `problem`; a file that cannot be read is a PipelineError that names it.
+A record that cannot be read is a Record with a `problem`; a file that cannot be read, that is not the one that was
+planned, or of which not all bytes are found, is a PipelineError that names it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +11,8 @@ from typing import BinaryIO
 
 from pipelines.errors import PipelineError
 from pipelines.readers import jsonl, lines, parquet, tars, text
-from pipelines.readers.streams import naming, opened
+from pipelines.readers.content import sample
+from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Piece, Reading, Record
 from shards import storage
 
@@ -23,6 +25,7 @@ READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
 }
 CONTAINERS = ("parquet", "tar")
 """Formats that can be damaged without being compressed."""
+MEND = "put back the file it was, or begin again with another --output"
 
 
 def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
@@ -32,10 +35,24 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
         PipelineError: a file is damaged, or is not the one that was planned.
     """
     for piece in pieces:
-        path, compression = storage.join(root, piece.input.name), piece.input.compression
-        if storage.size(path) != piece.input.bytes:
-            raise PipelineError(f"{path}: has changed since the run was planned: run again")
-        kind = piece.input.format
-        container = compression or (kind if kind in CONTAINERS else None)
-        with naming(path, container), opened(path, compression) as stream:
-            yield from READERS[kind](stream, piece, reading)
+        entry, path = piece.input, storage.join(root, piece.input.name)
+        container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
+        with storage.open_input(path) as stored:
+            if storage.size(path) != entry.bytes or sample(stored, entry.bytes) != entry.sample:
+                raise PipelineError(f"{path}: has changed since the run was planned: {MEND}")
+            try:
+                with naming(path, container), decompressed(stored, entry.compression) as stream:
+                    yield from READERS[entry.format](stream, piece, reading)
+                    found = stored.tell()
+            except PipelineError:
+                if (size := storage.size(path)) < entry.bytes:
+                    raise PipelineError(_changed(path, "shortened", size, entry.bytes)) from None
+                raise
+            if piece.end is None and found < entry.bytes and entry.format != "parquet":
+                raise PipelineError(_changed(path, "shortened", found, entry.bytes))
+            if found > entry.bytes:
+                raise PipelineError(_changed(path, "lengthened", found, entry.bytes))
+
+
+def _changed(path: str, how: str, found: int, planned: int) -> str:
+    return f"{path}: was {how} while it was read ({found:,} bytes, {planned:,} planned): {MEND}"

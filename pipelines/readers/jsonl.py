@@ -12,11 +12,16 @@ from pipelines.records import Piece, Reading, Record
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The piece's records, at their offsets in the decompressed file."""
-    for offset, line, problem in lines(stream, piece, reading.max_bytes):
+    return records(stream, piece.input.name, reading.max_bytes, piece.start, piece.end)
+
+
+def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[Record]:
+    """The same of a stream of this name."""
+    for offset, line, problem in lines(stream, max_bytes, start, end):
         value = None
         if not problem:
             value, problem = parse(line)
-        yield Record(piece.input.name, offset, value, line, problem)
+        yield Record(name, offset, value, line, problem)
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.readers.streams import BOM, BUFFER_BYTES
+from pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedError, check_holes
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The piece's lines without their ends, at their offsets in the decompressed file."""
-    for offset, line, problem in lines(stream, piece, reading.max_bytes):
+    for offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end):
         if problem:
             yield Record(piece.input.name, offset, None, line, problem)
             continue
@@ -21,20 +21,28 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
             yield Record(piece.input.name, offset, text, line)
 
 
-def lines(stream: BinaryIO, piece: Piece, max_bytes: int) -> Iterator[tuple[int, bytes, str]]:
-    """(offset, line, problem) of the piece's lines that are not blank; of one above `max_bytes`, its head only."""
-    offset = piece.start
+def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, str]]:
+    """(offset, line, problem) of the lines from `start` to `end` that are not blank; of one above `max_bytes`, its head
+    only.
+
+    Raises:
+        DamagedError: there is a hole in a line, or the stream does not reach `end`.
+    """
+    offset = start
     if offset:
         stream.seek(offset - 1)
-        offset += _skip_line(stream) - 1
-    while piece.end is None or offset < piece.end:
+        offset += _skip_line(stream, offset - 1) - 1
+    while end is None or offset < end:
         line = stream.readline(max_bytes + 1)
         if not line:
+            if end is not None:
+                raise DamagedError(f"it ends at byte {offset:,} of {end:,}")
             return
+        check_holes(line, offset)
         size, problem = len(line), ""
         if size > max_bytes and not line.endswith(b"\n"):
             line = line[:HEAD_BYTES]
-            size += _skip_line(stream)
+            size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
         elif offset == 0:
             line = line.removeprefix(BOM)
@@ -43,10 +51,11 @@ def lines(stream: BinaryIO, piece: Piece, max_bytes: int) -> Iterator[tuple[int,
         offset += size
 
 
-def _skip_line(stream: BinaryIO) -> int:
+def _skip_line(stream: BinaryIO, offset: int) -> int:
     """Bytes up to the end of the line, in bounded memory."""
     size = 0
     while part := stream.readline(BUFFER_BYTES):
+        check_holes(part, offset + size)
         size += len(part)
         if part.endswith(b"\n"):
             break

@@ -4,6 +4,9 @@ columns                a row is
 --text-field NAME      the text in it
 none named             the text in "text", or in the only column of text
 __key__, xz            OpenWebText's members as one revision of it holds them: each an xz-compressed tar of .txt
+
+Checksums of pages are verified where the file has them. Memory is bounded by the largest page, and that by PAGE_BYTES
+or twice the longest record allowed.
 """
 
 import io
@@ -14,12 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import PipelineError
-from pipelines.readers.streams import BUFFER_BYTES
-from pipelines.readers.tars import unpack
+from pipelines.readers.pages import RowGroup, page_sizes, row_groups
+from pipelines.readers.streams import BUFFER_BYTES, DamagedError, check_holes
+from pipelines.readers.tars import printable, unpack
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 ROWS = 256
+PACKED = ("__key__", "xz")
 PACKED_ROWS = 4
+PAGE_BYTES = 1 << 27
+BATCH_BYTES = 1 << 28
 DEFAULT = "text"
 
 
@@ -27,44 +34,75 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The piece's rows, at their numbers in the file.
 
     Raises:
-        PipelineError: there is no such column, or it cannot be told which one is meant.
+        PipelineError: there is no such column, it cannot be told which one is meant, or it would fill the memory.
+        DamagedError: not all rows are there.
     """
-    with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
-        packed = reading.column is None and {"__key__", "xz"} <= set(table.schema_arrow.names)
-        columns = ["__key__", "xz"] if packed else [_column(table.schema_arrow, piece.input.name, reading.column)]
+    name, groups = piece.input.name, row_groups(stream)
+    stream.seek(0)
+    with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
+        schema = table.schema_arrow
+        packed = reading.column is None and all(schema.names.count(column) == 1 for column in PACKED)
+        columns = list(PACKED) if packed else [_column(schema, name, reading.column)]
         row = 0
-        for group in range(table.num_row_groups):
-            metadata = table.metadata.row_group(group)
-            if piece.start <= _start(metadata) and (piece.end is None or _start(metadata) < piece.end):
+        for number, group in enumerate(groups):
+            if _is_in(group, piece):
                 first = row
-                rows = PACKED_ROWS if packed else ROWS
-                for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                rows = min(PACKED_ROWS if packed else ROWS, _rows_together(stream, group, columns, name, reading))
+                for batch in table.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
                     if packed:
                         yield from _packed(batch, piece, reading.max_bytes, first)
                     else:
                         yield from _texts(batch.column(0), piece, reading.max_bytes, first)
                     first += batch.num_rows
-            row += metadata.num_rows
+                if first != row + group.num_rows:
+                    raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
+            row += group.num_rows
 
 
-def _start(group: pq.RowGroupMetaData) -> int:
-    """Where a row group's first page is."""
-    columns = (group.column(index) for index in range(group.num_columns))
-    return int(min(column.dictionary_page_offset or column.data_page_offset for column in columns))
+def _is_in(group: RowGroup, piece: Piece) -> bool:
+    """Whether a row group starts in the piece; the first and the last have those that start nowhere in the file too."""
+    after = piece.end is not None and piece.end < piece.input.bytes and group.start >= piece.end
+    return not after and (not piece.start or group.start >= piece.start)
+
+
+def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
+    """How many rows of a group can be decoded at once in bounded memory: each may be as large as the largest page.
+
+    Raises:
+        PipelineError: a page is too large.
+    """
+    limit = max(PAGE_BYTES, 2 * reading.max_bytes)
+    largest = 1
+    if missing := set(columns) - set(group.columns):
+        raise DamagedError(f'a row group without the column "{missing.pop()}"')
+    for column in (group.columns[column] for column in columns):
+        if column.bytes > limit:
+            largest = max(largest, *page_sizes(stream, column))
+        elif column.has_dictionary:  # its first page: what is there once may be in every row
+            largest = max(largest, next(page_sizes(stream, column), 0))
+    if largest > limit:
+        raise PipelineError(
+            f"{name}: a page of {largest:,} bytes, above {limit:,}: write it with smaller ones, or raise "
+            "--max-document-bytes"
+        )
+    return max(1, BATCH_BYTES // largest)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
 
 
 def _column(schema: pa.Schema, name: str, wanted: str | None) -> str:
     texts = [field.name for field in schema if _is_text(field.type)]
     column = wanted or DEFAULT
+    if (times := schema.names.count(column)) > 1:
+        raise PipelineError(f'{name}: {times} columns are named "{column}": keep one, or rename the others')
     if column in schema.names:
         kind = schema.field(column).type
         if not (_is_text(kind) or _is_bytes(kind)):
@@ -89,6 +127,7 @@ def _texts(column: pa.Array, piece: Piece, max_bytes: int, first: int) -> Iterat
             yield Record(name, row, None, head, f"longer than {max_bytes:,} bytes: {buffer.size:,}")
         else:
             data = buffer.to_pybytes()
+            check_holes(data, of=f" of row {row:,}")
             try:
                 yield Record(name, row, data.decode("utf-8"), data)
             except UnicodeDecodeError as error:
@@ -103,5 +142,5 @@ def _packed(batch: pa.RecordBatch, piece: Piece, max_bytes: int, first: int) -> 
         if buffer is None:
             yield Record(piece.input.name, row, None, b"", "the packed texts are null")
             continue
-        name = f"{piece.input.name}/{str(key).removeprefix('./')}.xz"
+        name = f"{piece.input.name}/{printable(str(key)).removeprefix('./')}.xz"
         yield from unpack(cast(BinaryIO, io.BytesIO(buffer.to_pybytes())), name, max_bytes)

@@ -1,49 +1,109 @@
-"""A file's bytes, decompressed as they are read, and what they look like: the content decides, then the name."""
+"""A file's bytes, decompressed as they are read: all of them, or an error that names the file.
+
+What follows the end of a compressed stream is another stream (in xz after padding), or damage: never the end of the
+input. Memory is bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
+"""
 
 import bz2
 import contextlib
 import io
 import lzma
-import re
 import tarfile
-from collections.abc import Iterator
-from pathlib import PurePosixPath
-from typing import BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
 
-import orjson
 import pyarrow as pa
 
 from pipelines.errors import PipelineError
 from shards import storage
 
 BUFFER_BYTES = 1 << 20
-HEAD_BYTES = 1 << 16
-MAGIC = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
-    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-    "xz": re.compile(rb"\xfd7zXZ\0"),
-}
-MAGIC_BYTES = 10
+PACKED_BYTES = 1 << 16
+WINDOW_BYTES = 1 << 27
+"""How far back a compressed stream may refer, and so the memory it takes: zstd's own limit (--long=27)."""
 BOM = b"\xef\xbb\xbf"
-LINES = (".jsonl", ".ndjson")
-TEXTS = (".txt", ".text", ".md")
-KNOWN = "JSON lines, UTF-8 text, tar (plain, .gz, .bz2, .xz or .zst) or parquet"
+HOLE = bytes(513)
+"""More than a block of zero bytes in a row: a part of the file that was never written, or was lost."""
+TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
+"""What zstd and xz say of a window above the limit."""
 
 
-def compression_of(head: bytes) -> str | None:
-    """What a file's first bytes say it is compressed with."""
-    return next((name for name, magic in MAGIC.items() if magic.match(head)), None)
+class DamagedError(Exception):
+    """A file does not hold what was written to it. The message says what was found."""
+
+
+def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
+    """Raises DamagedError if there is a hole in a text, which is at `offset` of its file."""
+    if b"\0" in data and (start := data.find(HOLE)) >= 0:
+        raise DamagedError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
+
+
+class _Streams(io.RawIOBase):
+    """The content of compressed streams, one after another. Python's own readers drop what follows one of them and is
+    no other.
+    """
+
+    def __init__(self, stored: BinaryIO, decompressor: Callable[[], Any], padding: int = 0) -> None:
+        self.stored, self.decompressor, self.padding = stored, decompressor, padding
+        self.current = decompressor()
+        self.is_new = True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view, size = memoryview(buffer).cast("B"), 0
+        while size < len(view) and (data := self._read(len(view) - size)):
+            view[size : size + len(data)] = data
+            size += len(data)
+        return size
+
+    def _read(self, size: int) -> bytes:
+        while True:
+            packed = b""
+            if self.current.eof:
+                packed = self._next_stream()
+                if not packed:
+                    return b""
+            elif self.current.needs_input:
+                packed = self.stored.read(PACKED_BYTES)
+                if not packed and not self.is_new:
+                    raise EOFError("it ends within a stream")
+                if not packed:
+                    return b""
+            self.is_new = False
+            if data := self.current.decompress(packed, size):
+                return cast(bytes, data)
+
+    def _next_stream(self) -> bytes:
+        """The first bytes of the next stream; none at the end of the file."""
+        packed, padded = self.current.unused_data, 0
+        while self.padding:
+            rest = packed.lstrip(b"\0")
+            padded += len(packed) - len(rest)
+            if rest or not (packed := self.stored.read(PACKED_BYTES)):
+                packed = rest
+                break
+        if self.padding and padded % self.padding:
+            raise DamagedError(f"{padded:,} bytes of padding, which is no multiple of {self.padding}")
+        packed = packed or self.stored.read(PACKED_BYTES)
+        if packed:
+            self.current = self.decompressor()
+        return packed
+
+
+def _unxz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
 
 
 @contextlib.contextmanager
 def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """A stream's content as a buffered stream. Memory stays bounded whatever it decompresses to."""
+    """A stream's content as a buffered stream."""
     if compression is None:
         yield stream
     elif compression in ("bz2", "xz"):
-        packed = bz2.BZ2File(stream) if compression == "bz2" else lzma.LZMAFile(stream)
-        yield cast(BinaryIO, io.BufferedReader(packed, BUFFER_BYTES))
+        streams = _Streams(stream, bz2.BZ2Decompressor) if compression == "bz2" else _Streams(stream, _unxz, padding=4)
+        yield cast(BinaryIO, io.BufferedReader(streams, BUFFER_BYTES))
     else:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
@@ -58,65 +118,23 @@ def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def naming(name: str, kind: str | None) -> Iterator[None]:
-    """Turns what a container's damage raises into an error that names the file; a disk's errors stay as they are."""
+    """Turns what damage raises into an error that names the file, of this kind of container if it is one; a disk's
+    errors stay as they are.
+    """
     try:
         yield
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
+    except DamagedError as error:
+        reason = str(error)
+    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException, UnicodeDecodeError) as error:
         damage = not isinstance(error, OSError) or (type(error) is OSError and error.errno is None)
         if kind is None or not damage:
             raise
         reason = " ".join(str(error).split())
-        raise PipelineError(f"{name}: damaged or cut short ({kind}: {reason}): fetch or make it again") from None
-
-
-def sniff(path: str) -> tuple[str, str | None]:
-    """A file's (format, compression): "jsonl", "text", "tar" or "parquet".
-
-    Raises:
-        PipelineError: it holds none of them.
-    """
-    with storage.open_input(path) as file:
-        magic = file.read(MAGIC_BYTES)
-    if magic.startswith(b"PAR1"):
-        return "parquet", None
-    compression = compression_of(magic)
-    suffixes = PurePosixPath(path).suffixes[-2:]
-    if set(LINES) & set(suffixes):
-        return "jsonl", compression
-    with naming(path, compression), opened(path, compression) as stream:
-        head = stream.read(HEAD_BYTES)
-    if is_tar(head):
-        return "tar", compression
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
-    if b"\0" in head and not set(TEXTS) & set(suffixes):
-        raise PipelineError(f"{path}: binary: expected {KNOWN}")
-    if ".json" in suffixes and head.removeprefix(BOM).lstrip().startswith(b"["):
-        raise PipelineError(f"{path}: one JSON array: make it one object a line, e.g. jq -c '.[]'")
-    if _starts_with_object(head):
-        return "jsonl", compression
-    if ".json" in suffixes:
-        raise PipelineError(f"{path}: not one JSON object a line: make it so, e.g. jq -c .")
-    return "text", compression
-
-
-def is_tar(head: bytes) -> bool:
-    """Whether a file's first block is the header of a tar's member."""
-    if head[257:262] != b"ustar":
-        return False
-    try:
-        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape")
-    except tarfile.HeaderError:
-        return False
-    return True
-
-
-def _starts_with_object(head: bytes) -> bool:
-    """Whether the first line is a JSON object, as far as the head of the file shows it."""
-    line, newline, _ = head.removeprefix(BOM).lstrip().partition(b"\n")
-    if not newline and len(head) == HEAD_BYTES:
-        return line.startswith(b'{"')
-    try:
-        return isinstance(orjson.loads(line), dict)
-    except orjson.JSONDecodeError:
-        return False
+    else:
+        return
+    if any(words in reason for words in TOO_WIDE):
+        raise PipelineError(
+            f"{name}: its {kind} window takes more than {WINDOW_BYTES >> 20} MiB of memory: compress it again with a "
+            "smaller one, e.g. zstd without --long"
+        )
+    raise PipelineError(f"{name}: damaged or cut short ({f'{kind}: ' if kind else ''}{reason}): fetch or make it again")

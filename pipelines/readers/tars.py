@@ -2,20 +2,38 @@
 
     urlsf_subset00.tar -> urlsf_subset00-1_data.xz -> (xz) tar -> 0000000-….txt -> one document each
 
-A member is a text, or a (compressed) tar of texts; what its bytes are decides, not its name. A tar must be whole: its
-end marked, nothing after it. Python's own reader takes a cut or damaged one for a shorter one.
+A member is a text, JSON lines, or a (compressed) tar of these; what its bytes are decides, then its name, as of a file.
+A tar must be whole: its end marked, and after it only the zero bytes that writers pad with. Python's own reader takes a
+cut or damaged one for a shorter one, and a header for as long as it says it is.
 """
 
 import io
 import tarfile
 from collections.abc import Iterator
-from typing import BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
-from pipelines.readers.streams import BUFFER_BYTES, MAGIC_BYTES, compression_of, decompressed, is_tar, naming
+from pipelines.readers import jsonl
+from pipelines.readers.content import MAGIC_BYTES, compression_of, is_tar, suffixes_of, text_format
+from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from pipelines.readers.text import document
-from pipelines.records import Piece, Reading, Record
+from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 PEEK_BYTES = 1 << 14
+HEADER_BYTES = 1 << 20
+"""The longest name, or attributes, of a member: far more than any path has."""
+HEADERS = 8
+"""How many may come before one member: a long name, a long link, attributes."""
+PADDING_BYTES = 1 << 20
+"""Zero bytes after a tar's end: most writers fill up 10 KiB, those of tapes up to this."""
+EXTENSIONS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+"""Members that belong to the header of the next."""
+SPARSE = "a sparse member, which a text is not: pack it without --sparse"
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
@@ -23,8 +41,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     if piece.start:
         stream.seek(piece.start)
     length = None if piece.end is None else piece.end - piece.start
-    for name, member in _members(stream, length):
-        name = f"{piece.input.name}/{name}"
+    for name, member in _members(stream, piece.input.name, length):
         if member is None:
             yield Record(name, None, None, b"", "a link or a device, not a file")
         else:
@@ -32,19 +49,43 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
-    """The documents of one member: those of the (compressed) tar that it is, or itself."""
-    buffered = io.BufferedReader(cast(io.RawIOBase, stream), PEEK_BYTES)
+    """The documents of one member: those of the (compressed) tar that it is, or its own."""
+    buffered = _peeking(stream)
     compression = compression_of(buffered.peek(MAGIC_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
-        head = cast(io.BufferedReader, content).peek(tarfile.BLOCKSIZE)
+        head = _head(content)
         if not is_tar(head):
-            yield document(content, name, max_bytes)
+            yield from _documents(content, head, name, max_bytes)
             return
-        for inner, member in _members(content):
+        for inner, member in _members(content, name):
             if member is None:
-                yield Record(f"{name}/{inner}", None, None, b"", "a link or a device, not a file")
+                yield Record(inner, None, None, b"", "a link or a device, not a file")
             else:
-                yield document(member, f"{name}/{inner}", max_bytes)
+                with naming(inner, "tar"):
+                    buffered = _peeking(member)
+                    yield from _documents(cast(BinaryIO, buffered), _head(buffered), inner, max_bytes)
+
+
+def _peeking(stream: BinaryIO) -> io.BufferedReader:
+    return io.BufferedReader(cast(io.RawIOBase, stream), PEEK_BYTES)
+
+
+def _head(stream: Any) -> bytes:
+    """The first bytes of a buffered stream, which are still to be read."""
+    return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
+
+
+def _documents(stream: BinaryIO, head: bytes, name: str, max_bytes: int) -> Iterator[Record]:
+    """Those of a member that is no tar: each of its JSON lines, or itself."""
+    try:
+        text = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
+    except ValueError as error:
+        yield Record(name, None, None, head[:HEAD_BYTES], str(error))
+        return
+    if text == "jsonl":
+        yield from jsonl.records(stream, name, max_bytes)
+    else:
+        yield document(stream, name, max_bytes)
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
@@ -54,7 +95,7 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
         tarfile.TarError: the tar is damaged or cut short.
     """
     starts = [0]
-    with tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header) as archive:
+    with _Archive.open(fileobj=stream, mode="r:") as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]
             if info.offset - starts[-1] >= size:
@@ -63,31 +104,70 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header; one that is not whole is an error, where tarfile would take it for the end."""
+    """A member's header; one that is not whole is an error, where tarfile would take it for the end, and so is one that
+    would fill the memory.
+    """
 
     @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+    def fromtarfile(cls, archive: "_Archive") -> Self:  # type: ignore[override]
+        archive.headers += 1
         try:
+            if archive.headers > HEADERS:
+                raise tarfile.ReadError(f"more than {HEADERS} headers before one member at byte {archive.offset}")
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
+        finally:
+            archive.headers -= 1
+
+    def _proc_member(self, archive: "_Archive") -> Self:
+        """Where tarfile lets a subclass in, before it reads what belongs to the header."""
+        size = self.size if self.type in EXTENSIONS else 0
+        if self.type == tarfile.XGLTYPE:  # holds from here on
+            size += sum(len(key) + len(value) for key, value in archive.pax_headers.items())
+        if size > HEADER_BYTES:
+            raise tarfile.ReadError(f"a name or attributes of {size:,} bytes at byte {self.offset:,}")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError(SPARSE)
+        return cast(Self, super()._proc_member(archive))  # type: ignore[misc]
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise tarfile.ReadError(SPARSE)
 
 
-def _members(stream: BinaryIO, length: int | None = None) -> Iterator[tuple[str, BinaryIO | None]]:
-    """Printable name and content of each member; None for what is no file. `length` None: to the end of the tar."""
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
+class _Archive(tarfile.TarFile):
+    tarinfo = _Header
+    headers = 0
+    """How many are being read: each but the last belongs to the next."""
+
+
+def printable(name: str) -> str:
+    """A member's name as it may stand in a source: whatever it is, one line."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
+def _members(stream: BinaryIO, name: str, length: int | None = None) -> Iterator[tuple[str, BinaryIO | None]]:
+    """Name (after the tar's own) and content of each member; None for what is no file. `length` None: to the end."""
+    with _Archive.open(fileobj=stream, mode="r|") as archive:
         while (info := archive.next()) is not None:
             if length is not None and info.offset >= length:
+                if info.offset > length:
+                    raise tarfile.ReadError(f"no member at byte {length:,} of the piece, where one was planned")
                 return
             archive.members.clear()  # type: ignore[attr-defined]
-            name = info.name if info.name.isprintable() else ascii(info.name)[1:-1]
-            if info.isfile():
-                yield name, cast(BinaryIO, archive.extractfile(info))
-            elif not info.isdir():
-                yield name, None
-        rest = cast(BinaryIO, archive.fileobj)
+            if info.issparse():
+                raise tarfile.ReadError(SPARSE)
+            if not info.isdir():
+                content = archive.extractfile(info) if info.isfile() else None
+                yield f"{name}/{printable(info.name)}", cast(BinaryIO | None, content)
+        if length is not None:
+            raise tarfile.ReadError(f"its end is before byte {length:,} of the piece, where a member was planned")
+        rest, padding = cast(BinaryIO, archive.fileobj), 0
         while data := rest.read(BUFFER_BYTES):
+            padding += len(data)
             if data.strip(b"\0"):
                 raise tarfile.ReadError("it goes on after its end: two tars joined, or damage")
+            if padding > PADDING_BYTES:
+                raise tarfile.ReadError(f"more than {PADDING_BYTES:,} zero bytes after its end")

@@ -1,8 +1,10 @@
 """What a user can get wrong: exit 1, one line that names it and tells the mend, and no manifest."""
 
+import bz2
 import errno
 import gzip
 import json
+import lzma
 import os
 from pathlib import Path
 
@@ -137,6 +139,32 @@ def test_a_truncated_compressed_file(pipeline, head: Path, tmp_path: Path, suffi
     path = tmp_path / f"cut.jsonl.{suffix}"
     path.write_bytes(data[: len(data) // 2])
     assert_fails(pipeline("--input", head, path), f"{path}: damaged or cut short")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Path, tmp_path: Path, moved: bool) -> None:
+    damage(head, b"broken")
+    assert pipeline("--input", head).code == 1
+    data = head.read_bytes()
+    if moved:
+        head = tmp_path / "elsewhere" / head.name
+        head.parent.mkdir()
+    head.write_bytes(data)
+    assert_fails(pipeline("--input", head), "1 of 41 records are bad")
+    head.write_bytes(data.replace(b"broken", b"{}    "))
+    assert_fails(pipeline("--input", head), "begun with other inputs", "first input that differs: head.jsonl")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl.bz2", "jsonl.xz"])
+def test_damage_between_two_compressed_streams_loses_nothing_in_silence(
+    pipeline, head: Path, tmp_path: Path, suffix: str
+) -> None:
+    pack = {"jsonl.bz2": bz2.compress, "jsonl.xz": lzma.compress}[suffix]
+    lines = head.read_bytes().splitlines(keepends=True)
+    second = pack(b"".join(lines[20:]))
+    path = tmp_path / f"joined.{suffix}"
+    path.write_bytes(pack(b"".join(lines[:20])) + bytes([second[0] ^ 1]) + second[1:])
+    assert_fails(pipeline("--input", path), f"{path}: damaged or cut short")
 
 
 def test_no_document_long_enough(pipeline, head: Path) -> None:

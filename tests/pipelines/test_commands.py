@@ -105,7 +105,7 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
     done = tmp_path / "_done"
     done.mkdir()
     (done / "00000.json").touch()
-    units = tuple(cut([Input("a.jsonl", 1000, "jsonl", None)], 300))
+    units = tuple(cut([Input("a.jsonl", 1000, "jsonl", None, "")], 300))
     watched = progress.Progress(str(tmp_path), units, quiet=False)
     assert (watched.bar.n, watched.bar.total) == (300, 1000)
     (done / "00003.json").touch()

@@ -1,137 +1,36 @@
 """Every way a corpus may be packed: the same documents out of each, and what is read adds up to what was put in."""
 
-import bz2
 import gzip
 import io
 import itertools
 import json
 import lzma
 import tarfile
-from collections.abc import Callable
+import tracemalloc
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from tokenizers import Tokenizer
 
 from pipelines import plan
 from pipelines.errors import PipelineError
-from pipelines.plan import cut, describe, member_starts
-from pipelines.readers import read_pieces, tars
-from pipelines.readers.streams import BOM, sniff
-from pipelines.records import Reading, Record
+from pipelines.plan import describe, member_starts
+from pipelines.readers import tars
+from pipelines.readers.content import sniff
+from pipelines.readers.streams import BOM
 from pipelines.texts import text_id
 from shards import Dataset
-
-READING = Reading(10**6)
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
-}
-
-
-def jsonl(texts: list[str]) -> bytes:
-    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
-
-
-def tar(members: dict[str, bytes], form: int = tarfile.GNU_FORMAT) -> bytes:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w", format=form) as archive:
-        folder = tarfile.TarInfo("openwebtext")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, content in members.items():
-            info = tarfile.TarInfo(f"openwebtext/{name}")
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return data.getvalue()
-
-
-def tar_of_texts(texts: list[str], start: int = 0, **options: int) -> bytes:
-    return tar({f"{number:07d}.txt": text.encode() for number, text in enumerate(texts, start)}, **options)
-
-
-def original_layout(texts: list[str]) -> bytes:
-    """OpenWebText's: ten texts in an xz-compressed tar, those in a tar."""
-    starts = range(0, len(texts), 10)
-    return tar({f"{start}_data.xz": lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts})
-
-
-def parquet(table: dict[str, pa.Array], **options) -> bytes:
-    data = io.BytesIO()
-    pq.write_table(pa.table(table), data, row_group_size=7, **options)
-    return data.getvalue()
-
-
-def packed_parquet(texts: list[str]) -> bytes:
-    starts = range(0, len(texts), 10)
-    keys = [f"./urlsf_subset00-{start}_data" for start in starts]
-    xz = [lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts]
-    return parquet({"__key__": pa.array(keys), "__url__": pa.array(["a.tar"] * len(keys)), "xz": pa.array(xz)})
-
-
-def as_files(texts: list[str]) -> dict[str, bytes]:
-    return {f"corpus/{number % 3}/{number:02d}.txt": text.encode() for number, text in enumerate(texts)}
-
-
-def numbers(texts: list[str]) -> pa.Array:
-    return pa.array(range(len(texts)))
-
-
-PACKINGS: dict[str, Callable[[list[str]], dict[str, bytes]]] = {
-    "jsonl": lambda texts: {"corpus/a.jsonl": jsonl(texts)},
-    **{
-        f"jsonl.{suffix}": (lambda texts, suffix=suffix, pack=pack: {f"corpus/a.jsonl.{suffix}": pack(jsonl(texts))})
-        for suffix, pack in COMPRESS.items()
-    },
-    "a folder of texts": as_files,
-    "compressed texts": lambda texts: {f"{name}.xz": lzma.compress(data) for name, data in as_files(texts).items()},
-    "tar of texts": lambda texts: {"corpus/a.tar": tar_of_texts(texts)},
-    "pax tar of texts": lambda texts: {"corpus/a.tar": tar_of_texts(texts, form=tarfile.PAX_FORMAT)},
-    "tar.gz of texts": lambda texts: {"corpus/a.tar.gz": gzip.compress(tar_of_texts(texts))},
-    "OpenWebText's tar of xz of tar": lambda texts: {"corpus/urlsf_subset00.tar": original_layout(texts)},
-    "the same, compressed once more": lambda texts: {
-        "corpus/openwebtext.tar.xz": lzma.compress(original_layout(texts))
-    },
-    "parquet": lambda texts: {"corpus/a.parquet": parquet({"id": numbers(texts), "text": pa.array(texts)})},
-    "parquet, its one text column found": lambda texts: {
-        "corpus/a.parquet": parquet({"id": numbers(texts), "content": pa.array(texts, pa.large_string())})
-    },
-    "parquet of categories": lambda texts: {
-        "corpus/a.parquet": parquet({"text": pa.array(texts).dictionary_encode()}, compression="zstd")
-    },
-    "parquet of OpenWebText's xz": lambda texts: {"corpus/a.parquet": packed_parquet(texts)},
-    "mixed": lambda texts: {
-        "corpus/a.jsonl": jsonl(texts[:10]),
-        "corpus/b.jsonl.bz2": bz2.compress(jsonl(texts[10:20])),
-        "corpus/deep/c.parquet": parquet({"text": pa.array(texts[20:30])}),
-        "corpus/deep/d.tar": original_layout(texts[30:39]),
-        "corpus/deep/e.txt": texts[39].encode(),
-    },
-}
-
-
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-
-
-def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file") -> list[Record]:
-    """What units of the size read, in order."""
-    write(folder, files)
-    found = {name: len(data) for name, data in sorted(files.items())}
-    inputs = list(describe(str(folder), found, text_per))
-    units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
-    return [record for unit in units for record in read_pieces(str(folder), unit.pieces, READING)]
-
-
-def text_of(record: Record) -> str:
-    return record.value["text"] if isinstance(record.value, dict) else record.value
+from tests.pipelines.packings import (
+    COMPRESS,
+    PACKINGS,
+    jsonl,
+    read_all,
+    tar,
+    tar_of_texts,
+    text_of,
+    write,
+)
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +164,88 @@ def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Pa
         read_all({"a.tar": tar({"1.xz": good, "2.xz": bad})}, tmp_path, 10**9)
 
 
+@pytest.mark.parametrize("unit_bytes", [20_000, 10**9])
+def test_json_lines_in_tars_are_read_as_json_lines(texts: list[str], tmp_path: Path, unit_bytes: int) -> None:
+    nan = b'{"text": "Loomings", "score": NaN}\n'
+    members = {
+        "a.jsonl": jsonl(texts[:10]),
+        "b.jsonl.gz": gzip.compress(jsonl(texts[10:20])),
+        "c": BOM + b"\n" + jsonl(texts[20:30]),
+        "d.xz": lzma.compress(tar({"e.jsonl": jsonl(texts[30:35]), "f": jsonl(texts[35:39])})),
+        "g.json": nan,
+        "h.txt": texts[39].encode(),
+    }
+    found = read_all({"a.tar": tar(members)}, tmp_path, unit_bytes)
+    assert not [record.problem for record in found if record.problem]
+    assert [text_of(record) for record in found] == [*texts[:39], "Loomings", texts[39]]
+    second = len(jsonl(texts[:1]))
+    assert [record.source for record in found[:2]] == [
+        "a.tar/openwebtext/a.jsonl:0",
+        f"a.tar/openwebtext/a.jsonl:{second}",
+    ]
+    assert found[30].source == "a.tar/openwebtext/d.xz/openwebtext/e.jsonl:0"
+
+
+def test_json_in_a_tar_that_is_no_lines_is_bad_and_not_a_text(tmp_path: Path) -> None:
+    members = {"a.json": b'{\n "text": "a"\n}\n', "b.json": b'[{"text": "a"}]', "c.jsonl": b'{"text": "a"}\nnone\n'}
+    found = read_all({"a.tar": tar(members)}, tmp_path, 10**9)
+    assert [record.problem.partition(":")[0] for record in found] == [
+        "not one JSON object a line",
+        "one JSON array",
+        "",
+        "broken JSON",
+    ]
+
+
+def header(kind: bytes, size: int, form: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar's header of a long name, or of attributes."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = kind, size
+    return info.tobuf(form)[-tarfile.BLOCKSIZE :]
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
+def test_a_header_of_gigabytes_is_refused_by_its_size(tmp_path: Path, kind: bytes) -> None:
+    packing = zstandard.ZstdCompressor().compressobj()
+    bomb = packing.compress(header(kind, 300_000_000))
+    bomb += b"".join(packing.compress(b"a" * 1_000_000) for _ in range(300)) + packing.flush()
+    assert len(bomb) < 100_000
+    tracemalloc.start()
+    with pytest.raises(PipelineError, match=r"a\.tar\.zst: .*a name or attributes of 300,000,000 bytes at byte 0"):
+        read_all({"a.tar.zst": bomb}, tmp_path, 10**9)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+def test_many_headers_before_one_member_are_refused(tmp_path: Path) -> None:
+    chain = (header(b"L", 512) + b"a" * 512) * 2000
+    with pytest.raises(PipelineError, match=r"a\.tar: .*more than 8 headers before one member"):
+        read_all({"a.tar": chain + tar({})}, tmp_path, 10**9)
+    attributes = b"".join(header(b"g", 512_000) + b"512000 k%d=" % number + b"a" * 511_990 for number in range(4))
+    with pytest.raises(PipelineError, match=r"a\.tar: .*a name or attributes of 1,\d+,\d+ bytes"):
+        read_all({"a.tar": attributes + tar({"a.txt": b"text"})}, tmp_path, 10**9)
+
+
+def test_a_sparse_member_is_refused(tmp_path: Path) -> None:
+    sparse = header(tarfile.GNUTYPE_SPARSE, 0)
+    with pytest.raises(PipelineError, match=r"a\.tar: .*a sparse member.*pack it without --sparse"):
+        read_all({"a.tar": sparse + tar({})}, tmp_path, 10**9)
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1000000000"}
+        archive.addfile(info)
+    with pytest.raises(PipelineError, match=r"a\.tar: .*a sparse member.*pack it without --sparse"):
+        read_all({"a.tar": data.getvalue()}, tmp_path, 10**9)
+
+
+def test_a_tar_followed_by_megabytes_of_zeros_has_lost_its_end(texts: list[str], tmp_path: Path) -> None:
+    data = tar_of_texts(texts[:3])
+    assert len(read_all({"a.tar": data + bytes(500_000)}, tmp_path, 10**9)) == 3
+    with pytest.raises(PipelineError, match="more than 1,048,576 zero bytes after its end"):
+        read_all({"a.tar": data + bytes(2_000_000)}, tmp_path, 10**9)
+
+
 def test_links_in_a_tar_are_bad_records_and_names_are_only_names(tmp_path: Path) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
@@ -304,26 +285,6 @@ def test_a_text_above_the_limit_is_bad_wherever_it_is(texts: list[str], tmp_path
         assert len(found[1].raw) <= 1000
     (line,) = read_all({"lines.txt": b"x" * 2_000_000}, tmp_path, 10**9, "line")
     assert line.problem == "longer than 1,000,000 bytes: 2,000,000"
-
-
-def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_path: Path) -> None:
-    two = parquet({"title": pa.array(texts[:3]), "body": pa.array(texts[:3]), "n": numbers(texts[:3])})
-    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* --text-field'
-    with pytest.raises(PipelineError, match=complaint):
-        read_all({"a.parquet": two}, tmp_path, 10**9)
-    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, "file"), 10**9)
-    named = list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "body")))
-    assert [record.value for record in named] == texts[:3]
-    with pytest.raises(PipelineError, match='column "n" holds int64, not text'):
-        list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "n")))
-
-
-def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:
-    data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
-    found = read_all({"a.parquet": data}, tmp_path, 10**9)
-    assert [record.problem for record in found] == ["", "the text is null", "invalid UTF-8 at byte 2 of the text", ""]
-    assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
-    assert found[3].value == "\0nul"
 
 
 def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path) -> None:

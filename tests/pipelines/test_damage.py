@@ -1,0 +1,188 @@
+"""Damage at random places of every container, seeded: it is noticed (an error, or a record counted as bad), or what is
+read is what was there.
+
+What no reader can notice is left out, and only this: a flip in bytes that nothing checks (plain text, a tar's contents,
+parquet without checksums); a cut where a shorter file would end (between lines or streams); a hole of 512 bytes or less
+in a text, of all that is left of a tar, or of short texts in parquet without checksums. Of these the plan notices every
+other size, and what its samples hold.
+"""
+
+import io
+import random
+import tarfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipelines.errors import PipelineError
+from pipelines.plan import describe
+from pipelines.readers import read_pieces
+from pipelines.records import Piece
+from tests.pipelines.packings import (
+    COMPRESS,
+    READING,
+    jsonl,
+    numbers,
+    original_layout,
+    packed_parquet,
+    parquet,
+    read_all,
+    tar_of_texts,
+)
+
+TIMES = 150
+HOLE = 1024
+"""The least that is more than a block of zero bytes within one text of a tar, whatever its padding."""
+
+
+def lines(texts: list[str]) -> bytes:
+    return "\n".join(" ".join(text.split()) for text in texts).encode()
+
+
+def joined(pack: Callable[[bytes], bytes], unpacked: Callable[[list[str]], bytes]) -> Callable[[list[str]], bytes]:
+    return lambda texts: b"".join(pack(unpacked(texts[start : start + 4]) + b"\n") for start in range(0, len(texts), 4))
+
+
+def table(**options) -> Callable[[list[str]], bytes]:
+    return lambda texts: parquet({"id": numbers(texts), "text": pa.array(texts)}, **options)
+
+
+PLAIN: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
+    "jsonl": ("a.jsonl", jsonl),
+    "lines": ("lines.txt", lines),
+    "text": ("a.txt", lines),
+    "tar": ("a.tar", tar_of_texts),
+    "pax tar": ("a.tar", lambda texts: tar_of_texts(texts, form=tarfile.PAX_FORMAT)),
+    "tar of jsonl": ("a.tar", lambda texts: tar_of_texts([jsonl(texts[:6]).decode(), jsonl(texts[6:]).decode()])),
+    **{f"parquet, {kind}": ("a.parquet", table(compression=kind)) for kind in ("none", "snappy", "zstd")},
+}
+CHECKED: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
+    **{
+        f"{name}.{suffix}": (f"{file}.{suffix}", lambda texts, pack=pack, inner=inner: pack(inner(texts)))
+        for suffix, pack in COMPRESS.items()
+        for name, (file, inner) in PLAIN.items()
+        if "parquet" not in name
+    },
+    **{
+        f"{name}.{suffix}, joined": (f"{file}.{suffix}", joined(pack, inner))
+        for suffix, pack in COMPRESS.items()
+        for name, (file, inner) in PLAIN.items()
+        if name in ("jsonl", "lines", "text")
+    },
+    "OpenWebText's layout": ("a.tar", original_layout),
+    "the same in xz": ("a.tar.xz", lambda texts: COMPRESS["xz"](original_layout(texts))),
+    **{
+        f"parquet, {kind}, checksums, pages {version}": (
+            "a.parquet",
+            table(compression=kind, write_page_checksum=True, data_page_version=version),
+        )
+        for kind in ("none", "snappy", "zstd")
+        for version in ("1.0", "2.0")
+    },
+    "parquet of OpenWebText's xz": ("a.parquet", lambda texts: packed_parquet(texts, write_page_checksum=True)),
+}
+
+
+def flipped(data: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+
+
+def cut(data: bytes, draw: random.Random) -> bytes:
+    return data[: draw.randrange(len(data))]
+
+
+def zeroed(data: bytes, draw: random.Random) -> bytes:
+    """A hole that ends before the file's last byte that is not zero: of a lost end, a tar's padding is the same."""
+    length = draw.randrange(HOLE, 2 * HOLE)
+    at = draw.randrange(len(data.rstrip(b"\0")) - length)
+    return data[:at] + bytes(length) + data[at + length :]
+
+
+@pytest.fixture
+def short(texts: list[str]) -> list[str]:
+    """Twelve texts of a few kilobytes."""
+    return [text[:3000] for text in texts if len(text) >= 3000][:12]
+
+
+def unnoticed(
+    folder: Path,
+    file: str,
+    data: bytes,
+    damage: Callable[[bytes, random.Random], bytes],
+    whole: Collection[int] = (),
+) -> list[list]:
+    """What is read of damaged files where it is not what was there and nobody says so, but of cuts to `whole` bytes."""
+
+    def read(data: bytes) -> tuple[list, bool]:
+        records = read_all({file: data}, folder, 10**9, "line" if "lines" in file else "file")
+        return [(record.value, record.source) for record in records], any(record.problem for record in records)
+
+    expected, _ = read(data)
+    found = []
+    for number in range(TIMES):
+        damaged = damage(data, random.Random(f"{file} {len(data)} {number}"))
+        if len(damaged) in whole:
+            continue
+        try:
+            values, bad = read(damaged)
+        except PipelineError:
+            continue
+        if values != expected and not bad:
+            found.append(values)
+    return found
+
+
+@pytest.mark.parametrize("damage", [flipped, cut, zeroed])
+@pytest.mark.parametrize("packing", CHECKED)
+def test_damage_in_a_container_with_checksums_is_noticed(
+    short: list[str], tmp_path: Path, packing: str, damage: Callable[[bytes, random.Random], bytes]
+) -> None:
+    file, pack = CHECKED[packing]
+    streams = [len(pack(short[:count])) for count in (4, 8)] if "joined" in packing else []
+    assert unnoticed(tmp_path, file, pack(short), damage, streams) == []
+
+
+@pytest.mark.parametrize("packing", [name for name in PLAIN if "parquet, none" not in name])
+def test_a_hole_in_a_container_without_checksums_is_noticed(short: list[str], tmp_path: Path, packing: str) -> None:
+    file, pack = PLAIN[packing]
+    assert unnoticed(tmp_path, file, pack(short), zeroed) == []
+
+
+@pytest.mark.parametrize("packing", [name for name in PLAIN if name not in ("lines", "text")])
+def test_a_cut_is_noticed_or_leaves_whole_records(short: list[str], tmp_path: Path, packing: str) -> None:
+    file, pack = PLAIN[packing]
+    whole = [{"text": text} for text in short] if "jsonl" in packing else short
+    for values in unnoticed(tmp_path, file, pack(short), cut):
+        assert packing == "jsonl" and [value for value, _ in values] == whole[: len(values)]
+
+
+@pytest.mark.parametrize("packing", ["tar", "pax tar"])
+def test_a_flip_in_a_tars_header_is_noticed(short: list[str], tmp_path: Path, packing: str) -> None:
+    file, pack = PLAIN[packing]
+    data = pack(short)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        headers = [info.offset_data - tarfile.BLOCKSIZE for info in archive]
+
+    def in_header(data: bytes, draw: random.Random) -> bytes:
+        at = draw.choice(headers)
+        return data[:at] + flipped(data[at : at + tarfile.BLOCKSIZE], draw) + data[at + tarfile.BLOCKSIZE :]
+
+    assert unnoticed(tmp_path, file, data, in_header) == []
+
+
+@pytest.mark.parametrize("damage", [flipped, cut, zeroed])
+@pytest.mark.parametrize("packing", PLAIN)
+def test_after_it_was_planned_any_change_of_a_small_file_is_noticed(
+    short: list[str], tmp_path: Path, packing: str, damage: Callable[[bytes, random.Random], bytes]
+) -> None:
+    file, pack = PLAIN[packing]
+    data = pack(short)
+    (tmp_path / file).write_bytes(data)
+    (entry,) = describe(str(tmp_path), {file: len(data)}, "file")
+    for number in range(20):
+        (tmp_path / file).write_bytes(damage(data, random.Random(number)))
+        with pytest.raises(PipelineError, match="has changed since the run was planned"):
+            list(read_pieces(str(tmp_path), [Piece(entry, 0, None)], READING))

@@ -1,0 +1,99 @@
+"""Parquet: which column is read, and what of a damaged or enormous table is refused."""
+
+import io
+import lzma
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import PipelineError
+from pipelines.plan import cut, describe
+from pipelines.readers import read_pieces
+from pipelines.readers.pages import row_groups
+from pipelines.records import Reading
+from tests.pipelines.packings import numbers, parquet, read_all, tar_of_texts
+
+
+def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_path: Path) -> None:
+    two = parquet({"title": pa.array(texts[:3]), "body": pa.array(texts[:3]), "n": numbers(texts[:3])})
+    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* --text-field'
+    with pytest.raises(PipelineError, match=complaint):
+        read_all({"a.parquet": two}, tmp_path, 10**9)
+    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, "file"), 10**9)
+    named = list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "body")))
+    assert [record.value for record in named] == texts[:3]
+    with pytest.raises(PipelineError, match='column "n" holds int64, not text'):
+        list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "n")))
+
+
+def test_two_columns_of_one_name_are_an_error(texts: list[str], tmp_path: Path) -> None:
+    data = io.BytesIO()
+    pq.write_table(pa.table([pa.array(texts[:3])] * 2, names=["text", "text"]), data)
+    with pytest.raises(PipelineError, match=r'a\.parquet: 2 columns are named "text": keep one'):
+        read_all({"a.parquet": data.getvalue()}, tmp_path, 10**9)
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string())])
+def test_text_of_every_kind_of_arrow_is_text(texts: list[str], tmp_path: Path, kind: pa.DataType) -> None:
+    data = parquet({"n": numbers(texts[:9]), "content": pa.array(texts[:9]).cast(kind)})
+    assert [record.value for record in read_all({"a.parquet": data}, tmp_path, 10**9)] == texts[:9]
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.large_binary(), pa.dictionary(pa.int32(), pa.binary())])
+def test_a_named_column_of_bytes_is_text(texts: list[str], tmp_path: Path, kind: pa.DataType) -> None:
+    data = parquet({"text": pa.array([text.encode() for text in texts[:9]]).cast(kind)})
+    assert [record.value for record in read_all({"a.parquet": data}, tmp_path, 10**9)] == texts[:9]
+
+
+def test_a_page_whose_checksum_is_wrong_is_damage(texts: list[str], tmp_path: Path) -> None:
+    data = parquet({"text": pa.array(texts[:9])}, compression="none", write_page_checksum=True, use_dictionary=False)
+    damaged = data.replace(texts[2][500:520].encode(), texts[2][500:520].swapcase().encode())
+    assert damaged != data
+    with pytest.raises(PipelineError, match=r"a\.parquet: damaged or cut short \(parquet: .*CRC"):
+        read_all({"a.parquet": damaged}, tmp_path, 10**9)
+
+
+def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
+    data = parquet({"text": pa.array(texts[:9])}, compression="none", use_dictionary=False)
+    damaged = data.replace(texts[2][100:700].encode(), bytes(len(texts[2][100:700].encode())))
+    with pytest.raises(PipelineError, match=r"a\.parquet: damaged .*512 zero bytes in a row at byte 100 of row 2"):
+        read_all({"a.parquet": damaged}, tmp_path, 10**9)
+
+
+def test_a_row_of_hundreds_of_megabytes_is_refused_before_it_is_decoded(texts: list[str], tmp_path: Path) -> None:
+    data = parquet({"text": pa.array([*texts[:3], "a" * 300_000_000])}, compression="zstd")
+    before = pa.total_allocated_bytes()
+    with pytest.raises(
+        PipelineError, match=r"a\.parquet: a page of 300,\d+,\d+ bytes, above 134,217,728: write it with"
+    ):
+        read_all({"a.parquet": data}, tmp_path, 10**9)
+    assert pa.total_allocated_bytes() - before < 10_000_000
+
+
+def test_a_footer_is_read_as_arrow_reads_it(texts: list[str]) -> None:
+    data = parquet({"text": pa.array(texts[:40])}, compression="zstd")
+    groups = row_groups(io.BytesIO(data))
+    assert sum(group.num_rows for group in groups) == 40 and len(groups) == 6
+    reference = pq.ParquetFile(io.BytesIO(data)).metadata
+    for number, group in enumerate(groups):
+        column = reference.row_group(number).column(0)
+        assert group.columns["text"].bytes == column.total_uncompressed_size
+        assert group.columns["text"].stored == column.total_compressed_size
+        assert group.start == (column.dictionary_page_offset or column.data_page_offset)
+
+
+def test_nulls_and_bad_bytes_in_a_table_are_bad_rows(tmp_path: Path) -> None:
+    data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
+    found = read_all({"a.parquet": data}, tmp_path, 10**9)
+    assert [record.problem for record in found] == ["", "the text is null", "invalid UTF-8 at byte 2 of the text", ""]
+    assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
+    assert found[3].value == "\0nul"
+
+
+def test_a_packed_tables_keys_are_sources_of_one_line(texts: list[str], tmp_path: Path) -> None:
+    keys = pa.array(["\x1b[31m./a\n"])
+    data = parquet({"__key__": keys, "xz": pa.array([lzma.compress(tar_of_texts(texts[:1]))])})
+    (record,) = read_all({"a.parquet": data}, tmp_path, 10**9)
+    assert record.source == r"a.parquet/\x1b[31m./a\n.xz/openwebtext/0000000.txt"
