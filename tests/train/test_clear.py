@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from pipelines.augment import Augmentation, Augmenter
 from pipelines.synonyms import read_synonyms
-from shards import Dataset, ShardError, keyed
+from shards import Dataset, Manifest, ShardError, keyed
 from shards.ragged import Ragged
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
@@ -120,9 +120,9 @@ def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
     table = synonyms_file.read_bytes()
     (folder / "_files").mkdir()
     (folder / "_files" / "synonyms.json").write_bytes(table)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["fingerprint"]["options"]["files"] = {"synonyms.json": hashlib.sha256(table).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    manifest = Manifest.load(str(folder))
+    manifest.fingerprint["options"]["files"] = {"synonyms.json": hashlib.sha256(table).hexdigest()}
+    manifest.save(str(folder))
     given = [*tiny_clear, f"data.path={folder}"]
     (named, expected), (own, found) = (
         clear_and_batch([*given, *change]) for change in ([], ["objectives.clear.synonyms=null"])
