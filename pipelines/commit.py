@@ -85,13 +85,13 @@ def _same(job: Job, staged: Done) -> bool:
         return False
 
 
-def commit(job: Job) -> Manifest:
-    """Writes the manifest, and that of what is held out, where they are not there as they should be.
+def commit(job: Job, accounts: dict[int, Done] | None = None) -> Manifest:
+    """Writes the manifest over all accounts (None: read here), and that of what is held out, unless they are there.
 
     Raises:
         PipelineError: a unit is missing, or the units add up to no dataset.
     """
-    accounts = load_accounts(job)
+    accounts = load_accounts(job) if accounts is None else accounts
     missing = (set(range(job.num_units)) - set(accounts)) | damaged(job, accounts)
     if missing:
         raise PipelineError(f"{len(missing)} work units are not done, the first {min(missing)}: run again to continue")

@@ -22,6 +22,7 @@ from pipelines.records import Record
 from pipelines.tally import Counts, Tally
 from pipelines.tokenization import Encoder
 from shards import ShardInfo, storage
+from shards.manifest import SHARD_NAME
 from shards.reader import FILES_FOLDER
 from shards.sealed import build, seal, unseal
 
@@ -33,6 +34,7 @@ VALIDATION = "validation"
 REJECTED = "_rejected"
 STOPPED = "_stopped.json"
 ACCOUNT = re.compile(r"\d{5}\.json")
+STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys)|{SHARD_NAME.pattern}")
 
 
 class Maker(Protocol):

@@ -25,7 +25,7 @@ from pipelines.commit import commit, damaged, load_accounts, staged_units
 from pipelines.curation import Curation
 from pipelines.errors import PipelineError
 from pipelines.exclude import Excluded, read_texts
-from pipelines.job import CURATED, DONE, REJECTED, STAGED, VALIDATION, Done, Job, Kind, done_units
+from pipelines.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Done, Job, Kind, done_units
 from pipelines.ownership import is_own
 from pipelines.plan import Plan, Unit
 from pipelines.progress import Progress
@@ -137,9 +137,10 @@ def _tidy(job: Job) -> None:
 def _leave_stage(job: Job) -> None:
     """Once the manifest is written, what units left for each other has served."""
     for name in storage.list_files(job.staged_folder):
-        storage.remove(storage.join(job.staged_folder, name))
+        if STAGED_NAME.fullmatch(name):
+            storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it is not there, or holds what no run put there
             Path(job.staged_folder).rmdir()
 
 
@@ -257,10 +258,10 @@ def run(kind: Kind, options: Options) -> Summary | None:
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
-    if not units and len(load_accounts(job)) == job.num_units:
-        commit(job)
+    if not units and len(accounts := load_accounts(job)) == job.num_units:
+        commit(job, accounts)
         _leave_stage(job)
-        return _summary(job, load_accounts(job), [], 0.0, {})
+        return _summary(job, accounts, [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)

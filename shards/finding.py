@@ -1,14 +1,16 @@
 """Local files by path, folder or glob: each once, whatever links lead to it.
 
-A file is known by its place on the disk, not by its name: of several names the first that is no link stays. A folder is
-entered once, so links that lead in circles end. Nothing is passed over but hidden names, as globs do: a link that leads
-nowhere, what is neither file nor folder, and a folder that cannot be read are errors.
+A file is known by its place on the disk, not by its name: of several names the first that is no link stays. (Some
+network file systems number no places: there each name is a file.) A folder is entered once, so links that lead in
+circles end. Nothing is passed over but hidden names, as globs do: a link that leads nowhere, what is neither file nor
+folder, and a folder that cannot be read are errors.
 """
 
+import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -18,7 +20,7 @@ def once(paths: Iterable[str]) -> dict[str, int]:
     Raises:
         OSError: one of them leads nowhere, or is neither a file nor a folder; it names the path.
     """
-    found: dict[tuple[int, int], tuple[str, int]] = {}
+    found: dict[tuple[object, int], tuple[str, int]] = {}
     for path in sorted(set(paths)):
         try:
             status = Path(path).stat()
@@ -28,7 +30,7 @@ def once(paths: Iterable[str]) -> dict[str, int]:
             continue
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
-        place = (status.st_dev, status.st_ino)
+        place = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         if place not in found or (Path(found[place][0]).is_symlink() and not Path(path).is_symlink()):
             found[place] = (path, status.st_size)
     return dict(sorted(found.values()))
@@ -40,31 +42,57 @@ def matches(pattern: str) -> Iterator[str]:
         yield from _below(pattern, "*")
     elif os.path.lexists(pattern):
         yield pattern
-    elif "**" in (parts := pattern.split("/")):
-        first = parts.index("**")
-        above = "/".join(parts[:first]) or ("/" if pattern.startswith("/") else ".")
-        for folder in filter(os.path.isdir, glob.iglob(above)):  # noqa: PTH207 (strings throughout)
-            yield from _below(folder, "/".join(parts[first + 1 :]) or "*")
     else:
-        yield from glob.iglob(pattern)  # noqa: PTH207
+        yield from _matches([part for part in pattern.split("/") if part], "/" if pattern.startswith("/") else "")
+
+
+def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
+    """What the parts of a pattern name in a folder, which ends in a slash."""
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        if Path(above or ".").is_dir():
+            yield from _below(above or ".", "/".join(rest) or "*")
+    elif not glob.has_magic(first):
+        if rest:
+            yield from _matches(rest, f"{above}{first}/")
+        elif os.path.lexists(above + first):
+            yield above + first
+    elif Path(above or ".").is_dir():
+        for entry in _entries(above or "."):
+            if fnmatch.fnmatchcase(entry.name, first) and (first.startswith(".") or not entry.name.startswith(".")):
+                if not rest or _is_lost(entry):
+                    yield above + entry.name
+                elif entry.is_dir():
+                    yield from _matches(rest, f"{above}{entry.name}/")
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _is_lost(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link that leads nowhere: perhaps to a folder whose files are missed."""
+    return entry.is_symlink() and not Path(entry.path).exists()
 
 
 def _below(top: str, rest: str) -> Iterator[str]:
     """What `rest` names in a folder and in every one under it: those that are links come last."""
-    entered: set[tuple[int, int]] = set()
+    entered: set[tuple[object, int]] = set()
     waiting, links = [top], list[str]()
     while waiting or links:
         folder = waiting.pop() if waiting else links.pop()
         status = Path(folder).stat()
-        if (status.st_dev, status.st_ino) in entered:
+        place = (status.st_dev, status.st_ino) if status.st_ino else (os.path.realpath(folder), 0)
+        if place in entered:
             continue
-        entered.add((status.st_dev, status.st_ino))
-        with os.scandir(folder) as entries:
-            below = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
+        entered.add(place)
+        below = [entry for entry in _entries(folder) if not entry.name.startswith(".")]
         for entry in below:
             if entry.is_dir():
                 (links if entry.is_symlink() else waiting).append(entry.path)
         if rest == "*":
             yield from (entry.path for entry in below if not entry.is_dir())
         else:
-            yield from matches(f"{glob.escape(folder.rstrip('/'))}/{rest}")
+            yield from (entry.path for entry in below if _is_lost(entry))
+            yield from _matches(rest.split("/"), f"{folder.rstrip('/')}/")

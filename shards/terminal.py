@@ -3,6 +3,7 @@
 A command's work gives its exit code; an error that is expected is one line on stderr, never a traceback.
 """
 
+import contextlib
 import io
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 def visible(text: str) -> str:
     """The text with control and direction characters written out: a corpus is not to steer the terminal."""
-    return "".join(c if c.isprintable() or c.isspace() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(error: BaseException) -> str:
@@ -19,39 +20,45 @@ def one_line(error: BaseException) -> str:
     return visible(" ".join(str(error).split())) or type(error).__name__
 
 
+class OutputClosedError(Exception):
+    """Who read standard output has left, having seen enough, as `| head` does."""
+
+
 def say(text: str) -> None:
     """Prints to standard output, in a form that cannot steer the terminal.
 
     Raises:
-        OSError: it cannot be written there, e.g. a full disk; it names standard output. A closed pipe is no such error.
+        OutputClosedError: nobody reads it any more.
+        OSError: it cannot be written there, e.g. a full disk; it names standard output.
     """
     try:
         print(visible(text), flush=True)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        _discard_output()
+        # Nowhere with what is still in its buffer, or the interpreter would fail on it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise OutputClosedError from None
         raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def notice(text: str) -> None:
+    """Says something on the way to the work proper, which goes on whether anybody reads it or not."""
+    with contextlib.suppress(OutputClosedError):
+        say(text)
 
 
 def run(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
     """Does a command's work: its exit code, or 1 and a line on stderr for an error that is expected.
 
-    Characters that the terminal's encoding lacks are written out. `| head` that has seen enough is no error.
+    Characters that the terminal's encoding lacks are written out. A reader of its output that leaves is no error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         return work()
-    except BrokenPipeError:
-        _discard_output()
+    except OutputClosedError:
         return 0
     except expected as error:
         print(f"{name}: {one_line(error)}", file=sys.stderr)
         return 1
-
-
-def _discard_output() -> None:
-    """Sends what is still in standard output's buffer nowhere, or the interpreter would fail on it once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
     )
     root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. training.batch_size=32")
-    root.add_argument("--resume", action="store_true", help="go on from the output folder's last checkpoint")
+    root.add_argument("--resume", action="store_true", help="go on from the output folder's last whole checkpoint")
     root.add_argument(
         "--dry-run", action="store_true", help="print recipe, parameters, token budget, memory; no training"
     )
@@ -196,9 +196,9 @@ def train(options: argparse.Namespace) -> None:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
         if rank == 0 and stream.num_short:
             short = f"{stream.num_short} of {dataset.num_examples} documents are too short, left out"
-            terminal.say(f"{recipe.data.path}: {short}")
+            terminal.notice(f"{recipe.data.path}: {short}")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
-            terminal.say(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
+            terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         join_ranks()
         trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
         if options.resume:
@@ -215,10 +215,10 @@ def finish(trainer: Any) -> None:
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
-        terminal.say(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
+        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
     else:
         which = export(run, run / "model")
-        terminal.say(f"{run}/model: the {which} checkpoint, after {trainer.step} steps")
+        terminal.notice(f"{run}/model: the {which} checkpoint, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -245,8 +245,6 @@ def work(options: argparse.Namespace) -> int:
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(options)
-    except BrokenPipeError:
-        raise
     except ToldElsewhereError as error:
         return 2 if issubclass(error.kind, RecipeError) else 1
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:

@@ -166,3 +166,14 @@ def test_a_summary_that_cannot_be_printed_is_one_line_and_exit_1(pipeline, head:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr == "pipelines: [Errno 28] No space left on device: 'standard output'\n"
+
+
+def test_a_pipe_that_breaks_elsewhere_than_at_the_output_is_an_error(
+    direct, head: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("pipelines.run._run_beam", broken)
+    outcome = direct("--input", head)
+    assert (outcome.code, outcome.err) == (1, "pipelines: [Errno 32] Broken pipe\n")

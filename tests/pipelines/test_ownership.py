@@ -48,6 +48,15 @@ def test_beside_a_plan_that_came_to_nothing_they_stay_too(direct, head: Path, tm
     assert tree(tmp_path / "out") == before
 
 
+def test_notes_among_staged_files_stay_when_these_have_served(direct, head: Path, tmp_path: Path) -> None:
+    assert direct("--input", head, "--dedup").code == 0
+    notes = tmp_path / "out" / "_staged" / "my notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    assert direct("--input", head, "--dedup").code == 0
+    assert notes.read_text() == "mine"
+
+
 def test_a_link_in_the_folder_is_somebodys(direct, head: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "00000.json").write_text("mine")

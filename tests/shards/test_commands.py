@@ -94,7 +94,7 @@ def test_cat_json_and_verify_take_views(with_views: Path, capsys: pytest.Capture
 
 
 def test_a_corpus_does_not_steer_the_terminal() -> None:
-    assert visible("a\x1b[31m \u202eb\u00a0é\n東\t") == "a\\x1b[31m \\u202eb\u00a0é\n東\t"
+    assert visible("a\x1b[31m \u202eb\ré\n東\t\x85") == "a\\x1b[31m \\u202eb\\ré\n東\t\\x85"
 
 
 def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
