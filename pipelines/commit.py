@@ -61,7 +61,7 @@ def damaged(job: Job, accounts: dict[int, Done]) -> set[int]:
 def load_accounts(job: Job) -> dict[int, Done]:
     """The accounts there are, by unit, in order; a damaged one is none."""
     units = sorted(done_units(job.folder) & set(range(job.num_units)))
-    accounts = {unit: load_account(job.done_path(unit)) for unit in units}
+    accounts = {unit: load_account(job.done_path(unit), job.plan, unit) for unit in units}
     return {unit: account for unit, account in accounts.items() if account}
 
 
@@ -70,7 +70,7 @@ def staged_units(job: Job) -> set[int]:
     files = storage.file_sizes(job.staged_folder)
     units = set()
     for unit in done_units(job.folder, STAGED) & set(range(job.num_units)):
-        done = load_account(job.staged_path(unit))
+        done = load_account(job.staged_path(unit), job.plan, unit)
         if done and all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done):
             units.add(unit)
     return units

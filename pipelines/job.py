@@ -103,11 +103,12 @@ class Kind(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run as its workers see it: `root` is the inputs' common folder, `beam` Beam's options, `files` the names of
-    what the kind's workers need.
+    """A run as its workers see it: `plan` is the hash of its plan, `root` the inputs' common folder, `beam` Beam's
+    options, `files` the names of what the kind's workers need.
     """
 
     folder: str
+    plan: str
     root: str
     kind: Kind
     fingerprint: dict[str, Any]
@@ -174,7 +175,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """The account of a finished unit; the `seconds` it took, by stage, are not part of what is written.
+    """The account of a finished unit of a plan; the `seconds` it took, by stage, are not part of what is written.
 
     `held` are the shards of its held-out part, whose documents `counts` counts as kept too; `files` the sha256 of what
     else the unit left, by path in the folder.
@@ -186,15 +187,18 @@ class Done:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
-    def to_json(self) -> bytes:
+    def to_json(self, plan: str, unit: int) -> bytes:
+        """The account of that unit of the plan with that hash."""
         record = dataclasses.asdict(self)
         del record["seconds"]
-        return seal(record)
+        return seal({"plan": plan, "unit": unit, **record})
 
     @classmethod
-    def from_json(cls, data: bytes) -> "Done":
-        """Raises ValueError where the bytes are no account, or not as they were written."""
+    def from_json(cls, data: bytes, plan: str, unit: int) -> "Done":
+        """Raises ValueError where the bytes are no account, not as they were written, or another unit's or plan's."""
         record = unseal(data)
+        if (record.get("plan"), record.get("unit")) != (plan, unit):
+            raise ValueError("the account of another unit, or of another plan's")
         try:
             shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
             return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
@@ -208,9 +212,9 @@ def done_units(folder: str, stage: str = DONE) -> set[int]:
     return {int(name[:5]) for name in names if ACCOUNT.fullmatch(name)}
 
 
-def load_account(path: str) -> Done | None:
-    """A unit's account; None for one that is damaged: it says nothing of the unit."""
+def load_account(path: str, plan: str, unit: int) -> Done | None:
+    """A unit's account; None for one that is damaged or another's: it says nothing of the unit."""
     try:
-        return Done.from_json(storage.read_bytes(path))
+        return Done.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:
         return None

@@ -30,12 +30,13 @@ def is_own(name: str, plan: bytes, path: str) -> bool:
         record = json.loads(plan)
         fingerprint, num_units = record["fingerprint"], len(record["units"])
         of_code = {"version", "format"} == fingerprint["code"].keys()
-        return of_code and _is_own(name, fingerprint, num_units, lambda: storage.read_bytes(path))
+        sha256 = _sha256(plan)
+        return of_code and _is_own(name, fingerprint, num_units, sha256, lambda: storage.read_bytes(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
-def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, read: Callable[[], bytes]) -> bool:
+def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, read: Callable[[], bytes]) -> bool:
     if name in (NAME, STOPPED):
         return True
     if name == f"{CURATED}/{EXCLUDED}":
@@ -48,7 +49,7 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, read: Callab
         return False
     place, suffix = match[1], match[3]
     if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
-        account = Done.from_json(read())
+        account = Done.from_json(read(), plan, int(match[2]))
         return not account.shards and not account.held
     if (place, suffix) == (STAGED, "keys"):
         return read() == pack_keys([])

@@ -6,6 +6,7 @@ machine. `plan.json` in the output folder holds a run to it.
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -52,6 +53,11 @@ class Plan:
     inputs: tuple[Input, ...]
     units: tuple[Unit, ...]
     fingerprint: dict[str, Any]
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hash of plan.json."""
+        return hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
         """plan.json's bytes: no absolute path in it."""

@@ -241,6 +241,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     _check_apart(options, plan)
     job = Job(
         folder=options.output,
+        plan=plan.sha256,
         root=plan.root,
         kind=kind,
         fingerprint=plan.fingerprint,

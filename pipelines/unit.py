@@ -127,7 +127,7 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     done = Done(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
-    storage.publish_bytes(done.to_json(), path)
+    storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return dataclasses.replace(done, seconds=watch.stop())
 
 
@@ -150,7 +150,7 @@ def ruled(job: Job) -> set[int]:
 
 def _staged(job: Job, unit: int) -> Done:
     path = job.staged_path(unit)
-    if account := load_account(path):
+    if account := load_account(path, job.plan, unit):
         return account
     raise PipelineError(f"{path}: damaged: run again to make it anew")
 
@@ -173,7 +173,7 @@ def finish_unit(unit: int, job: Job) -> Done:
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
     done = Done(shards, counts, held, files)
-    storage.publish_bytes(done.to_json(), job.done_path(unit))
+    storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
 
 

@@ -37,7 +37,7 @@ def once(paths: Iterable[str]) -> dict[str, int]:
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """The paths that a pattern names, some of them perhaps more than once; of a folder, all under it."""
+    """The paths that a pattern names, some of them perhaps more than once; of a folder that it names, all under it."""
     if Path(pattern).is_dir():
         yield from _below(pattern, "*")
     elif os.path.lexists(pattern):
@@ -60,7 +60,9 @@ def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
     elif Path(above or ".").is_dir():
         for entry in _entries(above or "."):
             if fnmatch.fnmatchcase(entry.name, first) and (first.startswith(".") or not entry.name.startswith(".")):
-                if not rest or _is_lost(entry):
+                if not rest and entry.is_dir():
+                    yield from _below(above + entry.name, "*")
+                elif not rest or _is_lost(entry):
                     yield above + entry.name
                 elif entry.is_dir():
                     yield from _matches(rest, f"{above}{entry.name}/")

@@ -121,7 +121,7 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
-        elif checkpoints.tags():
+        elif checkpoints.tags() or (run / "model").exists():
             raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
         else:
             check_own(run)

@@ -303,3 +303,24 @@ def test_a_damaged_plan_is_one_line(direct, head: Path, tmp_path: Path, damage: 
     outcome = direct("--input", head)
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err
+
+
+@pytest.mark.parametrize("accounts", ["swapped", "copied", "another run's"])
+def test_an_account_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: Path, tree, accounts: str) -> None:
+    command = ("--input", head, "--unit-bytes", "60000")
+    assert direct(*command).code == 0
+    finished, folder = tree(tmp_path / "out"), tmp_path / "out"
+    first, second = (folder / "_done" / f"0000{unit}.json" for unit in (0, 1))
+    if accounts == "swapped":
+        datas = first.read_bytes(), second.read_bytes()
+        second.write_bytes(datas[0])
+        first.write_bytes(datas[1])
+    elif accounts == "copied":
+        first.write_bytes(second.read_bytes())
+    else:
+        assert direct(*command, "--min-tokens", "300", "--output", tmp_path / "other").code == 0
+        for name in ("_done/00000.json", "documents-00000-000.tar"):
+            (folder / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    (folder / "manifest.json").unlink()
+    assert direct(*command).code == 0
+    assert tree(folder) == finished

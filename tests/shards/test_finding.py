@@ -34,6 +34,8 @@ ALL = ["a/c.txt", "a/d.jsonl", "a/deep/e.txt", "b.txt"]
         ("/a/**/e.txt", ["a/deep/e.txt"]),
         ("/**/deep/**", ["a/deep/e.txt"]),
         ("/*/*.txt", ["a/c.txt"]),
+        ("/*", ALL),
+        ("/*/d*", ["a/d.jsonl", "a/deep/e.txt"]),
         ("/a", ["a/c.txt", "a/d.jsonl", "a/deep/e.txt"]),
         ("/.hidden/*", [".hidden/f.txt"]),
         ("/a/.g.txt", ["a/.g.txt"]),
