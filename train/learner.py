@@ -23,7 +23,7 @@ from train.objectives import Encoded, Objective, Setting, build_all
 from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
 from train.stream import Batch, Columns
-from train.tokenizer import load_tokenizer, num_ids, special_tokens
+from train.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 
 
 class Learner(nn.Module):
@@ -198,7 +198,7 @@ def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) ->
     Raises:
         RecipeError: the recipe, the shards and the model do not go together.
     """
-    tokenizer = load_tokenizer(dataset.local_tokenizer())
+    tokenizer = load_shards_tokenizer(dataset.local_tokenizer())
     special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
     setting = Setting(

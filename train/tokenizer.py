@@ -20,6 +20,11 @@ USUAL = {
     "sep_token": ("</s>", "[SEP]"),
     "unk_token": ("<unk>", "[UNK]"),
 }
+PROBES = (
+    "The Police ARE calling, don't they? They've said 1,234.5 times: naïve café, ÀÉÎ.",
+    "  two  spaces,\ta tab\nand a line ",
+    "日本語のテキスト 한국어 Ελλάδα Привет हिन्दी العربية 🙂",
+)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -53,6 +58,27 @@ def load_tokenizer(folder: Path) -> Any:
         vocab_size(tokenizer.get_vocab())
     except Exception as error:  # what tokenizers and transformers raise for odd files is of any type
         raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error)})") from None
+    return tokenizer
+
+
+def load_shards_tokenizer(folder: Path) -> Any:
+    """The tokenizer beside shards, whose ids `tokenizers` made of its tokenizer.json, as transformers loads it.
+
+    Raises:
+        EncoderError: it gives other ids there: transformers makes some tokenizers anew, from their vocabulary and
+            class, and a model trained on one would be used with the other.
+    """
+    tokenizer, plain = load_tokenizer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.no_truncation()
+    plain.no_padding()
+    for text in PROBES:
+        expected = plain.encode(text, add_special_tokens=False).ids
+        if tokenizer(text, add_special_tokens=False)["input_ids"] != expected:
+            raise EncoderError(
+                f"{folder}: transformers' {type(tokenizer).__name__} gives other ids than tokenizer.json, which made "
+                f'the shards, e.g. for {text!r}: make them with "tokenizer_class": "PreTrainedTokenizerFast" in '
+                "tokenizer_config.json"
+            )
     return tokenizer
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from shards.vocabulary import USUAL_IDS, vocab_size
 from train.folder import EncoderError
-from train.tokenizer import load_tokenizer, special_tokens
+from train.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
 CHINESE = [*SPECIAL, *"中国人民"]
@@ -104,3 +104,21 @@ def test_a_file_that_no_tokenizer_fills_is_not_read(shared_data: Path, tmp_path:
         file.truncate(1 << 28)
     with pytest.raises(EncoderError, match=r"tokenizer\.json: more than 134,217,728 bytes"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
+def test_a_tokenizer_that_transformers_makes_otherwise_than_its_file_says_is_refused(
+    shared_data: Path, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "t"
+    shutil.copytree(shared_data / "tokenizers" / name, folder)
+    assert load_shards_tokenizer(folder).is_fast
+    record = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    lower = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
+    record["normalizer"] = {**lower, "lowercase": name != "bert-base-uncased"}
+    (folder / "tokenizer.json").write_text(json.dumps(record))
+    with pytest.raises(EncoderError, match=r"gives other ids than tokenizer\.json.*The Police ARE"):
+        load_shards_tokenizer(folder)
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    load_shards_tokenizer(folder)
