@@ -17,14 +17,14 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from pipelines.errors import PipelineError
-from pipelines.readers.content import sniff
-from pipelines.readers.jsonl import parse
-from pipelines.readers.streams import BOM, naming, opened
+from pipelines.readers.content import look
+from pipelines.readers.jsonl import parse_any
+from pipelines.readers.streams import BOM, check_holes, naming, opened
 from shards import storage
 
 NGRAM = 8
@@ -185,7 +185,8 @@ class Excluded:
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
-    """The texts in files or folders: lines, or their tab-separated cells; cells of csv; all strings of JSON lines.
+    """The texts in files or folders: lines, or their tab-separated cells; rows of csv, and their cells; all strings of
+    JSON lines.
 
     Raises:
         PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
@@ -196,24 +197,32 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
         except FileNotFoundError as error:
             raise PipelineError(f"--exclude {error}") from None
         for path in files:
-            file_format, compression = sniff(path)
+            found = False
+            with storage.open_input(path) as stored:
+                file_format, compression = look(stored, path)
             if file_format not in ("text", "jsonl"):
                 raise PipelineError(f"--exclude {path}: {file_format}: expected text, csv or JSON lines")
-            found = False
             with naming(path, compression), opened(path, compression) as stream:
-                # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
-                lines = (line.removeprefix(BOM).decode("utf-8", "replace") for line in stream)
-                for text in _texts(path, lines, file_format):
+                for text in _texts(path, _lines(stream), file_format):
                     found = found or bool(text.strip())
                     yield text
             if not found:
                 raise PipelineError(f"--exclude {path}: holds no text: leave it out, or name what it should hold")
 
 
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    offset = 0
+    for line in stream:
+        check_holes(line, offset)
+        offset += len(line)
+        # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
+        yield line.removeprefix(BOM).decode("utf-8", "replace")
+
+
 def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if file_format == "jsonl":
         for line in lines:
-            value, problem = parse(line.encode("utf-8", "replace"))
+            value, problem = parse_any(line.encode("utf-8", "replace"))
             yield from [line] if problem else _strings(value)
         return
     first = list(itertools.islice(lines, TABLE_LINES))
@@ -225,9 +234,19 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         for line in lines:
             yield from (cell for cell in line.rstrip("\r\n").split("\t") if cell)
         return
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    taken: list[str] = []
+
+    def taking() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    rows = csv.reader(taking(), delimiter=delimiter, strict=True)
     try:
         for row in rows:
+            if len(row) > 1:  # or it is one sentence, and what parts it a comma
+                yield "".join(taken).rstrip("\r\n")
+            taken.clear()
             yield from row
     except csv.Error as error:
         raise PipelineError(

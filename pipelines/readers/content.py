@@ -18,6 +18,7 @@ MAGIC = re.compile(
 )
 """How compressed files begin; one of zstd may do so with a frame to skip."""
 MAGIC_BYTES = 10
+PARQUET = b"PAR1"
 LINES = (".jsonl", ".ndjson")
 TEXTS = (".txt", ".text", ".md")
 TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
@@ -28,7 +29,7 @@ SAMPLES = 9
 SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')
-"""How a JSON object begins."""
+"""How a JSON object begins, whole or not."""
 
 
 def sample(stream: BinaryIO, size: int) -> str:
@@ -52,36 +53,26 @@ def compression_of(head: bytes) -> str | None:
     return magic.lastgroup if magic else None
 
 
-def sniff(path: str) -> tuple[str, str | None]:
-    """A file's (format, compression): "jsonl", "text", "tar" or "parquet".
+def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
+    """An opened file's (format, compression): "jsonl", "text", "tar" or "parquet". Leaves the stream somewhere,
+    or closed.
 
     Raises:
         PipelineError: it holds none of them.
     """
-    with storage.open_input(path) as stream:
-        return look(stream, path)
-
-
-def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """The same of an opened file."""
     magic = stream.read(MAGIC_BYTES)
     stream.seek(0)
-    if magic.startswith(b"PAR1"):
+    if magic.startswith(PARQUET):
         return "parquet", None
     compression = compression_of(magic)
     suffixes = suffixes_of(path)
-    is_lines = bool(set(LINES) & set(suffixes))
-    claimed = [suffix for suffix in suffixes[-1:] if suffix in CONTAINERS and not compression]
-    if is_lines and not claimed:
+    if set(LINES) & set(suffixes) and not _claims(suffixes, compression):
         return "jsonl", compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = content.read(HEAD_BYTES)
     if is_tar(head):
         return "tar", compression
-    claimed += [suffix for suffix in suffixes if suffix in TARS]
-    if claimed:
-        found = "does not begin as one" if head else "is empty"
-        raise PipelineError(f"{path}: damaged or misnamed (a {claimed[0]} that {found}): fetch it again, or rename it")
+    check_claims(path, compression, head)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
     if b"\0" in head and not set(TEXTS) & set(suffixes):
@@ -90,6 +81,21 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         return text_format(head, suffixes, len(head) < HEAD_BYTES), compression
     except ValueError as error:
         raise PipelineError(f"{path}: {error}") from None
+
+
+def check_claims(name: str, compression: str | None, head: bytes) -> None:
+    """Raises PipelineError if a file or a member, which is no tar and begins so when decompressed, is by its name a
+    container that it is not by its bytes.
+    """
+    if claims := _claims(suffixes_of(name), compression):
+        found = "does not begin as one" if head else "is empty"
+        raise PipelineError(f"{name}: damaged or misnamed (a {claims[0]} that {found}): fetch it again, or rename it")
+
+
+def _claims(suffixes: Sequence[str], compression: str | None) -> list[str]:
+    """The ends of a name that only a tar bears out, where this compression was found."""
+    last = [suffix for suffix in suffixes[-1:] if suffix in CONTAINERS and not compression]
+    return last + [suffix for suffix in suffixes if suffix in TARS and not set(LINES) & set(suffixes)]
 
 
 def suffixes_of(path: str) -> list[str]:
@@ -124,7 +130,7 @@ def text_format(head: bytes, suffixes: Sequence[str], is_whole: bool) -> str:
         return "jsonl"
     if ".json" in suffixes:
         raise ValueError("not one JSON object a line: make it so, e.g. jq -c .")
-    return "text"
+    return "jsonl" if _starts_with_bad_line(head, is_whole) else "text"
 
 
 def _starts_with_object(head: bytes, is_whole: bool) -> bool:
@@ -135,3 +141,10 @@ def _starts_with_object(head: bytes, is_whole: bool) -> bool:
     if newline or is_whole:
         return parse(line)[0] is not None
     return bool(_OPENING.match(line))
+
+
+def _starts_with_bad_line(head: bytes, is_whole: bool) -> bool:
+    """Whether the first line begins as an object, and a later whole one is one: the first is damaged, not a text."""
+    first, *rest = head.split(b"\n")
+    rest = rest if is_whole else rest[:-1]
+    return bool(_OPENING.match(first)) and any(line.startswith(b"{") and parse(line)[0] is not None for line in rest)

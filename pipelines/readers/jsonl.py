@@ -26,19 +26,24 @@ def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: in
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """A line's object, or what is wrong with it."""
+    value, problem = parse_any(line)
+    if not problem and not isinstance(value, dict):
+        return None, f"not a JSON object but {json_name(value)}"
+    return value, problem
+
+
+def parse_any(line: bytes) -> tuple[Any, str]:
+    """A line's value, whatever it is, or what is wrong with it."""
     try:
-        value = orjson.loads(line)
+        return orjson.loads(line), ""
     except orjson.JSONDecodeError as error:
         # Python's own json writes NaN, and reads it; orjson is strict.
         try:
-            value = json.loads(line.decode("utf-8"))
+            return json.loads(line.decode("utf-8")), ""
         except UnicodeDecodeError as utf8:
             return None, f"invalid UTF-8 at byte {utf8.start} of the line"
         except (ValueError, RecursionError):
             return None, f"broken JSON: {error}"
-    if not isinstance(value, dict):
-        return None, f"not a JSON object but {json_name(value)}"
-    return value, ""
 
 
 def json_name(value: Any) -> str:

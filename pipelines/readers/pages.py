@@ -1,4 +1,4 @@
-"""Where a parquet file's row groups and pages are and how large, from its footer and the headers of pages.
+"""Where a parquet file's row groups and pages are, and how large, from its footer and the headers of pages.
 
 Arrow takes a page's memory before it looks at it, and its own view of a damaged footer can end the process: both are
 read here, as far as they are numbers, in Thrift's compact protocol. What field of which struct is what: parquet.thrift.
@@ -16,18 +16,28 @@ HEADER_BYTES = 1 << 10
 LONGEST_BYTES = 1 << 24
 """A page's header may hold the column's least and greatest text."""
 END = b"PAR1"
+DICTIONARY_PAGE = 2
+DELTA_BYTE_ARRAY = 7
+ENCODINGS = {5: 2, 8: 4}
+"""Where a page's header has its encoding: in the field of its version, in which field."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a row group: where its first page is, its bytes as stored and decompressed, and whether it has a
-    dictionary.
-    """
+    """A column of a row group: where its first page is, and its bytes as stored."""
 
     start: int
     stored: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A page's decompressed bytes, and whether what is in it once may be in every row: it is a dictionary, or its texts
+    begin as those before them do.
+    """
+
     bytes: int
-    has_dictionary: bool
+    repeats: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,32 +75,37 @@ def row_groups(stream: BinaryIO) -> list[RowGroup]:
 def _column(chunk: dict[int, Any]) -> tuple[str, Column]:
     values = chunk[3]
     start = values.get(11) or values[9]
-    return b".".join(values[3]).decode(), Column(start, values[7], values[6], 11 in values)
+    return b".".join(values[3]).decode(), Column(start, values[7])
 
 
-def page_sizes(stream: BinaryIO, column: Column) -> Iterator[int]:
-    """Decompressed bytes of each page of a column, in order.
+def pages(stream: BinaryIO, column: Column) -> Iterator[Page]:
+    """Each page of a column, in order.
 
     Raises:
         DamagedError: what is there is no page.
     """
     at = column.start
     while at < column.start + column.stored:
-        size, stored, length = _page(stream, at)
-        yield size
-        at += length + stored
+        page, length = _page(stream, at)
+        yield page
+        at += length
 
 
-def _page(stream: BinaryIO, at: int) -> tuple[int, int, int]:
-    """(decompressed size, stored size, its header's own) of the page at a place."""
+def _page(stream: BinaryIO, at: int) -> tuple[Page, int]:
+    """The page at a place, and the bytes of it and its header as stored."""
     num_bytes = HEADER_BYTES
     while at >= 0 and num_bytes <= LONGEST_BYTES:
         header = _Thrift(storage.read_at(stream, at, num_bytes))
         try:
             fields = header.struct()
-            size, stored = fields[2], fields[3]
+            kind, size, stored = fields[1], fields[2], fields[3]
             if size >= 0 and stored >= 0:
-                return size, stored, header.at
+                repeats = kind == DICTIONARY_PAGE or any(
+                    fields[number][encoding] == DELTA_BYTE_ARRAY
+                    for number, encoding in ENCODINGS.items()
+                    if number in fields
+                )
+                return Page(size, repeats), header.at + stored
         except (IndexError, KeyError, TypeError, RecursionError):
             pass  # perhaps it is longer
         num_bytes *= 16

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import PipelineError
-from pipelines.readers.pages import RowGroup, page_sizes, row_groups
+from pipelines.readers.pages import RowGroup, pages, row_groups
 from pipelines.readers.streams import BUFFER_BYTES, DamagedError, check_holes
 from pipelines.readers.tars import printable, unpack
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
@@ -66,7 +66,8 @@ def _is_in(group: RowGroup, piece: Piece) -> bool:
 
 
 def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
-    """How many rows of a group can be decoded at once in bounded memory: each may be as large as the largest page.
+    """How many rows of a group can be decoded at once in bounded memory: each may be as large as the largest page, but
+    where all pages are within the bound and none has a text that may be in many rows.
 
     Raises:
         PipelineError: a page is too large.
@@ -75,11 +76,10 @@ def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: 
     largest = 1
     if missing := set(columns) - set(group.columns):
         raise DamagedError(f'a row group without the column "{missing.pop()}"')
-    for column in (group.columns[column] for column in columns):
-        if column.bytes > limit:
-            largest = max(largest, *page_sizes(stream, column))
-        elif column.has_dictionary:  # its first page: what is there once may be in every row
-            largest = max(largest, next(page_sizes(stream, column), 0))
+    for column in columns:
+        found = list(pages(stream, group.columns[column]))
+        within = sum(page.bytes for page in found) <= limit
+        largest = max([largest, *(page.bytes for page in found if page.repeats or not within)])
     if largest > limit:
         raise PipelineError(
             f"{name}: a page of {largest:,} bytes, above {limit:,}: write it with smaller ones, or raise "

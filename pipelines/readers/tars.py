@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Self, cast
 
 from pipelines.readers import jsonl
-from pipelines.readers.content import MAGIC_BYTES, compression_of, is_tar, suffixes_of, text_format
+from pipelines.readers.content import (
+    MAGIC_BYTES,
+    PARQUET,
+    check_claims,
+    compression_of,
+    is_tar,
+    suffixes_of,
+    text_format,
+)
 from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from pipelines.readers.text import document
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
@@ -55,7 +63,7 @@ def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
         head = _head(content)
         if not is_tar(head):
-            yield from _documents(content, head, name, max_bytes)
+            yield from _documents(content, head, name, compression, max_bytes)
             return
         for inner, member in _members(content, name):
             if member is None:
@@ -63,7 +71,8 @@ def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
             else:
                 with naming(inner, "tar"):
                     buffered = _peeking(member)
-                    yield from _documents(cast(BinaryIO, buffered), _head(buffered), inner, max_bytes)
+                    head = _head(buffered)
+                    yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), max_bytes)
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
@@ -75,8 +84,12 @@ def _head(stream: Any) -> bytes:
     return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
 
 
-def _documents(stream: BinaryIO, head: bytes, name: str, max_bytes: int) -> Iterator[Record]:
+def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, max_bytes: int) -> Iterator[Record]:
     """Those of a member that is no tar: each of its JSON lines, or itself."""
+    if head.startswith(PARQUET):
+        yield Record(name, None, None, b"", "parquet in a tar: unpack the tar")
+        return
+    check_claims(name, compression, head)
     try:
         text = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
     except ValueError as error:

@@ -15,6 +15,7 @@ import zstandard
 
 from pipelines.plan import cut, describe, member_starts
 from pipelines.readers import read_pieces
+from pipelines.readers.content import look
 from pipelines.records import Reading, Record
 
 READING = Reading(10**6)
@@ -122,6 +123,12 @@ def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: s
     inputs = list(describe(str(folder), found, text_per))
     units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
     return [record for unit in units for record in read_pieces(str(folder), unit.pieces, READING)]
+
+
+def format_of(path: Path) -> tuple[str, str | None]:
+    """What is found in a file: (format, compression)."""
+    with path.open("rb") as stream:
+        return look(stream, str(path))
 
 
 def text_of(record: Record) -> str:

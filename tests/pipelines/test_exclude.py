@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.errors import PipelineError
 from pipelines.exclude import Excluded, read_texts
 from pipelines.sentences import _met
 from pipelines.texts import text_id
@@ -116,7 +117,7 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
     names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
     assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("3.5", "A cat sits.", "A dog runs.", "One, two", "three", "A man.", "na\ufffdve film ."),
+        *("3.5", "A cat sits.", "A dog runs.", '"One, two",three', "One, two", "three", "A man.", "na\ufffdve film ."),
     ]
 
 
@@ -143,6 +144,27 @@ def test_every_sentence_of_a_table_is_met_whatever_parts_its_cells(
 def test_every_string_of_a_json_record_counts(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"texts": ["A man.", {"other": "A dog."}], "id": 3, "gold": NaN}\n')
     assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == ["A man.", "A dog."]
+
+
+def test_json_lines_of_any_value_count(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('["A small cat sat.", "The dogs run fast.", NaN]\n"A man."\n3\nno JSON\n')
+    assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == [
+        *("A small cat sat.", "The dogs run fast.", "A man.", "no JSON\n"),
+    ]
+
+
+def test_a_sentence_a_line_with_a_comma_in_each_is_met(tmp_path: Path) -> None:
+    (tmp_path / "lines.csv").write_text("It was late, nobody was there\nHe came home, and he slept very well\n")
+    excluded = Excluded.of(read_texts([str(tmp_path / "lines.csv")]))
+    assert excluded.meets("Then: It was late, nobody was there.\nHe came home, and he slept very well.\n")
+    assert excluded.meets("So he came home and he slept very well then.")
+
+
+@pytest.mark.parametrize("name", ["list.txt", "list.csv", "list.jsonl"])
+def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"A man is playing a guitar.\n" + bytes(5000))
+    with pytest.raises(PipelineError, match=rf"{name}: (damaged .*512 zero bytes in a row at byte 27|binary)"):
+        list(read_texts([str(tmp_path / name)]))
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from pipelines import plan
 from pipelines.errors import PipelineError
 from pipelines.plan import describe, member_starts
 from pipelines.readers import tars
-from pipelines.readers.content import sniff
 from pipelines.readers.streams import BOM
 from pipelines.texts import text_id
 from shards import Dataset
 from tests.pipelines.packings import (
     COMPRESS,
     PACKINGS,
+    format_of,
     jsonl,
     read_all,
     tar,
@@ -162,6 +162,24 @@ def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Pa
     bad = good[:1000] + bytes([good[1000] ^ 255]) + good[1001:]
     with pytest.raises(PipelineError, match=r"^a\.tar/openwebtext/2\.xz: damaged or cut short \(xz: "):
         read_all({"a.tar": tar({"1.xz": good, "2.xz": bad})}, tmp_path, 10**9)
+
+
+@pytest.mark.parametrize("name", ["1.xz", "1.txt.gz", "1.tgz"])
+@pytest.mark.parametrize("packing", ["in a tar", "in an inner tar"])
+def test_a_member_that_is_not_what_its_name_says_is_damage(tmp_path: Path, name: str, packing: str) -> None:
+    for data, found in ((b"", "is empty"), (b"\0" + lzma.compress(b"text")[1:], "does not begin as one")):
+        members = {name: data} if packing == "in a tar" else {"0.xz": lzma.compress(tar({name: data}))}
+        with pytest.raises(PipelineError, match=rf"^a\.tar/.*{name}: damaged or misnamed \(a \.\w+ that {found}\)"):
+            read_all({"a.tar": tar(members)}, tmp_path, 10**9)
+    with pytest.raises(PipelineError, match=r"1\.tar\.xz: damaged or misnamed \(a \.tar that is empty\)"):
+        read_all({"a.tar": tar({"1.tar.xz": lzma.compress(b"")})}, tmp_path, 10**9)
+
+
+def test_parquet_in_a_tar_is_a_bad_record_that_says_so(texts: list[str], tmp_path: Path) -> None:
+    (record,) = read_all(
+        {"a.tar": tar({"b.parquet": PACKINGS["parquet"](texts[:3])["corpus/a.parquet"]})}, tmp_path, 10**9
+    )
+    assert record.problem == "parquet in a tar: unpack the tar"
 
 
 @pytest.mark.parametrize("unit_bytes", [20_000, 10**9])
@@ -309,7 +327,7 @@ def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path)
 def test_what_cannot_be_read_says_how_to_mend_it(tmp_path: Path, name: str, data: bytes, complaint: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(PipelineError, match=complaint):
-        sniff(str(tmp_path / name))
+        format_of(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -329,4 +347,4 @@ def test_a_renamed_container_is_known_by_its_content(
 ) -> None:
     ((_, data),) = PACKINGS[packing](texts[:40]).items()
     (tmp_path / "download").write_bytes(data)
-    assert sniff(str(tmp_path / "download")) == expected
+    assert format_of(tmp_path / "download") == expected

@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from pipelines.errors import PipelineError
 from pipelines.plan import cut, describe
 from pipelines.readers import jsonl, read_pieces, text
-from pipelines.readers.content import sniff
 from pipelines.records import Input, Piece, Reading, Record
 from shards import storage
-from tests.pipelines.packings import tar_of_texts
+from tests.pipelines.packings import format_of, tar_of_texts
 
 LIMIT = 10_000
 READING = Reading(LIMIT)
@@ -282,12 +281,15 @@ def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
         ("corpus", b'\xef\xbb\xbf\n \r\n{"text": "a", "score": -Infinity}\r\n', ("jsonl", None)),
         ("corpus", b'{ "text" : "' + b"a" * 100_000 + b'"}\n', ("jsonl", None)),
         ("proof.txt", b"{" + b"a" * 100_000, ("text", None)),
+        ("crawl", b'{"text": "a", oops}\n{"text": "b"}\n', ("jsonl", None)),
+        ("crawl.txt", b'{"text": "caf\xe9"}\nnone\n{"text": "' + b"a" * 50_000 + b'"}\n', ("jsonl", None)),
+        ("crawl", b'{"text": "a", oops}\n {"text": "b"},\n', ("text", None)),
         ("frames", b"\x50\x2a\x4d\x18\0\0\0\0" + ZSTD(b"Call me Ishmael.\n"), ("text", "zstd")),
     ],
 )
 def test_the_content_decides_then_the_name(tmp_path: Path, name: str, data: bytes, expected: tuple) -> None:
     (tmp_path / name).write_bytes(data)
-    assert sniff(str(tmp_path / name)) == expected
+    assert format_of(tmp_path / name) == expected
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -295,13 +297,13 @@ def test_an_empty_container_and_one_that_begins_otherwise_are_refused(tmp_path: 
     for data, found in ((b"", "is empty"), (bytes(2000), "does not begin as one"), (b"\x1f", "does not begin as one")):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(PipelineError, match=rf"{name}: damaged or misnamed \(a \.\w+ that {found}\)"):
-            sniff(str(tmp_path / name))
+            format_of(tmp_path / name)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(PipelineError, match=r"a \.tar that is empty"):
-        sniff(str(tmp_path / "a.tar.gz"))
+        format_of(tmp_path / "a.tar.gz")
 
 
 def test_binary_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.doc").write_bytes(b"\xd0\xcf\x11\xe0\x00\x00\x00\x00")
     with pytest.raises(PipelineError, match=r"a\.doc: binary: expected JSON lines, UTF-8 text, tar"):
-        sniff(str(tmp_path / "a.doc"))
+        format_of(tmp_path / "a.doc")
