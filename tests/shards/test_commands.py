@@ -99,7 +99,7 @@ def test_a_corpus_does_not_steer_the_terminal() -> None:
 
 def test_a_librarys_pages_are_one_line_of_bounded_length() -> None:
     pages = ValueError("red \x1b[31m\n  and more\n" * 100)
-    assert one_line(pages, 20) == "red \\x1b[31m and more ..."[:20] + " ..."
+    assert one_line(pages, 20) == "red \\x1b[31m and more"[:20] + " ..."
     assert one_line(pages, 3000) == one_line(pages) and "\n" not in one_line(pages)
     assert one_line(KeyError(), 20) == "KeyError"
 
