@@ -18,6 +18,7 @@ import pyarrow as pa
 from shards import storage
 from shards.manifest import NAME, Manifest, ShardInfo
 from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_columns
+from shards.sealed import FileInfo
 
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
@@ -35,11 +36,8 @@ def cache_folder() -> Path:
 
 def check_bytes(path: Path, shard: ShardInfo) -> None:
     """Raises ShardError where a local shard's size or hash is not what its entry in the manifest says."""
-    size = path.stat().st_size
-    if size != shard.bytes:
-        raise ShardError(f"{shard.name}: {size:,} bytes where the manifest says {shard.bytes:,}")
-    if storage.sha256(path) != shard.sha256:
-        raise ShardError(f"{shard.name}: its sha256 is not the manifest's")
+    if difference := FileInfo(shard.bytes, shard.sha256).difference(path):
+        raise ShardError(f"{shard.name}: {difference}")
 
 
 def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:

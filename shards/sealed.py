@@ -1,4 +1,6 @@
-"""JSON records that carry the hash of their own content: what a flip, a cut or an edit makes of one is noticed.
+"""What tells that a file is as it was written: its size and sha256, which a manifest holds; a manifest has its own.
+
+JSON records that carry the hash of their own content: what a flip, a cut or an edit makes of one is noticed.
 
     record -> seal -> {..., "sha256": hash of all the rest} -> unseal -> the same record, or a ValueError
 
@@ -10,10 +12,32 @@ import hashlib
 import json
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
+
+from shards import storage
 
 FIELD = "sha256"
 Made = TypeVar("Made")
+
+
+@dataclasses.dataclass(frozen=True)
+class FileInfo:
+    """A local file as it was written."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "FileInfo":
+        return cls(path.stat().st_size, storage.sha256(path))
+
+    def difference(self, path: Path) -> str:
+        """How the file that is there now is another one, its size first; empty where it is this one."""
+        size = path.stat().st_size
+        if size != self.bytes:
+            return f"{size:,} bytes where the manifest says {self.bytes:,}"
+        return "" if storage.sha256(path) == self.sha256 else "its sha256 is not the manifest's"
 
 
 def _hash(record: Mapping[str, Any]) -> str:

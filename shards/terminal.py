@@ -15,9 +15,10 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def one_line(error: BaseException) -> str:
-    """What an error says, in one line that cannot steer the terminal."""
-    return visible(" ".join(str(error).split())) or type(error).__name__
+def one_line(error: BaseException, limit: int | None = None) -> str:
+    """What an error says, in one line that cannot steer the terminal, cut after `limit` characters."""
+    text = visible(" ".join(str(error).split())) or type(error).__name__
+    return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
 
 class OutputClosedError(Exception):

@@ -22,19 +22,20 @@ from typing import Any, BinaryIO
 import torch
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
+from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
-from shards.terminal import one_line
+from shards.terminal import visible
 from train.losses import world
 from train.ranks import agreed, gathered
 from train.sealing import NAME as MANIFEST
-from train.sealing import DamageError, FileInfo, check_folder, read_manifest, seal_folder
+from train.sealing import DamageError, check_folder, read_manifest, seal_folder
 
 CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"
 KIND = "checkpoint"
 TAG = re.compile(r"step-(\d{8,})")
 OURS = re.compile(rf"{re.escape(MANIFEST)}|(mp|zero_pp)_rank_\w+\.pt")
-"""The files that a checkpoint is made of: what may be removed with it."""
+"""The files that a checkpoint is made of: what is loaded of it, and may be removed with it."""
 
 
 class CheckpointError(ValueError):
@@ -214,7 +215,7 @@ class Checkpoints:
         problems: list[str] = []
         for tag in self.tags():
             try:
-                content, files = check_folder(self.folder / tag, KIND)
+                content, files = check_folder(self.folder / tag, KIND, OURS)
             except DamageError as error:
                 problems.append(str(error))
                 continue
@@ -252,7 +253,7 @@ class Checkpoints:
         else:
             tag = best
             try:
-                check_folder(self.folder / tag, KIND)
+                check_folder(self.folder / tag, KIND, OURS)
             except DamageError as error:
                 raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         states = safe_load(self.folder / tag / MODEL_STATES)
@@ -262,7 +263,7 @@ class Checkpoints:
 
     def _say(self, problems: list[str], taken: str) -> None:
         if new := [problem for problem in problems if problem not in self._said]:
-            print(f"train: {one_line(CheckpointError('; '.join(new)))}: {taken}", file=sys.stderr)
+            print(f"train: {visible('; '.join(new))}: {taken}", file=sys.stderr)
             self._said.update(new)
 
 

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
+from shards.terminal import one_line
 from train.attention import PACKED_ATTENTION
-from train.folder import EncoderError, one_line, read_json, read_settings, some
+from train.folder import MOST_SAID, EncoderError, read_json, read_settings, some
 from train.packing import Packed, pack_ids
 from train.tokenizer import load_tokenizer
 
@@ -182,7 +183,7 @@ class TextEncoder:
         except EncoderError:
             raise
         except Exception as error:  # what transformers and torch raise for odd files is of any type
-            raise EncoderError(f"{weights}: no usable model ({one_line(error)})") from None
+            raise EncoderError(f"{weights}: no usable model ({one_line(error, MOST_SAID)})") from None
         tokenizer = load_tokenizer(weights)
         limit, special = min(settings.limit or capacity, capacity), tokenizer.num_special_tokens_to_add()
         if limit <= special:
@@ -220,7 +221,9 @@ class TextEncoder:
         try:
             ids = self.tokenizer(texts, truncation=True, max_length=self.max_tokens)["input_ids"]
         except Exception as error:  # tokenizers raises plain Exception
-            raise EncoderError(f"{self.name}: its tokenizer cannot encode every text ({one_line(error)})") from None
+            raise EncoderError(
+                f"{self.name}: its tokenizer cannot encode every text ({one_line(error, MOST_SAID)})"
+            ) from None
         ids = [row or [self._filler] for row in ids]
         largest, rows = max(map(max, ids)), self.encoder.config.vocab_size
         if largest >= rows:

@@ -7,6 +7,7 @@ Weights are safetensors; what was for training only (masked-LM head, objectives)
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from train.stopping import ending_at_once
 
-KIND = "model"
+KIND, SKELETON = "model", "encoder"
 WEIGHTS = "model.safetensors"
 
 EXAMPLE = """example:
@@ -83,14 +84,18 @@ def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: st
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes what an export needs besides the weights: configuration and tokenizer."""
-    from shards.storage import naming_disk
-    from train.sealing import seal_folder
+    """Writes what an export needs besides the weights: configuration and tokenizer, in place of those of before."""
+    from shards.storage import TEMPORARY, naming_disk, remove_temporaries
 
-    with naming_disk(folder):
-        encoder.base.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    seal_folder(folder, "encoder")
+    part = folder / f"{TEMPORARY}{SKELETON}"
+    remove_temporaries(str(folder))
+    try:
+        with naming_disk(folder):
+            encoder.base.config.save_pretrained(part)
+            tokenizer.save_pretrained(part)
+        _replace(folder, part, SKELETON)
+    finally:
+        remove_temporaries(str(folder))
 
 
 def check_replaceable(folder: Path) -> None:
@@ -98,16 +103,14 @@ def check_replaceable(folder: Path) -> None:
     count.
     """
     from train.checkpoint import CheckpointError
-    from train.sealing import DamageError, check_file, files_in, read_manifest
+    from train.sealing import AddedError, DamageError, check_folder, files_in
 
     if not folder.is_dir() or not (found := files_in(folder)):
         return
     try:
-        _, files = read_manifest(folder, KIND)
-        for name in found:
-            if name not in files or (folder / name).is_symlink():
-                raise DamageError(f"{folder / name}: not part of it")
-            check_file(folder / name, files[name])
+        if link := next((folder / name for name in found if (folder / name).is_symlink()), None):
+            raise AddedError(f"{link}: not part of it")
+        check_folder(folder, KIND, whole=False)  # an export that was stopped leaves one that lacks files
     except DamageError as error:
         raise CheckpointError(
             f"{folder}: holds something other than a model as it was exported ({error}): "
@@ -138,7 +141,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
         part = out / f"{storage.TEMPORARY}model"
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name)
-            _replace(out, part)
+            _replace(out, part, KIND)
         except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
@@ -155,12 +158,14 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     from train.encoder import Encoder
     from train.learner import load_tokenizer
     from train.recipe import is_written, load
-    from train.sealing import DamageError, check_folder
+    from train.sealing import AddedError, DamageError, check_folder
 
-    skeleton, recipe = run / "encoder", run / "recipe.yaml"
+    skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes it anew"
     try:
-        check_folder(skeleton, "encoder")
+        check_folder(skeleton, SKELETON)
+    except AddedError as error:
+        raise CheckpointError(f"{error}: move it away") from None
     except DamageError as error:
         raise CheckpointError(f"{error}: {mend}") from None
     if not is_written(recipe):
@@ -187,15 +192,16 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     return encoder, load_tokenizer(skeleton), recipe.read_text()
 
 
-def _replace(out: Path, part: Path) -> None:
-    """Moves a new model into its folder, in place of an old one. Stopped anywhere, the folder is that of an export, and
-    holds no weights until all else is there.
+def _replace(out: Path, part: Path, kind: str) -> None:
+    """Moves new files into a sealed folder, in place of those that it was sealed with. Stopped anywhere, the folder is
+    one that lacks files, and holds no weights until all else is there.
     """
-    from train.sealing import NAME, files_in, seal_folder
+    from train.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
 
-    seal_folder(part, KIND)
-    for name in files_in(out):
-        (out / name).unlink()
+    seal_folder(part, kind)
+    with contextlib.suppress(DamageError):  # without a manifest nothing there is known to be ours
+        for name in read_manifest(out, kind)[1]:
+            (out / name).unlink(missing_ok=True)
     (part / NAME).replace(out / NAME)
     for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
         (out / name).parent.mkdir(exist_ok=True)

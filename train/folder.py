@@ -11,6 +11,8 @@ from typing import Any
 
 MOST_BYTES = 1 << 24
 """Of one JSON file of settings."""
+MOST_SAID = 300
+"""Characters of a library's message, which may be pages, at the end of one of ours."""
 SETTINGS = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -69,12 +71,6 @@ def read_json(path: Path, shape: type = dict) -> Any:
     if not isinstance(content, shape):
         raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
     return content
-
-
-def one_line(error: BaseException) -> str:
-    """A library's message, which may be pages, for the end of a message of ours."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:300] + " ..."
 
 
 def some(names: list[str]) -> str:

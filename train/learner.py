@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
 from shards import Dataset, ShardError
+from shards.terminal import one_line
 from train.attention import PACKED_ATTENTION
 from train.encoder import Encoder, EncoderError, load_model, quiet_transformers
-from train.folder import one_line, some
+from train.folder import MOST_SAID, some
 from train.objectives import Encoded, Objective, Setting, build_all
 from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
@@ -156,7 +157,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     except RecipeError:
         raise
     except Exception as error:  # what transformers and torch raise for a user's values is of any type
-        reason = one_line(error)
+        reason = one_line(error, MOST_SAID)
         if "Padding_idx" in reason:
             reason = (
                 f"its positions count from the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "

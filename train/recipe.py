@@ -137,7 +137,7 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
         assert isinstance(plain, dict)
         return _typed(plain, str(path))
     except (yaml.YAMLError, OmegaConfBaseException) as error:
-        raise RecipeError(f"{path}: {_one_line(error)}") from None
+        raise RecipeError(f"{path}: {_key_error(error)}") from None
     except RecursionError:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
 
@@ -146,7 +146,7 @@ def _parsed(override: str) -> Any:
     try:
         return OmegaConf.from_dotlist([override])
     except (yaml.YAMLError, ValueError) as error:
-        raise RecipeError(f"{override[:80]!r}: {_one_line(error)}") from None
+        raise RecipeError(f"{override[:80]!r}: {_key_error(error)}") from None
 
 
 def _find(name_or_file: str, beside: Path = Path()) -> Path:
@@ -174,7 +174,7 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
         try:
             content = _read(path)
         except (yaml.YAMLError, ValueError) as error:
-            raise RecipeError(f"{path}: {_one_line(error)}") from None
+            raise RecipeError(f"{path}: {_key_error(error)}") from None
         if not isinstance(content, dict):
             raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
         parent = content.pop("extends", None)
@@ -213,7 +213,7 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         if isinstance(error, RecipeError):
             raise
-        raise RecipeError(f"{where}: {_one_line(error)}") from None
+        raise RecipeError(f"{where}: {_key_error(error)}") from None
     _check(recipe)
     return recipe
 
@@ -224,13 +224,14 @@ def _objective(name: str, options: dict[str, Any]) -> Any:
     try:
         return OmegaConf.to_object(OmegaConf.merge(defaults, options))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise RecipeError(_one_line(error, f"objectives.{name}.")) from None
+        raise RecipeError(_key_error(error, f"objectives.{name}.")) from None
 
 
-def _one_line(error: Exception, within: str = "") -> str:
-    """The error of a key, whose name is that in the whole recipe: `within` goes before it."""
+def _key_error(error: Exception, within: str = "") -> str:
+    """What is wrong, by its line or its key; `within` goes before a key, for its name in the whole recipe."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"line {error.problem_mark.line + 1}: not YAML: {error.problem}"
+        broken = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
+        return f"line {error.problem_mark.line + 1}: {'not YAML: ' if broken else ''}{error.problem}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key")), "")
     if "missing mandatory value" in lines[0].lower():

@@ -151,7 +151,7 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from shards import Dataset, terminal
-    from train.export import save_skeleton
+    from train.export import SKELETON, save_skeleton
     from train.folder import some
     from train.learner import build_learner
     from train.loop import Trainer, join_ranks, total_steps
@@ -203,7 +203,7 @@ def train(options: argparse.Namespace) -> None:
         trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
         if options.resume:
             trainer.resume()
-        agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder"))
+        agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / SKELETON))
         trainer.fit()
         agreed(lambda: finish(trainer))
 

@@ -5,37 +5,29 @@
 A checkpoint, what an export needs besides the weights, and an exported model are such folders.
 """
 
-import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shards.sealed import build, seal, unseal
+from shards.sealed import FileInfo, build, seal, unseal
 from shards.storage import publish_bytes
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
 VERSION = 1
 MAX_BYTES = 1 << 22
+ANY = re.compile(r".*", re.DOTALL)
 
 
 class DamageError(ValueError):
     """A folder is not as it was sealed. The message names the file."""
 
 
-@dataclass(frozen=True)
-class FileInfo:
-    """A file as it was written."""
-
-    bytes: int
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path) -> "FileInfo":
-        with path.open("rb") as stream:
-            return cls(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+class AddedError(DamageError):
+    """A folder holds a file that was not there when it was sealed."""
 
 
 def files_in(folder: Path) -> list[str]:
@@ -83,14 +75,11 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         raise DamageError(f"{path}: damaged ({error})") from None
 
 
-def check_file(path: Path, info: FileInfo) -> None:
+def _check_file(path: Path, info: FileInfo) -> None:
     """Raises DamageError where a file is not as it was written."""
     try:
-        size = path.stat().st_size
-        if size != info.bytes:
-            raise DamageError(f"{path}: damaged ({size:,} bytes where {info.bytes:,} were written)")
-        if FileInfo.of(path) != info:
-            raise DamageError(f"{path}: damaged (its sha256 is not that of what was written)")
+        if difference := info.difference(path):
+            raise DamageError(f"{path}: damaged ({difference})")
     except FileNotFoundError:
         raise DamageError(f"{path}: missing") from None
     except PermissionError:
@@ -99,13 +88,23 @@ def check_file(path: Path, info: FileInfo) -> None:
         raise DamageError(f"{path}: cannot be read ({error})") from None
 
 
-def check_folder(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """`read_manifest` of a folder whose files are all as they were written.
+def check_folder(
+    folder: Path, kind: str, loaded: re.Pattern[str] = ANY, whole: bool = True
+) -> tuple[dict[str, Any], dict[str, FileInfo]]:
+    """`read_manifest` of a folder whose files are all as they were written, and that holds no others.
+
+    `loaded` are the names that who loads the folder would take; others do not count. One that is not `whole` may lack
+    files.
 
     Raises:
         DamageError: they are not.
+        AddedError: it holds one more.
     """
     content, files = read_manifest(folder, kind)
-    for name, info in files.items():
-        check_file(folder / name, info)
+    found = files_in(folder)
+    for name in found:
+        if name not in files and loaded.fullmatch(name):
+            raise AddedError(f"{folder / name}: not part of it")
+    for name in files if whole else files.keys() & set(found):
+        _check_file(folder / name, files[name])
     return content, files

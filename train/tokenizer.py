@@ -7,8 +7,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from shards.terminal import one_line
 from shards.vocabulary import MOST_BYTES, vocab_size
-from train.folder import EncoderError, one_line, read_json
+from train.folder import MOST_SAID, EncoderError, read_json
 from train.packing import SpecialTokens
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
@@ -57,7 +58,7 @@ def load_tokenizer(folder: Path) -> Any:
             tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in found.items() if v})
         vocab_size(tokenizer.get_vocab())
     except Exception as error:  # what tokenizers and transformers raise for odd files is of any type
-        raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error)})") from None
+        raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error, MOST_SAID)})") from None
     return tokenizer
 
 

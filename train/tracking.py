@@ -1,8 +1,10 @@
 """What a run reports: metrics.jsonl, TensorBoard and a progress bar, on rank 0 only."""
 
+import contextlib
 import json
 import math
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,22 @@ def lines_up_to(path: Path, step: int) -> list[str]:
     return kept
 
 
+@contextlib.contextmanager
+def _silent_board() -> Iterator[None]:
+    """Keeps TensorBoard's writer thread from printing its error: its next call raises that. Other threads' are told."""
+    hook = threading.excepthook
+
+    def tell(failed: threading.ExceptHookArgs) -> None:
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            hook(failed)
+
+    threading.excepthook = tell
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+
+
 class Tracker:
     """Writes figures by step. A resumed run keeps the lines up to the step it resumes from.
 
@@ -52,12 +70,16 @@ class Tracker:
 
         self.path, self.events = run / "metrics.jsonl", run / "tensorboard"
         publish_bytes("".join(line + "\n" for line in lines_up_to(self.path, step)).encode(), str(self.path))
-        self.lines = self.path.open("a", buffering=1)
-        self.hook, threading.excepthook = threading.excepthook, lambda _: None  # what TensorBoard's thread meets is
-        self.board = SummaryWriter(str(self.events), purge_step=step + 1)  # raised again by its next call
-        self.bar = tqdm(
-            total=total, initial=step, unit="step", desc="train", dynamic_ncols=True, disable=True if quiet else None
-        )
+        hidden = True if quiet else None
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(_silent_board())
+            self.lines = self.path.open("a", buffering=1)
+            opened.callback(self._close_lines)
+            self.board = SummaryWriter(str(self.events), purge_step=step + 1)
+            opened.callback(self._close_board)
+            self.bar = tqdm(total=total, initial=step, unit="step", desc="train", dynamic_ncols=True, disable=hidden)
+            opened.callback(self.bar.close)
+            self._opened = opened.pop_all()
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Records the figures of a step, a line of JSON in the order given."""
@@ -75,10 +97,14 @@ class Tracker:
         self.bar.update(1)
 
     def close(self) -> None:
-        self.bar.close()
+        """Closes all three, whichever of them fails."""
+        self._opened.close()
+
+    def _close_board(self) -> None:
         with naming_disk(self.events):
             self.board.close()
-        threading.excepthook = self.hook
+
+    def _close_lines(self) -> None:
         with naming_disk(self.path):
             self.lines.close()
 

@@ -13,7 +13,7 @@ from shards import Manifest, ShardWriter
 from shards.__main__ import main
 from shards.beside import columns_of
 from shards.schema import schema
-from shards.terminal import visible
+from shards.terminal import one_line, visible
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +95,13 @@ def test_cat_json_and_verify_take_views(with_views: Path, capsys: pytest.Capture
 
 def test_a_corpus_does_not_steer_the_terminal() -> None:
     assert visible("a\x1b[31m \u202eb\ré\n東\t\x85") == "a\\x1b[31m \\u202eb\\ré\n東\t\\x85"
+
+
+def test_a_librarys_pages_are_one_line_of_bounded_length() -> None:
+    pages = ValueError("red \x1b[31m\n  and more\n" * 100)
+    assert one_line(pages, 20) == "red \\x1b[31m and more"[:20] + " ..."
+    assert one_line(pages, 3000) == one_line(pages) and "\n" not in one_line(pages)
+    assert one_line(KeyError(), 20) == "KeyError"
 
 
 def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,20 +7,22 @@ import json
 import os
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from shards.sealed import FileInfo
 from shards.storage import TEMPORARY
 from tests.train import runs
 from tests.train.ranks import launch, train_alone
 from tests.train.runs import same_weights
 from train.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
-from train.export import export, main
+from train.export import _trained, export, main, save_skeleton
 from train.sealing import NAME as MANIFEST
-from train.sealing import FileInfo, read_manifest, seal_folder
+from train.sealing import read_manifest, seal_folder
 from train.tracking import Tracker, lines_up_to
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
@@ -168,6 +170,40 @@ def test_damage_to_what_an_export_needs_is_named(
     assert same_weights(run, whole)
 
 
+@pytest.mark.parametrize("name", ["added_tokens.json", "special_tokens_map.json", "additional_chat_templates/a.jinja"])
+def test_a_file_added_to_what_an_export_loads_is_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = run / "encoder" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"[NEW]": 7}')
+    assert main([str(run), str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == f"train.export: {path}: not part of it: move it away\n"
+    path.unlink()
+    assert main([str(run), str(tmp_path / "out")]) == 0
+
+
+def test_what_an_export_needs_is_written_anew_without_the_old_and_never_seals_a_strangers_file(run: Path) -> None:
+    folder = run / "encoder"
+    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    written = read_manifest(folder, "encoder")
+    (folder / "vocab.txt").touch()
+    seal_folder(folder, "encoder")
+    (folder / "added_tokens.json").write_text("{}")
+    save_skeleton(encoder, tokenizer, folder)
+    assert read_manifest(folder, "encoder") == written
+    assert {path.name for path in folder.iterdir()} == {*written[1], MANIFEST, "added_tokens.json"}
+
+
+def test_a_checkpoint_may_hold_notes_but_no_more_states(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = run / "checkpoints" / LAST
+    (last / "notes").touch()
+    assert Checkpoints(run).last()[0] == LAST
+    (last / "mp_rank_01_model_states.pt").touch()
+    assert Checkpoints(run).last()[0] == FIRST
+    assert f"{last}/mp_rank_01_model_states.pt: not part of it: taking {FIRST}" in capsys.readouterr().err
+
+
 def same_json(ours: bytes, theirs: bytes) -> bool:
     """A manifest may be laid out anew: its content has the hash."""
     try:
@@ -222,7 +258,31 @@ def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
     tracker.lines = Path("/dev/full").open("a", buffering=1)
     with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.jsonl'"):
         tracker.log(1, {"loss": 1.0})
-    tracker.board.close()
+    with pytest.raises(OSError, match="No space left"):
+        tracker.close()
+
+
+class WithoutSpace(threading.Thread):
+    """Fails as TensorBoard's writer does, in a class of its module."""
+
+    def run(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_of_threads_that_fail_only_tensorboards_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises its error again where the next figure is written."""
+    said: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failed: said.append(str(failed.exc_value)))
+    hook, tracker = threading.excepthook, Tracker(tmp_path, 1, 0, True)
+    for module in ("tensorboard.summary.writer.event_file_writer", "deepspeed.io"):
+        thread = type("Thread", (WithoutSpace,), {"__module__": module})()
+        thread.start()
+        thread.join()
+    assert said == ["[Errno 28] No space left on device"]
+    monkeypatch.setattr(tracker.board, "close", WithoutSpace().run)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/tensorboard'"):
+        tracker.close()
+    assert tracker.lines.closed and threading.excepthook is hook
 
 
 def test_odd_lines_among_the_figures_are_left_out(tmp_path: Path) -> None:
