@@ -10,6 +10,7 @@ nothing of them is met.
 """
 
 import collections
+import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -32,6 +33,7 @@ SHORTEST = 4
 TABLE_LINES = 100
 """The first lines of a csv file tell what parts its cells."""
 csv.field_size_limit(1 << 26)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
@@ -211,29 +213,39 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
+    """The lines, ended in any way, with their ends."""
     offset = 0
     for line in stream:
         check_holes(line, offset)
         offset += len(line)
         # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
-        yield line.removeprefix(BOM).decode("utf-8", "replace")
+        yield from _LINE.findall(line.removeprefix(BOM).decode("utf-8", "replace"))
 
 
 def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if file_format == "jsonl":
         for line in lines:
-            value, problem = parse_any(line.encode("utf-8", "replace"))
-            yield from [line] if problem else _strings(value)
+            found = _json_strings(line)
+            yield from [line] if found is None else found
         return
     first = list(itertools.islice(lines, TABLE_LINES))
     lines = itertools.chain(first, lines)
     named_csv = ".csv" in [suffix.lower() for suffix in PurePosixPath(path).suffixes]
-    delimiter = _delimiter(first) if named_csv else "\t"
-    if delimiter == "\t":
-        # No quoting: in SentEval's tables a quote is a character like any other.
-        for line in lines:
-            yield from (cell for cell in line.rstrip("\r\n").split("\t") if cell)
+    delimiter = _delimiter(first, all_agree=not named_csv)
+    if named_csv and delimiter != "\t":
+        yield from _csv_texts(path, lines, delimiter)
         return
+    for line in lines:
+        if line.startswith(("[", "{")) and (found := _json_strings(line)):
+            yield from found
+        # No quoting: in SentEval's tables a quote is a character like any other.
+        yield from (cell for cell in line.rstrip("\r\n").split("\t") if cell)
+        if delimiter != "\t":
+            with contextlib.suppress(csv.Error):
+                yield from next(csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True))
+
+
+def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]:
     taken: list[str] = []
 
     def taking() -> Iterator[str]:
@@ -241,7 +253,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
             taken.append(line)
             yield line
 
-    rows = csv.reader(taking(), delimiter=delimiter, strict=True)
+    rows = csv.reader(taking(), delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for row in rows:
             if len(row) > 1:  # or it is one sentence, and what parts it a comma
@@ -254,6 +266,12 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         ) from None
 
 
+def _json_strings(line: str) -> list[str] | None:
+    """Every string of a line of JSON; None where it is no JSON."""
+    value, problem = parse_any(line.encode("utf-8", "replace"))
+    return None if problem else list(_strings(value))
+
+
 def _strings(value: Any) -> Iterator[str]:
     """Every string in a JSON value, in lists and objects too."""
     if isinstance(value, str):
@@ -263,14 +281,20 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def _delimiter(lines: Sequence[str], all_agree: bool) -> str:
     """What parts the cells of a table that begins with these lines: what gives most of its rows equally many, and more
-    than one.
+    than one. A tab if there is none, or none of which all rows agree where they must.
     """
 
     def agreeing(delimiter: str) -> int:
-        rows = (line.split("\t") for line in lines) if delimiter == "\t" else csv.reader(lines, delimiter=delimiter)
-        sizes = collections.Counter(map(len, rows))
-        return max((count for size, count in sizes.items() if size > 1), default=0)
+        try:
+            rows = [len(row) for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
+        except csv.Error:
+            return 0
+        most = max((rows.count(size) for size in set(rows) if size > 1), default=0)
+        return 0 if all_agree and most < len(rows) else most
 
-    return max("\t,;|", key=agreeing)
+    tabs = collections.Counter(line.count("\t") for line in lines)
+    counts = {"\t": max((count for number, count in tabs.items() if number), default=0)}
+    counts |= {delimiter: agreeing(delimiter) for delimiter in ",;|"}
+    return max(counts, key=lambda delimiter: counts[delimiter])

@@ -31,8 +31,8 @@ HEADER_BYTES = 1 << 20
 """The longest name, or attributes, of a member: far more than any path has."""
 HEADERS = 8
 """How many may come before one member: a long name, a long link, attributes."""
-PADDING_BYTES = 1 << 20
-"""Zero bytes after a tar's end: most writers fill up 10 KiB, those of tapes up to this."""
+PADDING_BYTES = tarfile.RECORDSIZE
+"""Zero bytes after a tar's end: writers fill up a record. More may be what is left of members."""
 EXTENSIONS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,

@@ -121,8 +121,8 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
-@pytest.mark.parametrize("name", ["sts-test.csv", "STS-TEST.CSV", "sts.csv.gz"])
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";", "|"])
+@pytest.mark.parametrize("name", ["sts-test.csv", "STS-TEST.CSV", "sts.csv.gz", "sts.tsv", "sts.txt", "old-mac.csv"])
 def test_every_sentence_of_a_table_is_met_whatever_parts_its_cells(
     shared_data: Path, tmp_path: Path, name: str, delimiter: str
 ) -> None:
@@ -134,6 +134,8 @@ def test_every_sentence_of_a_table_is_met_whatever_parts_its_cells(
     else:
         csv.writer(text, delimiter=delimiter).writerows(table)
     data = text.getvalue().encode()
+    if name == "old-mac.csv":
+        data = data.replace(b"\r\n", b"\r").replace(b"\n", b"\r")
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     excluded = Excluded.of(read_texts([str(tmp_path / name)]), among_sentences=True)
     sentences = {cell for row in table for cell in row[5:7] if len(words_of(cell)) >= 4}
@@ -144,6 +146,12 @@ def test_every_sentence_of_a_table_is_met_whatever_parts_its_cells(
 def test_every_string_of_a_json_record_counts(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"texts": ["A man.", {"other": "A dog."}], "id": 3, "gold": NaN}\n')
     assert list(read_texts([str(tmp_path / "pairs.jsonl")])) == ["A man.", "A dog."]
+
+
+def test_one_json_array_in_a_text_counts_by_its_strings(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text('["A small cat sat.", "The dogs run fast."]\n')
+    excluded = Excluded.of(read_texts([str(tmp_path / "test.txt")]))
+    assert excluded.meets("A small cat sat.") and excluded.meets("The dogs run fast.")
 
 
 def test_json_lines_of_any_value_count(tmp_path: Path) -> None:
