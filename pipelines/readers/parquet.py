@@ -26,7 +26,7 @@ ROWS = 256
 PACKED = ("__key__", "xz")
 PACKED_ROWS = 4
 PAGE_BYTES = 1 << 27
-BATCH_BYTES = 1 << 28
+BATCH_BYTES = 1 << 27
 DEFAULT = "text"
 
 
