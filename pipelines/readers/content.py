@@ -99,8 +99,9 @@ def _claims(suffixes: Sequence[str], compression: str | None) -> list[str]:
 
 
 def suffixes_of(path: str) -> list[str]:
-    """The last two ends of a file's name: ".tar" and ".gz"."""
-    _, *ends = path.rpartition("/")[2].lstrip(".").split(".")
+    """The last two ends of a file's name: ".tar" and ".gz". What macOS keeps beside a file bears its name in vain."""
+    name = path.rpartition("/")[2]
+    _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
     return [f".{end}" for end in ends[-2:]]
 
 

@@ -257,11 +257,13 @@ def test_a_sparse_member_is_refused(tmp_path: Path) -> None:
         read_all({"a.tar": data.getvalue()}, tmp_path, 10**9)
 
 
-def test_a_tar_followed_by_megabytes_of_zeros_has_lost_its_end(texts: list[str], tmp_path: Path) -> None:
+def test_a_tar_followed_by_more_zeros_than_writers_pad_with_may_have_lost_members(
+    texts: list[str], tmp_path: Path
+) -> None:
     data = tar_of_texts(texts[:3])
-    assert len(read_all({"a.tar": data + bytes(500_000)}, tmp_path, 10**9)) == 3
+    assert len(read_all({"a.tar": data + bytes(512)}, tmp_path, 10**9)) == 3
     with pytest.raises(PipelineError, match="more than 10,240 zero bytes after its end"):
-        read_all({"a.tar": data + bytes(2_000_000)}, tmp_path, 10**9)
+        read_all({"a.tar": data + bytes(20_000)}, tmp_path, 10**9)
 
 
 def test_links_in_a_tar_are_bad_records_and_names_are_only_names(tmp_path: Path) -> None:
