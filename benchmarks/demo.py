@@ -41,7 +41,10 @@ TASK = "retrieval/docstrings"
 MLM_ONLY = [
     "objectives.spans=null",
     "objectives.mlm.input=separate",
-    *(f"objectives.mlm.spans.{key}" for key in ("num_anchors=3", "min_span=8", "max_span=64", "min_distance=128")),
+    *(
+        f"objectives.mlm.spans.{key}"
+        for key in ("num_anchors=3", "min_span=8", "max_span=64", "placement=uniform", "min_distance=128")
+    ),
 ]
 METRICS = {"mrr": "MRR", "recall@1": "recall@1", "recall@10": "recall@10"}
 

@@ -28,7 +28,7 @@ from train.checkpoint import CheckpointError, Checkpoints
 from train.keyed import integer_seed
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
-from train.optimizer import SCHEDULES, build_optimizer
+from train.optimizer import SCHEDULES, build_optimizer, whole
 from train.ranks import agreed
 from train.recipe import Recipe, RecipeError
 from train.stream import Batch, ExampleStream, StreamState
@@ -67,7 +67,7 @@ def total_steps(recipe: Recipe, stream: ExampleStream) -> int:
         RecipeError: they are no more than the schedule takes to rise.
     """
     training, optimizer = recipe.training, recipe.optimizer
-    total = training.max_steps or max(1, int(training.epochs * stream.steps_per_epoch))
+    total = training.max_steps or max(1, whole(training.epochs * stream.steps_per_epoch))
     if optimizer.schedule == "linear" and total <= optimizer.warmup_steps:
         key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
         raise RecipeError(

@@ -4,6 +4,7 @@ A schedule takes a step in 0..total - 1, the total and the optimizer's options, 
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -25,20 +26,28 @@ class OptimizerConfig:
     warmup_steps: int = 0  # linear: the steps that rise
 
 
+def whole(steps: float) -> int:
+    """The whole steps of a product such as 0.57 x 100, which is 56.99999999999999."""
+    return math.floor(round(steps, 6))
+
+
 def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
     """A short rise, a long fall (Howard & Ruder 2018, Eq. 3).
 
     Starts at 1 / ratio, peaks at `cut_fraction` of the way, ends near 1 / ratio.
     """
-    cut = max(1, int(total * options.cut_fraction))
+    cut = max(1, whole(total * options.cut_fraction))
     progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
     return (1 + progress * (options.ratio - 1)) / options.ratio
 
 
 def linear(step: int, total: int, options: OptimizerConfig) -> float:
-    """From 0 to the peak in `warmup_steps`, then straight down to 0 when the last step is done (RoBERTa's)."""
+    """Up to the peak in `warmup_steps`, then straight down to 0 when the last step is done.
+
+    RoBERTa's, as its authors' trainer has it: the first step takes the rate of the second, so that it has an effect.
+    """
     warmup = options.warmup_steps
-    return step / warmup if step < warmup else (total - step) / (total - warmup)
+    return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
 
 
 def constant(step: int, total: int, options: OptimizerConfig) -> float:

@@ -1,10 +1,16 @@
 """DeCLUTR's span sampler (section 3.2), vectorised on any device without a host sync.
 
-    lengths ~ Beta -> anchors: uniform over all placements that keep the distance -> positives by each anchor
+    lengths ~ Beta -> anchors, placed as `placement` says -> positives by each anchor
 
-A document holds A anchors; each has P positives that touch, overlap or lie inside it. Placement uses a spacing
-transform, so nothing is rejected: A anchors with gaps of at least D are A points among the free tokens, drawn with
-Floyd's subset algorithm. Covers sampling only; cutting the tokens out is `packing`'s.
+A document holds A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
+
+    grid     the published code's: each anchor in a block of `max_span` tokens of its own, anywhere within it; the
+             chosen block and its neighbours are none that the next anchor may have. Gaps are at least `max_span`.
+    uniform  each placement with gaps of at least `min_distance` is as likely. Anchors crowd at a document's ends where
+             it is hardly longer than they need.
+
+Nothing is rejected: the uniform placement uses a spacing transform (A anchors with gaps of at least D are A points
+among the free tokens, drawn with Floyd's subset algorithm). Covers sampling only; cutting tokens out is `packing`'s.
 """
 
 import dataclasses
@@ -17,6 +23,7 @@ from torch import Tensor
 from train import keyed
 
 STRATEGIES = ("any", "adjacent", "subsuming")
+PLACEMENTS = ("grid", "uniform")
 
 
 @dataclasses.dataclass
@@ -29,7 +36,8 @@ class SpanConfig:
     max_span: int = 512
     anchor_beta: list[float] = dataclasses.field(default_factory=lambda: [4.0, 2.0])
     positive_beta: list[float] = dataclasses.field(default_factory=lambda: [2.0, 4.0])
-    min_distance: int = 1024
+    placement: str = "grid"
+    min_distance: int | None = None  # uniform: from an anchor's end to the next one's start (512); grid: max_span
     positives: str = "any"
 
     def check(self) -> None:
@@ -38,7 +46,11 @@ class SpanConfig:
             raise ValueError("num_anchors and num_positives must be at least 1")
         if not 1 <= self.min_span <= self.max_span:
             raise ValueError(f"min_span {self.min_span} and max_span {self.max_span}: need 1 <= min_span <= max_span")
-        if self.min_distance < 0:
+        if self.placement not in PLACEMENTS:
+            raise ValueError(f"placement {self.placement!r} is not one of {', '.join(PLACEMENTS)}")
+        if self.min_distance is not None and self.placement == "grid":
+            raise ValueError("min_distance has no effect with placement grid: leave it out, or set placement=uniform")
+        if self.distance < 0:
             raise ValueError(f"min_distance {self.min_distance} is negative")
         for name, beta in (("anchor_beta", self.anchor_beta), ("positive_beta", self.positive_beta)):
             if len(beta) != 2 or not all(0 < parameter < math.inf for parameter in beta):
@@ -47,10 +59,19 @@ class SpanConfig:
             raise ValueError(f"positives {self.positives!r} is not one of {', '.join(STRATEGIES)}")
 
     @property
+    def distance(self) -> int:
+        """Tokens between one anchor's end and the next one's start, at least."""
+        if self.placement == "grid":
+            return self.max_span
+        return 512 if self.min_distance is None else self.min_distance
+
+    @property
     def required_tokens(self) -> int:
         """Documents of at least this length take any draw: every anchor at full length, every distance kept."""
+        if self.placement == "grid":
+            return 2 * self.num_anchors * self.max_span
         beside = 2 * self.min_span if self.positives == "adjacent" else 0
-        return self.num_anchors * self.max_span + (self.num_anchors - 1) * self.min_distance + beside
+        return self.num_anchors * self.max_span + (self.num_anchors - 1) * self.distance + beside
 
     @property
     def smallest_shrunk(self) -> int:
@@ -105,7 +126,7 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     """Beta(a, b) draws, one a key: keys (...) int64 -> (...) float64.
 
     For integer a and b it is exact: the a-th smallest of a + b - 1 uniforms; else the inverse distribution function,
-    linear between 4,096 steps.
+    linear between 4,096 steps, and in the first and the last a power, as it nearly is there.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = keyed.uniform(keys, int(a + b) - 1)
@@ -113,7 +134,10 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     table = _inverse_beta_table(a, b, keys.device)
     position = keyed.uniform(keys, 1)[..., 0] * (len(table) - 1)
     index = position.long().clamp(max=len(table) - 2)
-    return torch.lerp(table[index], table[index + 1], position - index)
+    within = position - index
+    drawn = torch.lerp(table[index], table[index + 1], within)
+    drawn = torch.where(index == 0, table[1] * within ** (1 / a), drawn)
+    return torch.where(index == len(table) - 2, 1 - (1 - table[-2]) * (1 - within) ** (1 / b), drawn)
 
 
 def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
@@ -137,6 +161,37 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
     return ordered - torch.arange(count, device=ordered.device)
 
 
+def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
+    """The block of each anchor, as the published sampler draws them: keys (B,), blocks there are (B,) -> (B, A) int64.
+
+    An anchor takes any of the blocks left, and they lose it and those before and after it in their order. Where fewer
+    are left than a third anchor could need, it takes the first or the last.
+    """
+    uniforms = keyed.uniform(keys, 2 * num_anchors).unflatten(1, (num_anchors, 2))
+    gone: list[Tensor] = []
+    chosen = []
+
+    def block(rank: Tensor) -> Tensor:
+        """The rank-th of the blocks left."""
+        for lost in torch.stack(gone, 1).sort(dim=1).values.unbind(1) if gone else ():
+            rank = rank + (rank >= lost)
+        return rank
+
+    left = count
+    for anchor in range(num_anchors):
+        wanted = num_anchors - anchor
+        rank = keyed.below(uniforms[:, anchor, 0], left.clamp(min=1))
+        at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(left), left - 1)
+        rank = torch.where(left // wanted < wanted, at_an_end, rank).clamp(min=0)
+        chosen.append(block(rank))
+        beyond = torch.iinfo(torch.int64).max
+        before = torch.where(rank > 0, block((rank - 1).clamp(min=0)), beyond)
+        after = torch.where(rank + 1 < left, block(rank + 1), beyond)
+        gone += [before, chosen[-1], after]
+        left = left - 1 - (rank > 0).long() - (rank + 1 < left).long()
+    return torch.stack(chosen, dim=1)
+
+
 def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 << 30) -> Spans:
     """Draws the spans of a batch of documents.
 
@@ -150,14 +205,18 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     scale = (lengths.double() / config.required_tokens).clamp(max=1.0)[:, None]
     high = (config.max_span * scale).long().clamp(min=1)
     low = (config.min_span * scale).long().clamp(min=1)
-    distance = (config.min_distance * scale).long()
 
     anchor_keys = keyed.mix(keys[:, None], torch.arange(shape[1], device=keys.device))
     anchor_length = _lengths(keyed.mix(anchor_keys, 1), config.anchor_beta, low, high, capacity)
-    gaps = (shape[1] - 1) * distance[:, 0]
-    offsets = _spread(keyed.mix(keys, 2), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1])
-    before = (anchor_length + distance).cumsum(1) - (anchor_length + distance)
-    anchor_start = offsets + before
+    if config.placement == "grid":
+        block = _blocks(keyed.mix(keys, 2), torch.div(lengths, high[:, 0], rounding_mode="floor"), shape[1])
+        within = keyed.uniform(keyed.mix(anchor_keys, 5), 1)[..., 0]
+        anchor_start = block * high + keyed.below(within, high - anchor_length + 1)
+    else:
+        distance = (config.distance * scale).long()
+        gaps = (shape[1] - 1) * distance[:, 0]
+        offsets = _spread(keyed.mix(keys, 2), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1])
+        anchor_start = offsets + (anchor_length + distance).cumsum(1) - (anchor_length + distance)
 
     keys_3d = keyed.mix(anchor_keys[..., None], torch.arange(config.num_positives, device=keys.device))
     start, end = anchor_start[..., None], (anchor_start + anchor_length)[..., None]

@@ -170,6 +170,7 @@ def tiny(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list
         "data.short_documents=error",
         "objectives.spans.spans.max_span=24",
         "objectives.spans.spans.min_span=4",
+        "objectives.spans.spans.placement=uniform",
         "objectives.spans.spans.min_distance=16",
         "training.batch_size=8",
         "training.max_steps=6",

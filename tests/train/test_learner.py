@@ -147,7 +147,9 @@ def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
 
 def test_mlm_only_masks_anchors_of_its_own(tiny: list[str]) -> None:
     own = [o for o in tiny if not o.startswith("objectives.spans")]
-    spans = [f"objectives.mlm.spans.{key}" for key in ("min_span=4", "max_span=24", "min_distance=16")]
+    spans = [
+        f"objectives.mlm.spans.{key}" for key in ("min_span=4", "max_span=24", "placement=uniform", "min_distance=16")
+    ]
     model = [f"model.config.{key}" for key in ("model_type=roberta", "num_hidden_layers=2", "num_attention_heads=4")]
     learner, batch, _ = learner_and_batch([*own, *spans, *model], recipe="mlm-only")
     _, figures = learner(batch)

@@ -10,7 +10,7 @@ import torch
 from tests.conftest import ROOT
 from train import recipe as recipes
 from train.learner import build_learner
-from train.optimizer import OptimizerConfig, linear, slanted_triangular
+from train.optimizer import OptimizerConfig, linear, slanted_triangular, whole
 from train.recipe import RecipeError, load, to_yaml
 
 GIVEN = ["data.path=d", "output=o", "model.path=m"]
@@ -36,7 +36,7 @@ def test_the_recipes_of_this_version_are_all_there() -> None:
 
 @pytest.mark.parametrize("name", ["declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"])
 def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
-    """DeCLUTR, ACL 2021, sections 3.2 and 4.1; version 1 differs in the anchors' distance."""
+    """DeCLUTR, ACL 2021, sections 3.2 and 4.1; the code of version 1 is the same."""
     loaded = load(name, GIVEN)
     assert (loaded.training.batch_size, loaded.training.epochs) == (16, 1.0)
     optimizer = loaded.optimizer
@@ -47,8 +47,8 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
         assert options.weight == 1.0
     (spans,) = recipes.span_configs(loaded)
     assert (spans.num_anchors, spans.min_span, spans.max_span, spans.anchor_beta) == (2, 32, 512, [4.0, 2.0])
-    assert spans.min_distance == (512 if name == "declutr-v1" else 1024)
-    assert spans.required_tokens == (1536 if name == "declutr-v1" else 2048)
+    assert (spans.placement, spans.distance) == ("grid", 512)
+    assert spans.required_tokens == 2048
     if "spans" in loaded.objectives:
         assert (spans.num_positives, spans.positive_beta, spans.positives) == (2, [2.0, 4.0], "any")
         assert loaded.objectives["spans"].temperature == 0.05
@@ -231,17 +231,25 @@ def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:
         assert slanted_triangular(t, 1000, options) == pytest.approx((1 + p * 31) / 32)
 
 
-def test_linear_is_transformers_own_schedule() -> None:
-    """From 0 to the peak, to 0 after the last step; without warm-up from the peak."""
+def test_whole_steps_of_a_share_are_not_one_too_few() -> None:
+    assert 0.57 * 100 < 57 and whole(0.57 * 100) == 57 and whole(56.9) == 56
+    options = OptimizerConfig(cut_fraction=0.57, ratio=32)
+    assert slanted_triangular(57, 100, options) == 1.0
+
+
+def test_linear_is_transformers_own_schedule_but_for_its_first_step() -> None:
+    """Up to the peak, to 0 after the last step; without warm-up from the peak."""
     from transformers import get_linear_schedule_with_warmup
 
     for warmup in (0, 30):
         optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
         theirs = get_linear_schedule_with_warmup(optimizer, warmup, 100)
         for step in range(100):
-            assert linear(step, 100, OptimizerConfig(warmup_steps=warmup)) == pytest.approx(theirs.get_last_lr()[0])
+            if step or not warmup:
+                assert linear(step, 100, OptimizerConfig(warmup_steps=warmup)) == pytest.approx(theirs.get_last_lr()[0])
             optimizer.step()
             theirs.step()
+    assert linear(0, 100, OptimizerConfig(warmup_steps=30)) == linear(1, 100, OptimizerConfig(warmup_steps=30)) > 0
 
 
 def test_no_file_of_train_hides_another_module() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from train import keyed
-from train.spans import STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
+from train.spans import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
 
 PAPER = SpanConfig()
 
@@ -22,13 +23,15 @@ def keys(count: int, seed: int = 0) -> torch.Tensor:
 def settings_and_lengths(draw: st.DrawFn) -> tuple[SpanConfig, torch.Tensor]:
     """A configuration, and documents from just long enough to roomy."""
     low = draw(st.integers(1, 40))
+    placement = draw(st.sampled_from(PLACEMENTS))
     config = SpanConfig(
         num_anchors=draw(st.integers(1, 5)),
         num_positives=draw(st.integers(1, 4)),
         min_span=low,
         max_span=low + draw(st.integers(0, 80)),
         anchor_beta=draw(st.sampled_from([[4.0, 2.0], [1.0, 1.0], [0.5, 0.5], [2.5, 1.5]])),
-        min_distance=draw(st.integers(0, 100)),
+        placement=placement,
+        min_distance=draw(st.integers(0, 100)) if placement == "uniform" else None,
         positives=draw(st.sampled_from(STRATEGIES)),
     )
     extra = draw(st.lists(st.integers(0, 300), min_size=1, max_size=8))
@@ -38,7 +41,9 @@ def settings_and_lengths(draw: st.DrawFn) -> tuple[SpanConfig, torch.Tensor]:
 def check_geometry(spans: Spans, lengths: torch.Tensor, distance: int, positives: str) -> None:
     start, end = spans.anchor_start, spans.anchor_start + spans.anchor_length
     assert (start >= 0).all() and (end <= lengths[:, None]).all() and (spans.anchor_length >= 1).all()
-    assert (start[:, 1:] - end[:, :-1] >= distance).all(), "anchors closer than the minimum distance"
+    order = start.argsort(1)
+    between = start.gather(1, order)[:, 1:] - end.gather(1, order)[:, :-1]
+    assert (between >= distance).all(), "anchors closer than the minimum distance"
     first, last = spans.positive_start, spans.positive_start + spans.positive_length
     assert (first >= 0).all() and (last <= lengths[:, None, None]).all() and (spans.positive_length >= 1).all()
     start, end = start[..., None], end[..., None]
@@ -56,7 +61,7 @@ def test_spans_keep_their_bounds_distances_and_neighbourhoods(
 ) -> None:
     config, lengths = drawn
     spans = sample(lengths, keys(len(lengths), seed), config)
-    check_geometry(spans, lengths, config.min_distance, config.positives)
+    check_geometry(spans, lengths, config.distance, config.positives)
     assert spans.anchor_length.min() >= config.min_span and spans.anchor_length.max() <= config.max_span
     assert spans.positive_length.max() <= config.max_span
     if config.positives != "adjacent":
@@ -89,17 +94,61 @@ def test_lengths_follow_the_beta_distribution(a: float, b: float) -> None:
     assert stats.kstest(drawn.numpy(), stats.beta(a, b).cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("a", "b"), [(2.5, 0.7), (1.5, 10.5), (0.3, 8.2)])
+def test_the_longest_and_shortest_draws_follow_it_too(a: float, b: float) -> None:
+    drawn = beta_from_uniforms(keys(1_000_000), a, b).numpy()
+    for share in (1e-4, 1 - 1e-4):
+        assert np.quantile(drawn, share) == pytest.approx(stats.beta(a, b).ppf(share), rel=0.2)
+
+
 def test_anchor_placement_is_uniform_over_all_that_keep_the_distance() -> None:
     """Two anchors of 2 tokens, 3 apart, in 12 tokens: 5 free tokens, so C(7, 2) = 21 placements, each as likely."""
-    config = SpanConfig(num_anchors=2, num_positives=1, min_span=2, max_span=2, min_distance=3)
+    config = SpanConfig(num_anchors=2, num_positives=1, min_span=2, max_span=2, placement="uniform", min_distance=3)
     spans = sample(torch.full((42_000,), 12), keys(42_000), config)
     placements, counts = torch.unique(spans.anchor_start, dim=0, return_counts=True)
     assert len(placements) == 21
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
+def published(num_tokens: int, config: SpanConfig, draw: np.random.Generator) -> list[tuple[int, int]]:
+    """(start, end) of each anchor, slowly, by the rules of the published sampler."""
+    blocks = list(range(0, num_tokens - config.max_span + 1, config.max_span))
+    anchors = []
+    for wanted in range(config.num_anchors, 0, -1):
+        length = int(draw.beta(*config.anchor_beta) * (config.max_span - config.min_span) + config.min_span)
+        place = draw.choice([0, len(blocks) - 1] if len(blocks) // wanted < wanted else len(blocks))
+        start = blocks[place] + draw.integers(config.max_span - length + 1)
+        del blocks[max(0, place - 1) : place + 2]
+        anchors.append((start, start + length))
+    return anchors
+
+
+def coverage(starts: np.ndarray, ends: np.ndarray, num_tokens: int) -> np.ndarray:
+    """The share of documents of which an anchor holds a token, over each eighth: (documents, anchors) -> (8,)."""
+    edges = np.zeros(num_tokens + 1)
+    np.add.at(edges, starts.ravel(), 1)
+    np.add.at(edges, ends.ravel(), -1)
+    return np.array([part.mean() for part in np.array_split(edges.cumsum()[:-1] / len(starts), 8)])
+
+
+@pytest.mark.parametrize(("num_anchors", "num_tokens"), [(2, 2048), (2, 2700), (3, 3072), (4, 4100)])
+def test_the_grid_covers_documents_as_the_published_sampler_does(num_anchors: int, num_tokens: int) -> None:
+    config = dataclasses.replace(PAPER, num_anchors=num_anchors)
+    draw = np.random.default_rng(num_tokens)
+    slow = np.array([published(num_tokens, config, draw) for _ in range(20_000)])
+    spans = sample(torch.full((20_000,), num_tokens), keys(20_000), config)
+    start, end = spans.anchor_start.numpy(), (spans.anchor_start + spans.anchor_length).numpy()
+    expected = coverage(slow[..., 0], slow[..., 1], num_tokens)
+    assert np.abs(coverage(start, end, num_tokens) - expected).max() < 0.01
+    gaps = np.sort(start, axis=1)[:, 1:] - np.sort(end, axis=1)[:, :-1]
+    assert gaps.min() >= 512
+    last = (slow[:, -1:, 0], slow[:, -1:, 1]), (start[:, -1:], end[:, -1:])
+    of_last = [coverage(first, end, num_tokens) for first, end in last]
+    assert np.abs(of_last[0] - of_last[1]).max() < 0.02
+
+
 def test_positive_starts_are_uniform_from_just_before_to_just_after_the_anchor() -> None:
-    config = SpanConfig(num_anchors=1, num_positives=1, min_span=3, max_span=3, min_distance=0)
+    config = SpanConfig(num_anchors=1, num_positives=1, min_span=3, max_span=3, placement="uniform", min_distance=0)
     spans = sample(torch.full((60_000,), 9), keys(60_000), config)
     middle = spans.anchor_start[:, 0] == 3
     counts = torch.bincount(spans.positive_start[middle, 0, 0], minlength=7)
@@ -134,7 +183,7 @@ def test_capacity_cuts_spans_before_they_are_placed() -> None:
     lengths = torch.full((2000,), 4096)
     spans = sample(lengths, keys(2000), PAPER, capacity=400)
     assert spans.anchor_length.max() == 400
-    check_geometry(spans, lengths, PAPER.min_distance, "any")
+    check_geometry(spans, lengths, PAPER.distance, "any")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +191,9 @@ def test_capacity_cuts_spans_before_they_are_placed() -> None:
     [
         ({"num_anchors": 0}, "num_anchors"),
         ({"min_span": 600}, "min_span"),
-        ({"min_distance": -1}, "min_distance"),
+        ({"placement": "uniform", "min_distance": -1}, "min_distance -1 is negative"),
+        ({"min_distance": 1024}, "min_distance has no effect with placement grid"),
+        ({"placement": "anywhere"}, "placement"),
         ({"anchor_beta": [4.0]}, "anchor_beta"),
         ({"positive_beta": [0.0, 1.0]}, "positive_beta"),
         ({"positives": "nearby"}, "positives"),
