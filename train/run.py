@@ -121,7 +121,10 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
-        elif checkpoints.tags() or (run / "model").exists():
+        elif not checkpoints.tags() and (run / "model").exists():
+            found = "a run that ended, without its checkpoints, or something else"
+            raise RecipeError(f"output {run}: its model/ is of {found}: name a new or an empty folder")
+        elif checkpoints.tags():
             raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
         else:
             check_own(run)
