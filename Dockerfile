@@ -12,4 +12,4 @@ COPY shards shards
 RUN pip install --no-cache-dir -c constraints.txt \
         "apache-beam[gcp]" gigatoken numpy orjson pyarrow tokenizers tqdm zstandard \
     && pip install --no-cache-dir --no-deps . \
-    && python -c "import pipelines.graph, pipelines.readers, shards.reader"
+    && python -c "import pipelines.execution.graph, pipelines.readers, shards.reader"

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pipelines import machine, write
-from pipelines.augment import DEL, Augmentation, Augmenter
-from pipelines.synonyms import SynonymTable, read_synonyms
-from pipelines.tokenization import Encoder
+from pipelines.augment.steps import DEL, Augmentation, Augmenter
+from pipelines.augment.synonyms import SynonymTable, read_synonyms
+from pipelines.text.tokenization import Encoder
 from shards import keyed
 from shards.ragged import Ragged
 

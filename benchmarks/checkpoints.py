@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from transformers import RobertaConfig, RobertaForMaskedLM
 
 from benchmarks.pipelines import machine, write
-from train.checkpoint import KIND, CheckpointEngine, Checkpoints
-from train.loop import join_ranks
-from train.optimizer import OptimizerConfig, build_optimizer
-from train.sealing import check_folder
+from train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
+from train.engine.loop import join_ranks
+from train.engine.optimization import OptimizerConfig, build_optimizer
+from train.engine.sealing import check_folder
 
 
 def trained_engine() -> Any:

@@ -26,9 +26,9 @@ from eval import plots
 from eval.report import Section, Table, write_report
 from eval.retrieval import figures, read_collection, relevant_ranks
 from shards import Dataset
-from train.encoder import TextEncoder
+from train.build import build_encoder, load_tokenizer
 from train.export import save_model
-from train.learner import build_encoder, load_tokenizer
+from train.model.encoder import TextEncoder
 from train.recipe import load, to_yaml
 
 ROOT = Path(__file__).parents[1]

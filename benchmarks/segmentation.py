@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks.pipelines import machine, write
-from pipelines.segmentation import segment
+from pipelines.text.segmentation import segment
 
 ENDS = (".", "!", "?", "。", "！", "？")
 TOGETHER = (20, 1000)

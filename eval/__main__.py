@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> str:
     # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
-    from train.encoder import EncoderError, TextEncoder
+    from train.model.encoder import EncoderError, TextEncoder
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from pipelines.curation import Curation
-from pipelines.documents import Documents
 from pipelines.errors import EXPECTED
-from pipelines.job import Kind
-from pipelines.quiet import quiet_beam
+from pipelines.execution.quiet import quiet_beam
+from pipelines.kinds.documents import Documents
+from pipelines.kinds.sentences import Sentences
 from pipelines.run import Options, run
-from pipelines.sentences import Sentences
+from pipelines.units.curation import Curation
+from pipelines.units.job import Kind
 from shards import storage, terminal
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Documents, Sentences)}

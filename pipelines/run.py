@@ -19,20 +19,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines import plan as planning
 from pipelines import stopwatch
-from pipelines.commit import commit, damaged, load_accounts, staged_units
-from pipelines.curation import Curation
 from pipelines.errors import PipelineError
-from pipelines.exclude import Excluded, read_texts
-from pipelines.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Done, Job, Kind, done_units
-from pipelines.ownership import is_own
-from pipelines.plan import Plan, Unit
-from pipelines.progress import Progress
-from pipelines.quiet import quiet_beam
+from pipelines.execution.progress import Progress
+from pipelines.execution.quiet import quiet_beam
 from pipelines.tally import Counts
-from pipelines.tokenization import TokenizerFiles, read_tokenizer, with_special_token
-from pipelines.unit import ruled
+from pipelines.text.exclude import Excluded, read_texts
+from pipelines.text.tokenization import TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.units import plan as planning
+from pipelines.units.commit import commit, damaged, load_accounts, staged_units
+from pipelines.units.curation import Curation
+from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Done, Job, Kind, done_units
+from pipelines.units.ownership import is_own
+from pipelines.units.plan import Plan, Unit
+from pipelines.units.unit import ruled
 from shards import Manifest, lengths, storage
 from shards.manifest import NAME as MANIFEST
 from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
@@ -297,7 +297,7 @@ def _summary(
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here: mistakes in the command are told before Beam's import.
-        from pipelines import graph, runners
+        from pipelines.execution import graph, runners
 
         if options.runner_named:
             pipeline = runners.named(options.beam)

@@ -3,7 +3,7 @@
     python -m train.export RUN_DIR OUT_DIR [--checkpoint best|last]
 
 Weights are safetensors; what was for training only (masked-LM head, objectives) is left out. The folder is sealed
-(`train.sealing`): only one that is as an export left it is replaced by another.
+(`train.engine.sealing`): only one that is as an export left it is replaced by another.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from train.stopping import ending_at_once
+from train.engine.stopping import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
 WEIGHTS = "model.safetensors"
@@ -49,7 +49,7 @@ The recipe of the run:
 
 def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "") -> None:
     """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card; `name` the model's there."""
-    from train.encoder import quiet_transformers
+    from train.model.encoder import quiet_transformers
 
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_transformers():
@@ -102,8 +102,8 @@ def check_replaceable(folder: Path) -> None:
     """Raises CheckpointError where a folder holds what no export wrote, or what was changed since. Hidden files do not
     count.
     """
-    from train.checkpoint import CheckpointError
-    from train.sealing import AddedError, DamageError, check_folder, files_in
+    from train.engine.checkpoint import CheckpointError
+    from train.engine.sealing import AddedError, DamageError, check_folder, files_in
 
     if not folder.is_dir() or not (found := files_in(folder)):
         return
@@ -127,7 +127,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
         InUseError: another export writes there.
     """
     from shards import storage, terminal
-    from train.checkpoint import CheckpointError, Checkpoints
+    from train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
@@ -153,12 +153,12 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """(encoder, tokenizer, recipe's YAML) of a run, with the weights of those states."""
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from train.attention import PACKED_ATTENTION
-    from train.checkpoint import CheckpointError
-    from train.encoder import Encoder
-    from train.learner import load_tokenizer
+    from train.build import load_tokenizer
+    from train.engine.checkpoint import CheckpointError
+    from train.engine.sealing import AddedError, DamageError, check_folder
+    from train.model.attention import PACKED_ATTENTION
+    from train.model.encoder import Encoder
     from train.recipe import is_written, load
-    from train.sealing import AddedError, DamageError, check_folder
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes it anew"
@@ -196,7 +196,7 @@ def _replace(out: Path, part: Path, kind: str) -> None:
     """Moves new files into a sealed folder, in place of those that it was sealed with. Stopped anywhere, the folder is
     one that lacks files, and holds no weights until all else is there.
     """
-    from train.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
+    from train.engine.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
 
     seal_folder(part, kind)
     with contextlib.suppress(DamageError):  # without a manifest nothing there is known to be ours
@@ -221,8 +221,8 @@ def main(argv: list[str] | None = None) -> int:
     with ending_at_once("train.export", "run it again"):
         options = parser.parse_args(argv)
         from shards import terminal
-        from train.checkpoint import CheckpointError
-        from train.encoder import EncoderError
+        from train.engine.checkpoint import CheckpointError
+        from train.model.encoder import EncoderError
         from train.recipe import RecipeError
 
         expected = (CheckpointError, EncoderError, RecipeError, OSError)

@@ -17,8 +17,8 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from train.optimizer import SCHEDULES, OptimizerConfig
-from train.spans import SpanConfig
+from train.engine.optimization import SCHEDULES, OptimizerConfig
+from train.span_sampler import SpanConfig
 
 FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from train.stopping import ending_at_once
+from train.engine.stopping import ending_at_once
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.path=data/train output=runs/declutr-small model.path=MODEL
@@ -51,7 +51,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         return None
     from eval.files import DataError, MissingDataError
     from eval.sts import pairs_spearman, read_stsb_dev
-    from train.encoder import TextEncoder
+    from train.model.encoder import TextEncoder
     from train.recipe import RecipeError
 
     try:
@@ -100,7 +100,7 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
         InUseError: another run holds it.
     """
     from shards import storage
-    from train.checkpoint import Checkpoints
+    from train.engine.checkpoint import Checkpoints
     from train.export import check_replaceable
     from train.recipe import RecipeError, load, to_file
 
@@ -154,13 +154,13 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from shards import Dataset, terminal
+    from train.build import build_learner
+    from train.data.stream import ExampleStream
+    from train.engine.loop import Trainer, join_ranks, total_steps
+    from train.engine.ranks import agreed
     from train.export import SKELETON, save_skeleton
-    from train.folder import some
-    from train.learner import build_learner
-    from train.loop import Trainer, join_ranks, total_steps
-    from train.ranks import agreed
+    from train.model.folder import some
     from train.recipe import RecipeError, kind, load, span_configs
-    from train.stream import ExampleStream
 
     recipe = load(options.recipe, options.overrides)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -239,11 +239,11 @@ def work(options: argparse.Namespace) -> int:
 
     from shards import ShardError, terminal
     from shards.manifest import ManifestError
-    from train.checkpoint import CheckpointError
-    from train.encoder import EncoderError
-    from train.ranks import ToldElsewhereError
+    from train.data.stream import StreamError
+    from train.engine.checkpoint import CheckpointError
+    from train.engine.ranks import ToldElsewhereError
+    from train.model.encoder import EncoderError
     from train.recipe import RecipeError
-    from train.stream import StreamError
 
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:

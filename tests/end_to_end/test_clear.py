@@ -15,10 +15,10 @@ from shards.__main__ import main as look
 from tests.end_to_end.test_object_stores import tree
 from tests.train.ranks import launch
 from tests.train.runs import metrics
-from train.encoder import TextEncoder
-from train.learner import build_learner
+from train.build import build_learner
+from train.data.stream import Batch, ExampleStream, StreamState
+from train.model.encoder import TextEncoder
 from train.recipe import load
-from train.stream import Batch, ExampleStream, StreamState
 
 RECIPE = "clear-subs+del-span"
 LINES = 1500

@@ -10,7 +10,7 @@ from pipelines.__main__ import main as pipelines_main
 from shards import Dataset, ShardError, storage
 from shards.__main__ import main as shards_main
 from tests.end_to_end.conftest import AWS
-from train.stream import ExampleStream, StreamState
+from train.data.stream import ExampleStream, StreamState
 
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "100000"]
 

@@ -326,4 +326,4 @@ def test_help_shows_an_example() -> None:
 def test_of_train_the_evaluator_knows_only_the_encoder() -> None:
     imports = re.compile(r"^\s*(?:from|import) ((?:train|shards|pipelines)[\w.]*)", re.MULTILINE)
     found = {name for file in (ROOT / "eval").glob("*.py") for name in imports.findall(file.read_text())}
-    assert found == {"train.encoder"}
+    assert found == {"train.model.encoder"}

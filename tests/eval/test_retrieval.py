@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eval.embed import Embedder
 from eval.files import DataError
 from eval.retrieval import figures, load, read_collection, relevant_ranks
-from train.encoder import TextEncoder
+from train.model.encoder import TextEncoder
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:

@@ -16,7 +16,7 @@ from scipy.stats import pearsonr, spearmanr
 from eval import sts
 from eval.embed import Embedder
 from eval.files import MissingDataError
-from train.encoder import TextEncoder
+from train.model.encoder import TextEncoder
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:

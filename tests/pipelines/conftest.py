@@ -12,15 +12,15 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipelines.__main__ import KINDS, main
-from pipelines.augment import DEL, Augmentation, Augmenter
-from pipelines.commit import commit
-from pipelines.job import Job
-from pipelines.plan import Unit
+from pipelines.augment.steps import DEL, Augmentation, Augmenter
+from pipelines.augment.synonyms import SynonymTable, read_synonyms
+from pipelines.augment.words import WordStarts
 from pipelines.run import Options
-from pipelines.synonyms import SynonymTable, read_synonyms
-from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
-from pipelines.unit import Tools, finish_unit, process_unit, resolve
-from pipelines.words import WordStarts
+from pipelines.text.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.units.commit import commit
+from pipelines.units.job import Job
+from pipelines.units.plan import Unit
+from pipelines.units.unit import Tools, finish_unit, process_unit, resolve
 from shards.ragged import Ragged
 
 
@@ -106,7 +106,7 @@ def augmenter(
 
     def made(steps: str, **options: object) -> Augmenter:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pipelines.augment.WordStarts", lambda tokenizer: word_starts)
+            patch.setattr("pipelines.augment.steps.WordStarts", lambda tokenizer: word_starts)
             return Augmenter(Augmentation.parse(steps, **options), del_tokenizer, counterfitted_table)
 
     return made

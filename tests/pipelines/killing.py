@@ -29,11 +29,11 @@ def arm(when: str, name: str, victims: list[int]) -> None:
 
 def main() -> None:
     if sys.argv[1] == "-m":
-        # In place of a worker's interpreter: -m pipelines.worker PARENT.
+        # In place of a worker's interpreter: -m pipelines.execution.worker PARENT.
         driver = [] if os.environ["ALONE"] else [int(sys.argv[3])]
         arm(os.environ["WHEN"], os.environ["NAME"], [*driver, os.getpid()])
         sys.argv = sys.argv[2:]
-        from pipelines import worker
+        from pipelines.execution import worker
 
         worker.main()
         return

@@ -13,9 +13,9 @@ from scipy import stats
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from pipelines.augment import DEL, STEPS, UNITS, Augmentation, Augmenter, Block, reorder, subs
-from pipelines.synonyms import SynonymTable
-from pipelines.words import WordStarts
+from pipelines.augment.steps import DEL, STEPS, UNITS, Augmentation, Augmenter, Block, reorder, subs
+from pipelines.augment.synonyms import SynonymTable
+from pipelines.augment.words import WordStarts
 from shards import keyed
 from shards.ragged import Ragged, bounds
 
@@ -423,5 +423,5 @@ def test_importing_the_augmentations_does_not_import_beam_or_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, pipelines.augment; print(sorted({'apache_beam', 'torch'} & set(sys.modules)))"
+    code = "import sys, pipelines.augment.steps; print(sorted({'apache_beam', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from pipelines import tally
-from pipelines.tokenization import Encoder
+from pipelines.text.tokenization import Encoder
 from shards import storage
 from shards.ragged import Ragged
 

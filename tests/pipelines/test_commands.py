@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import progress
 from pipelines.errors import PipelineError, carried, carrying
-from pipelines.plan import cut
+from pipelines.execution import progress
+from pipelines.execution.runners import SMALL_BYTES, num_processes
 from pipelines.records import Input
-from pipelines.runners import SMALL_BYTES, num_processes
+from pipelines.units.plan import cut
 from shards import storage
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import curation
-from pipelines.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
+from pipelines.units import curation
+from pipelines.units.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
 from shards import Dataset, storage, verify
 from shards.schema import schema
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines.errors import PipelineError
-from pipelines.plan import describe
 from pipelines.readers import read_pieces
 from pipelines.records import Piece
+from pipelines.units.plan import describe
 from tests.pipelines.packings import (
     COMPRESS,
     READING,

@@ -10,13 +10,13 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
-from pipelines import documents
 from pipelines.__main__ import main
-from pipelines.documents import Documents
+from pipelines.kinds import documents
+from pipelines.kinds.documents import Documents
+from pipelines.kinds.text import text_id
 from pipelines.records import Record
 from pipelines.tally import Tally
-from pipelines.texts import text_id
-from pipelines.tokenization import Encoder
+from pipelines.text.tokenization import Encoder
 from shards import Dataset, verify
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.exclude import Excluded, read_texts
-from pipelines.sentences import _met
-from pipelines.texts import text_id
+from pipelines.kinds.sentences import _met
+from pipelines.kinds.text import text_id
+from pipelines.text.exclude import Excluded, read_texts
 from shards import Dataset
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import tokenization
 from pipelines.readers import streams
-from pipelines.tokenization import TokenizerFiles
+from pipelines.text import tokenization
+from pipelines.text.tokenization import TokenizerFiles
 from shards import storage, verify
 
 READING = ("exists", "open_input", "read_bytes", "file_sizes", "size", "find")
@@ -252,7 +252,7 @@ def test_a_stage_begun_with_other_switches_is_refused(command, tmp_path: Path) -
     faults = Faults(0, "before")
     with faults.installed(), pytest.MonkeyPatch.context() as patch:
         faults.at = 10**9
-        patch.setattr("pipelines.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
+        patch.setattr("pipelines.units.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
         assert command(*CURATED).code == 1
     assert list((tmp_path / "out" / "_staged").glob("*.tar"))
     assert "options.dedup: true there, false now" in command().err

@@ -13,12 +13,12 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
-from pipelines import plan
 from pipelines.errors import PipelineError
-from pipelines.plan import describe, member_starts
+from pipelines.kinds.text import text_id
 from pipelines.readers import tars
 from pipelines.readers.streams import BOM
-from pipelines.texts import text_id
+from pipelines.units import plan
+from pipelines.units.plan import describe, member_starts
 from shards import Dataset
 from tests.pipelines.packings import (
     COMPRESS,

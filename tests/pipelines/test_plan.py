@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.plan import compare, cut, differences, find, make_plan
 from pipelines.records import Input
-from pipelines.tokenization import TokenizerFiles
+from pipelines.text.tokenization import TokenizerFiles
+from pipelines.units.plan import compare, cut, differences, find, make_plan
 
 TOKENIZER = TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
 entries = st.builds(

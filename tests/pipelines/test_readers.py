@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.plan import cut, describe
 from pipelines.readers import jsonl, read_pieces, text
 from pipelines.records import Input, Piece, Reading, Record
+from pipelines.units.plan import cut, describe
 from shards import storage
 from tests.pipelines.packings import format_of, tar_of_texts
 

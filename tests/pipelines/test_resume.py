@@ -54,7 +54,7 @@ def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, 
 
 def workers_of(driver: int) -> list[psutil.Process]:
     """The worker processes that a driver started and that still run."""
-    ours = ["pipelines.worker", str(driver)]
+    ours = ["pipelines.execution.worker", str(driver)]
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 
 

@@ -10,9 +10,9 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import segmentation
-from pipelines.segmentation import WINDOW, segment
 from pipelines.tally import RecordError
+from pipelines.text import segmentation
+from pipelines.text.segmentation import WINDOW, segment
 
 
 def letters(text: str) -> str:

@@ -12,17 +12,17 @@ import pytest
 import webdataset as wds
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines import sentences
 from pipelines.__main__ import main
-from pipelines.augment import Augmentation, Augmenter
-from pipelines.exclude import Excluded
+from pipelines.augment.steps import Augmentation, Augmenter
+from pipelines.augment.synonyms import read_synonyms
+from pipelines.kinds import sentences
+from pipelines.kinds.sentences import SentenceMaker, Sentences
+from pipelines.kinds.text import text_id
 from pipelines.records import Record
-from pipelines.segmentation import segment
-from pipelines.sentences import SentenceMaker, Sentences
-from pipelines.synonyms import read_synonyms
 from pipelines.tally import Tally
-from pipelines.texts import text_id
-from pipelines.tokenization import MAIN, Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.exclude import Excluded
+from pipelines.text.segmentation import segment
+from pipelines.text.tokenization import MAIN, Encoder, TokenizerFiles, read_tokenizer, with_special_token
 from shards import Dataset, keyed, verify
 from shards.ragged import Ragged
 from shards.schema import webdataset_decoder

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment import Augmentation, Augmenter
-from pipelines.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
+from pipelines.augment.steps import Augmentation, Augmenter
+from pipelines.augment.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
 from shards.ragged import Ragged
 
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import PipelineError
-from pipelines.plan import cut, describe
 from pipelines.readers import read_pieces
 from pipelines.readers.pages import row_groups
 from pipelines.records import Reading
+from pipelines.units.plan import cut, describe
 from tests.pipelines.packings import numbers, parquet, read_all, tar_of_texts
 
 
@@ -93,7 +93,7 @@ def test_rows_that_share_their_bytes_are_decoded_in_bounded_memory(
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from pipelines.plan import describe
+from pipelines.units.plan import describe
 from pipelines.readers import read_pieces
 from pipelines.records import Piece, Reading
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipelines import tokenization
 from pipelines.errors import PipelineError
-from pipelines.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text import tokenization
+from pipelines.text.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
 

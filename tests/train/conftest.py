@@ -13,7 +13,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from benchmarks.vocabulary import learn_tokenizer
-from pipelines.augment import Augmentation, Augmenter
+from pipelines.augment.steps import Augmentation, Augmenter
 from shards import Manifest, ShardWriter, keyed, storage
 from shards.ragged import Ragged
 from shards.schema import schema

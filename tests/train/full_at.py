@@ -4,7 +4,8 @@ import os
 import resource
 import sys
 
-from train import loop, run
+from train import run
+from train.engine import loop
 
 train_step = loop.Trainer._train_step
 

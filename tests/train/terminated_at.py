@@ -6,7 +6,8 @@ import sys
 
 import psutil
 
-from train import loop, run
+from train import run
+from train.engine import loop
 
 train_step = loop.Trainer._train_step
 

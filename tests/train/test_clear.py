@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss
 from tokenizers import Tokenizer
 
-from pipelines.augment import Augmentation, Augmenter
-from pipelines.synonyms import read_synonyms
+from pipelines.augment.steps import Augmentation, Augmenter
+from pipelines.augment.synonyms import read_synonyms
 from shards import Dataset, Manifest, ShardError, keyed
 from shards.ragged import Ragged
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
-from train.learner import Learner
+from train.build import Learner
+from train.data.stream import Batch, ExampleStream, StreamState
+from train.model.packing import pack, pack_ids
 from train.objectives.clear import Clear, FreshViews, StoredViews
-from train.packing import pack, pack_ids
 from train.recipe import load
-from train.stream import Batch, ExampleStream, StreamState
 
 RECIPE = "clear-subs+del-span"
 STORED = ("objectives.clear.views=auto", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment import Augmentation, Augmenter
+from pipelines.augment.steps import Augmentation, Augmenter
 from tests.train.conftest import TINY_MODEL, write_sentences
 from tests.train.test_learner import learner_and_batch
 from train.recipe import RecipeError, load, to_yaml

@@ -11,11 +11,11 @@ import torch
 from shards import Dataset
 from tests.train.ranks import run_on_ranks
 from tests.train.test_learner import step
-from train.learner import Learner, build_learner
-from train.loop import Trainer, _Clock
-from train.optimizer import build_optimizer
+from train.build import Learner, build_learner
+from train.data.stream import ExampleStream, StreamState
+from train.engine.loop import Trainer, _Clock
+from train.engine.optimization import build_optimizer
 from train.recipe import Recipe, kind, load
-from train.stream import ExampleStream, StreamState
 
 RECIPE = "clear-subs+del-span"
 RECIPES = (RECIPE, "clear-double-mlm")

@@ -19,11 +19,11 @@ from shards.storage import TEMPORARY
 from tests.train import runs
 from tests.train.ranks import launch, train_alone
 from tests.train.runs import same_weights
-from train.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
+from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
+from train.engine.sealing import NAME as MANIFEST
+from train.engine.sealing import read_manifest, seal_folder
+from train.engine.tracking import Tracker, lines_up_to
 from train.export import _trained, export, main, save_skeleton
-from train.sealing import NAME as MANIFEST
-from train.sealing import read_manifest, seal_folder
-from train.tracking import Tracker, lines_up_to
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 SAVING = ["training.save_steps=2", "training.zero_stage=1"]

@@ -21,11 +21,11 @@ from transformers import (
     RobertaConfig,
 )
 
-from train.attention import PACKED_ATTENTION, packed_attention, padded_attention
-from train.encoder import Encoder, EncoderError, TextEncoder
+from train.build import add_embeddings, load_tokenizer
 from train.export import save_model
-from train.learner import add_embeddings, load_tokenizer
-from train.packing import pack_ids
+from train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
+from train.model.encoder import Encoder, EncoderError, TextEncoder
+from train.model.packing import pack_ids
 
 SIZE = {
     "vocab_size": 500,

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
 from tests.train.test_encoder import CONFIGS, SIZE
-from train.encoder import EncoderError, TextEncoder, load_model
-from train.learner import load_tokenizer
+from train.build import load_tokenizer
+from train.model.encoder import EncoderError, TextEncoder, load_model
 
 Weights = dict[str, torch.Tensor]
 SETTINGS = "sentence_bert_config.json"

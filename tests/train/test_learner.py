@@ -15,12 +15,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from shards import Dataset
 from shards.ragged import Ragged
 from tests.train.ranks import run_on_ranks, train_alone
-from train.learner import Learner, build_encoder, build_learner, load_tokenizer
+from train.build import Learner, build_encoder, build_learner, load_tokenizer
+from train.data.stream import Batch, ExampleStream, StreamState, TokenLists
 from train.losses import nt_xent
+from train.model.packing import pack, pack_ids
 from train.objectives.mlm import MaskedLM
-from train.packing import pack, pack_ids
 from train.recipe import Recipe, RecipeError, kind, load, span_configs
-from train.stream import Batch, ExampleStream, StreamState, TokenLists
 
 
 def learner_and_batch(

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.packing import Budget, Packed, Sequences, SpecialTokens, pack, plan_budget
+from train.model.packing import Budget, Packed, Sequences, SpecialTokens, pack, plan_budget
 
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2, 3], pad=1, mask=4)
 
@@ -70,7 +70,7 @@ def test_an_overflowing_step_cuts_its_last_sequences() -> None:
 
 def test_the_planned_budget_holds_the_papers_step() -> None:
     """DeCLUTR at 256 documents: 1,473 tokens a document; four standard deviations are 3.6 %."""
-    from train.spans import SpanConfig
+    from train.span_sampler import SpanConfig
 
     mean, variance = SpanConfig().length_moments()
     assert mean == 1472

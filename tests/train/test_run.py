@@ -14,7 +14,7 @@ from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone
 from tests.train.runs import same_weights
-from train.checkpoint import Checkpoints
+from train.engine.checkpoint import Checkpoints
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 PORT = 29610 + os.getpid() % 300
@@ -120,7 +120,7 @@ def test_resuming_on_other_data_is_refused(
 
 def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
     """As from the first version on: runs of then go on."""
-    from train.checkpoint import safe_load
+    from train.engine.checkpoint import safe_load
 
     saved = safe_load(whole_runs[1] / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt")
     lines = "".join(f"{shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
@@ -155,7 +155,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from train.encoder import TextEncoder
+    from train.model.encoder import TextEncoder
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]

@@ -8,7 +8,7 @@ import pytest
 
 from shards import storage
 from tests.train.ranks import launch, train_alone
-from train.checkpoint import Checkpoints
+from train.engine.checkpoint import Checkpoints
 from train.recipe import load, to_file, to_yaml
 from train.run import main, output
 
@@ -133,7 +133,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     ("place", "name"),
     [
         ("import pyarrow", "SIGINT"),
-        ("train.loop:build_optimizer", "SIGTERM"),
+        ("train.engine.loop:build_optimizer", "SIGTERM"),
     ],
 )
 def test_a_signal_while_training_starts_is_one_line(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from train import keyed
-from train.spans import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
+from train.span_sampler import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
 
 PAPER = SpanConfig()
 

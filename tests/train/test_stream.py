@@ -9,7 +9,7 @@ import torch
 from shards import Dataset, ShardError
 from shards.ragged import Ragged
 from tests.train.conftest import VOCABULARY, write_dataset
-from train.stream import Batch, Columns, ExampleStream, StreamError, StreamState
+from train.data.stream import Batch, Columns, ExampleStream, StreamError, StreamState
 
 
 def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> ExampleStream:

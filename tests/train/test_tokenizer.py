@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from shards.vocabulary import USUAL_IDS, vocab_size
-from train.folder import EncoderError
-from train.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
+from train.model.folder import EncoderError
+from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
 CHINESE = [*SPECIAL, *"中国人民"]

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from shards import Dataset
 from shards.lengths import EDGES
 from shards.ragged import Ragged
-from train.encoder import Encoder
+from train.data.stream import Batch, Columns
 from train.losses import alignment, uniformity
-from train.packing import Packed, Sequences, SpecialTokens
-from train.stream import Batch, Columns
+from train.model.encoder import Encoder
+from train.model.packing import Packed, Sequences, SpecialTokens
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""

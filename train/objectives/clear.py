@@ -18,16 +18,16 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from pipelines.augment import DEL, Augmentation, AugmentationError, Augmenter
-from pipelines.synonyms import PUBLISHED, read_synonyms
+from pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
+from pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
 from shards.schema import num_views
+from train.data.stream import Batch, Columns
 from train.keyed import integer_seed
 from train.losses import nt_xent
+from train.model.packing import Sequences
 from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
-from train.packing import Sequences
-from train.stream import Batch, Columns
 
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024

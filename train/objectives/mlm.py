@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from train import keyed
+from train.data.stream import Batch
 from train.losses import IGNORED, masked_lm
+from train.model.packing import Packed, Sequences
 from train.objectives import Encoded, Load, Objective, Setting
 from train.objectives.spans import SpanContrast, check_capacity, draw
-from train.packing import Packed, Sequences
-from train.spans import SpanConfig
-from train.stream import Batch
+from train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
 

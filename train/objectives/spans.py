@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from train import keyed
+from train.data.stream import Batch
 from train.losses import nt_xent
+from train.model.packing import Sequences
 from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
-from train.packing import Sequences
-from train.spans import SpanConfig, Spans, sample
-from train.stream import Batch
+from train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from train.packing import Packed
+from train.model.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
 

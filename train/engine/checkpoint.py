@@ -4,9 +4,9 @@
     checkpoints/step-N/ (states, manifest.json)       model/ (the export)
 
 DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
-manifest (`train.sealing`) that also says which step is the best so far. Before one is used its files are checked; in
-place of a damaged one the one before is taken. Loading goes through torch's `weights_only` unpickler: a checkpoint
-cannot run code.
+manifest (`train.engine.sealing`) that also says which step is the best so far. Before one is used its files are
+checked; in place of a damaged one the one before is taken. Loading goes through torch's `weights_only` unpickler: a
+checkpoint cannot run code.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
 from shards.terminal import visible
+from train.engine.ranks import agreed, gathered
+from train.engine.sealing import NAME as MANIFEST
+from train.engine.sealing import DamageError, check_folder, read_manifest, seal_folder
 from train.losses import world
-from train.ranks import agreed, gathered
-from train.sealing import NAME as MANIFEST
-from train.sealing import DamageError, check_folder, read_manifest, seal_folder
 
 CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"

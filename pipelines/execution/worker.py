@@ -1,4 +1,5 @@
-"""`python -m pipelines.worker PARENT`: a Beam worker process on this machine, started by `pipelines.runners`.
+"""`python -m pipelines.execution.worker PARENT`: a Beam worker process on this machine, which
+`pipelines.execution.runners` starts.
 
 One thread of tokenization per process; no log; and an end with its parent, so that a killed run leaves none behind.
 """

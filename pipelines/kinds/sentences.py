@@ -17,17 +17,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pipelines.augment import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from pipelines.errors import PipelineError
-from pipelines.exclude import Excluded
-from pipelines.job import Kind
+from pipelines.kinds.text import text_id, text_of
 from pipelines.records import Record
-from pipelines.segmentation import LANGUAGES, normalise, segment
 from pipelines.stopwatch import Stopwatch
-from pipelines.synonyms import PUBLISHED, read_synonyms
 from pipelines.tally import Counts, RecordError, Tally
-from pipelines.texts import text_id, text_of
-from pipelines.tokenization import Encoder
+from pipelines.text.exclude import Excluded
+from pipelines.text.segmentation import LANGUAGES, normalise, segment
+from pipelines.text.tokenization import Encoder
+from pipelines.units.job import Kind
 from shards import keyed
 from shards.ragged import Ragged
 from shards.schema import schema

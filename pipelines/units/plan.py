@@ -22,7 +22,7 @@ from pipelines.readers import tars
 from pipelines.readers.content import look, sample
 from pipelines.readers.streams import naming, opened
 from pipelines.records import Input, Piece
-from pipelines.tokenization import TokenizerFiles
+from pipelines.text.tokenization import TokenizerFiles
 from shards import finding, storage
 
 NAME = "plan.json"

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from shards.terminal import one_line
 from shards.vocabulary import MOST_BYTES, vocab_size
-from train.folder import MOST_SAID, EncoderError, read_json
-from train.packing import SpecialTokens
+from train.model.folder import MOST_SAID, EncoderError, read_json
+from train.model.packing import SpecialTokens
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 CONFIGURATIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

@@ -17,14 +17,14 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
 from shards import Dataset, ShardError
 from shards.terminal import one_line
-from train.attention import PACKED_ATTENTION
-from train.encoder import Encoder, EncoderError, load_model, quiet_transformers
-from train.folder import MOST_SAID, some
+from train.data.stream import Batch, Columns
+from train.model.attention import PACKED_ATTENTION
+from train.model.encoder import Encoder, EncoderError, load_model, quiet_transformers
+from train.model.folder import MOST_SAID, some
+from train.model.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
+from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 from train.objectives import Encoded, Objective, Setting, build_all
-from train.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
 from train.recipe import Recipe, RecipeError
-from train.stream import Batch, Columns
-from train.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 
 
 class Learner(nn.Module):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.words import unknown_id
+from pipelines.augment.words import unknown_id
 from shards import keyed, token_type
 from shards.ragged import Ragged, bounds
 

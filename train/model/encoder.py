@@ -3,7 +3,7 @@
     ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
 
 Every model is tried on two sequences when it is wrapped, against its own unpacked attention: one that does not honour
-the packing (`train.attention`) is refused, not silently wrong.
+the packing (`train.model.attention`) is refused, not silently wrong.
 `TextEncoder` is the inference side: a folder of weights in, embeddings of texts out.
 """
 
@@ -21,10 +21,10 @@ from tqdm import tqdm
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedModel
 
 from shards.terminal import one_line
-from train.attention import PACKED_ATTENTION
-from train.folder import MOST_SAID, EncoderError, read_json, read_settings, some
-from train.packing import Packed, pack_ids
-from train.tokenizer import load_tokenizer
+from train.model.attention import PACKED_ATTENTION
+from train.model.folder import MOST_SAID, EncoderError, read_json, read_settings, some
+from train.model.packing import Packed, pack_ids
+from train.model.tokenizer import load_tokenizer
 
 POOLINGS = ("mean", "cls")
 TOKEN_HEADS = (

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from pipelines.curation import pack_keys, pack_verdicts
-from pipelines.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, Done
-from pipelines.plan import NAME
+from pipelines.units.curation import pack_keys, pack_verdicts
+from pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, Done
+from pipelines.units.plan import NAME
 from shards import storage
 from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
 

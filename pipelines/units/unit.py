@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
 from pipelines.errors import PipelineError
-from pipelines.exclude import Excluded
-from pipelines.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units, load_account
-from pipelines.plan import Unit
 from pipelines.readers import read_pieces
 from pipelines.records import Reading
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.tokenization import MAIN, Encoder
+from pipelines.text.exclude import Excluded
+from pipelines.text.tokenization import MAIN, Encoder
+from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
+from pipelines.units.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units, load_account
+from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
 from shards.reader import TOKENIZER_FOLDER, check_bytes, read_batches
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from pipelines.commit import commit
 from pipelines.errors import PipelineError, carrying
-from pipelines.job import Done, Job
-from pipelines.plan import Unit
-from pipelines.runners import MILLISECONDS
-from pipelines.unit import Tools, finish_unit, process_unit, resolve
+from pipelines.execution.runners import MILLISECONDS
+from pipelines.units.commit import commit
+from pipelines.units.job import Done, Job
+from pipelines.units.plan import Unit
+from pipelines.units.unit import Tools, finish_unit, process_unit, resolve
 from shards import storage
 from shards.terminal import one_line
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from pipelines.curation import Curation
-from pipelines.exclude import Excluded
 from pipelines.records import Record
 from pipelines.tally import Counts, Tally
-from pipelines.tokenization import Encoder
+from pipelines.text.exclude import Excluded
+from pipelines.text.tokenization import Encoder
+from pipelines.units.curation import Curation
 from shards import ShardInfo, storage
 from shards.manifest import SHARD_NAME
 from shards.reader import FILES_FOLDER

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.choices import choose, members, share_of, shuffled, spans_of
-from pipelines.synonyms import SynonymTable
-from pipelines.words import WordStarts
+from pipelines.augment.choices import choose, members, share_of, shuffled, spans_of
+from pipelines.augment.synonyms import SynonymTable
+from pipelines.augment.words import WordStarts
 from shards import keyed
 from shards.ragged import Ragged, bounds, segments
 

@@ -24,15 +24,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.checkpoint import CheckpointError, Checkpoints
+from train.build import Learner
+from train.data.stream import Batch, ExampleStream, StreamState
+from train.engine.checkpoint import CheckpointError, Checkpoints
+from train.engine.optimization import SCHEDULES, build_optimizer, whole
+from train.engine.ranks import agreed
+from train.engine.tracking import Tracker, check_finite, flops_per_token, peak_flops
 from train.keyed import integer_seed
-from train.learner import Learner
 from train.losses import sum_over_ranks, world
-from train.optimizer import SCHEDULES, build_optimizer, whole
-from train.ranks import agreed
 from train.recipe import Recipe, RecipeError
-from train.stream import Batch, ExampleStream, StreamState
-from train.tracking import Tracker, check_finite, flops_per_token, peak_flops
 
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
 # compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.

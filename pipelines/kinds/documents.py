@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exclude import Excluded
-from pipelines.job import Kind
+from pipelines.kinds.text import text_id, text_of
 from pipelines.records import Record
 from pipelines.tally import Counts, RecordError, Tally
-from pipelines.texts import text_id, text_of
-from pipelines.tokenization import Encoder
+from pipelines.text.exclude import Excluded
+from pipelines.text.tokenization import Encoder
+from pipelines.units.job import Kind
 from shards.schema import schema
 
 ENCODE_BYTES = 1 << 20

@@ -1,8 +1,8 @@
 """The commit: every unit's account into one manifest, if they add up to a dataset. Nothing before it is one."""
 
 from pipelines.errors import PipelineError
-from pipelines.job import REJECTED, STAGED, Done, Job, done_units, load_account
 from pipelines.tally import Counts
+from pipelines.units.job import REJECTED, STAGED, Done, Job, done_units, load_account
 from shards import Manifest, storage
 
 

@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM where there is nothing to save yet: one line and exit code 1, whatever is being imported or read.
 
-The training loop has its own way (`train.loop`): it saves first.
+The training loop has its own way (`train.engine.loop`): it saves first.
 """
 
 import contextlib

@@ -34,7 +34,7 @@ def num_processes(workers: int | None, num_units: int, num_bytes: int) -> int:
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
     if processes > 1:
-        command = f"exec {shlex.quote(sys.executable)} -m pipelines.worker {os.getpid()}"
+        command = f"exec {shlex.quote(sys.executable)} -m pipelines.execution.worker {os.getpid()}"
         runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(command))
     else:
         runner = FnApiRunner()
