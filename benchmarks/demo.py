@@ -42,7 +42,7 @@ MLM_ONLY = [
     "objectives.spans=null",
     "objectives.mlm.input=separate",
     *(
-        f"objectives.mlm.spans.{key}"
+        f"objectives.mlm.sampler.{key}"
         for key in ("num_anchors=3", "min_span=8", "max_span=64", "placement=uniform", "min_distance=128")
     ),
 ]
@@ -67,17 +67,17 @@ def run(*command: str | Path) -> None:
 
 def train(out: Path, name: str, *overrides: str) -> Path:
     """A run of the recipe `demo` through the deepspeed launcher; returns the exported model's folder."""
-    run("deepspeed", "train/run.py", "--recipe", "demo", f"data.path={out / 'shards'}", f"output={out / 'runs' / name}",
-        *overrides, "--quiet")  # fmt: skip
+    places = f"data.text.path={out / 'shards'}", f"output={out / 'runs' / name}"
+    run("deepspeed", "train/run.py", "--recipe", "demo", *places, *overrides, "--quiet")
     return out / "runs" / name / "model"
 
 
 def untrained(out: Path) -> Path:
     """The recipe's encoder as training begins with it."""
-    recipe = load("demo", [f"data.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
-    tokenizer = load_tokenizer(Dataset(recipe.data.path).local_tokenizer())
+    recipe = load("demo", [f"data.text.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
+    tokenizer = load_tokenizer(Dataset(recipe.data.text.path).local_tokenizer())
     encoder = build_encoder(recipe, tokenizer)
-    encoder.drop_token_head()
+    encoder.drop_mlm_head()
     save_model(encoder, tokenizer, Path(recipe.output) / "model", to_yaml(recipe))
     return Path(recipe.output) / "model"
 

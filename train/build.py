@@ -1,100 +1,28 @@
-"""The module that DeepSpeed trains: all objectives over one shared encoder, one packed forward, one summed loss.
-
-    batch -> each objective's sequences -> pack -> corrupt -> encoder -> each objective's loss -> sum of weight x loss
-
-Losses are computed inside this forward, in fp32, whatever autocast does to the encoder.
-"""
+"""From a recipe and its datasets to the module that DeepSpeed trains: encoder, objectives, what a forward costs."""
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
 from shards import Dataset, ShardError
 from shards.terminal import one_line
-from train.data.stream import Batch, Columns
+from train import objectives as kinds
+from train.data.feed import Feed
+from train.data.stream import ExampleStream
+from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder, EncoderError, load_model, quiet_transformers
 from train.model.folder import MOST_SAID, some
-from train.model.packing import Budget, Sequences, SpecialTokens, pack, plan_budget
+from train.model.packing import Budget, SpecialTokens, plan_budget
 from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
-from train.objectives import Encoded, Objective, Setting, build_all
-from train.recipe import Recipe, RecipeError
-
-
-class Learner(nn.Module):
-    """Encoder and objectives.
-
-    Args:
-        budget: the fixed shape of a forward on one rank; None lets every one have its own number of tokens.
-    """
-
-    def __init__(
-        self, encoder: Encoder, objectives: list[Objective], special: SpecialTokens, budget: Budget | None = None
-    ) -> None:
-        super().__init__()
-        self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
-        self.special, self.budget = special, budget
-
-    @property
-    def columns(self) -> list[str]:
-        """The shards' token columns that the objectives read."""
-        return list(dict.fromkeys(name for objective in self._objectives for name in objective.columns))
-
-    def fingerprints(self) -> dict[str, str]:
-        """By objective, the hash of what decides its batches besides recipe and shards, where there is such a thing."""
-        found = {objective.name: objective.fingerprint() for objective in self._objectives}
-        return {name: fingerprint for name, fingerprint in found.items() if fingerprint}
-
-    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
-        """What all objectives want of a rank's rows on the device; the stream calls it on the host.
-
-        Raises:
-            ValueError: two objectives make different columns of one name.
-        """
-        prepared: Columns = {}
-        for objective in self._objectives:
-            for name, column in objective.prepare(columns, ids, epoch).items():
-                if prepared.setdefault(name, column) is not column:
-                    raise ValueError(f"objectives.{objective.name}: another objective has a column {name!r} of its own")
-        return prepared
-
-    @property
-    def _objectives(self) -> list[Objective]:
-        return list(self.objectives)  # type: ignore[arg-type]
-
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """(loss, figures): the weighted sum, scalar fp32, and detached scalars such as `spans/loss`, `tokens`."""
-        objectives = self._objectives
-        with torch.no_grad():
-            requests: list[Sequences] = []
-            rows: dict[str, slice] = {}
-            first = 0
-            for objective in objectives:
-                request = objective.sequences(batch)
-                if request is not None:
-                    requests.append(request)
-                    rows[objective.name] = slice(first, first + len(request.lengths))
-                    first += len(request.lengths)
-            packed = pack(requests, self.special, self.budget)
-            for objective in objectives:
-                objective.corrupt(packed, rows)
-        hidden = self.encoder(packed)
-        total = torch.zeros((), device=hidden.device)
-        figures: dict[str, Tensor] = {}
-        for objective in objectives:
-            loss = objective.loss(Encoded(self.encoder, packed, hidden, rows.get(objective.name, slice(0, 0))))
-            total = total + objective.weight * loss
-            figures[f"{objective.name}/loss"] = loss.detach()
-            figures.update({f"{objective.name}/{key}": value for key, value in objective.metrics.items()})
-        figures["loss"] = total.detach()
-        figures["tokens"] = packed.cu_seqlens[packed.num_sequences].detach()
-        return total, figures
+from train.objectives import Objective, Setting
+from train.recipe import Recipe, RecipeError, modality
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
@@ -169,71 +97,180 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
 
 
 @dataclasses.dataclass
-class Size:
-    """What a forward asks of one rank, for budgets and the dry run. Tokens include special tokens."""
+class ForwardSize:
+    """What a forward asks of one rank, for budgets and the dry run. Tokens include special tokens, and not the rows of
+    patches; `budget` is None where there are patches only.
+    """
 
     sequences: int
     mean_tokens: float
-    budget: Budget
+    patches: int
+    budget: Budget | None
+
+    @property
+    def rows(self) -> int:
+        """Of the packed batch, at most."""
+        return self.patches + (self.budget.tokens if self.budget else 0)
 
 
 def forward_size(
-    objectives: list[Objective], examples: int, special: SpecialTokens, capacity: int, shrinks: bool
-) -> Size:
-    """Sequences and tokens of one rank's forward with that many examples; spans that shrink can be of one token.
+    objectives: list[Objective], examples: Mapping[str, int], special: SpecialTokens, capacity: int, shrinks: bool
+) -> ForwardSize:
+    """Sequences and tokens of one rank's forward; spans that shrink can be of one token.
 
     The sequences of one example are taken to be long and short together, as a sentence and its views are.
+
+    Args:
+        examples: of a rank's micro-batch, by dataset.
     """
-    loads = [load for load in (objective.load() for objective in objectives) if load.sequences]
-    sequences = examples * sum(load.sequences for load in loads)
-    mean = examples * sum(load.mean_tokens for load in loads) + sequences * special.count
-    variance = examples * sum(math.sqrt(load.variance) for load in loads) ** 2
-    shortest = (1 if shrinks else min(load.shortest for load in loads)) + special.count
-    longest = min(max(load.longest for load in loads), capacity) + special.count
-    return Size(sequences, mean, plan_budget(mean, variance, sequences, shortest, longest))
+    asked = [(examples[one.data], one.data, one.workload()) for one in objectives]
+    patch_sequences = sum(count * load.patch_sequences for count, _, load in asked)
+    patches = sum(count * load.patches for count, _, load in asked)
+    texts = [(count, data, load) for count, data, load in asked if load.sequences]
+    if not texts:
+        return ForwardSize(patch_sequences, 0.0, patches, None)
+    sequences = sum(count * load.sequences for count, _, load in texts)
+    mean = sum(count * load.mean_tokens for count, _, load in texts) + sequences * special.count
+    variance = 0.0
+    for name in dict.fromkeys(data for _, data, _ in texts):
+        variance += examples[name] * sum(math.sqrt(load.variance) for _, data, load in texts if data == name) ** 2
+    shortest = (1 if shrinks else min(load.shortest for _, _, load in texts)) + special.count
+    longest = min(max(load.longest for _, _, load in texts), capacity) + special.count
+    budget = plan_budget(mean, variance, sequences, shortest, longest)
+    return ForwardSize(sequences + patch_sequences, mean, patches, budget)
 
 
-def build_learner(recipe: Recipe, dataset: Dataset, ranks: int, static: bool) -> tuple[Learner, Any, Size]:
-    """(learner, tokenizer, size of a rank's forward). `static` gives every forward the same shape.
+def build_objectives(
+    recipe: Recipe, datasets: Mapping[str, Dataset], encoder: Encoder, tokenizer: Any, special: SpecialTokens
+) -> tuple[list[Objective], dict[str, nn.Module]]:
+    """(objectives in the recipe's order, the patch embeddings of the datasets that are not text).
+
+    Raises:
+        RecipeError: an objective lacks what it needs.
+    """
+    modalities = {name: modality(name, recipe.data[name], dataset.manifest.kind) for name, dataset in datasets.items()}
+    capacity = encoder.max_tokens - special.count
+    embeddings: dict[str, nn.Module] = {}
+    built: list[Objective] = []
+    try:
+        for name, found in modalities.items():
+            if found is None:
+                continue
+            encoder.check_patches()
+            if found.patches > encoder.max_tokens:
+                raise ValueError(
+                    f"data.{name}: {found.patches} patches are more than the {encoder.max_tokens} rows that the "
+                    "encoder takes"
+                )
+            with torch.random.fork_rng():
+                torch.manual_seed(recipe.training.seed)
+                embeddings[name] = found.embedding(encoder.dim)
+        for name, config in recipe.objectives.items():
+            setting = Setting(
+                name=name,
+                data=config.data,
+                seed=recipe.training.seed,
+                capacity=capacity,
+                vocab_size=len(tokenizer),
+                dim=encoder.dim,
+                special=special,
+                dataset=datasets[config.data],
+                modality=modalities[config.data],
+            )
+            built.append(kinds.build(config, setting, built))
+    except ShardError:
+        raise
+    except (ValueError, EncoderError) as error:
+        raise RecipeError(str(error)) from None
+    for objective in built:
+        together = recipe.data[objective.data].batch_size // recipe.training.gradient_accumulation_steps
+        if together < objective.min_examples:
+            raise RecipeError(
+                f"objectives.{objective.name} contrasts the examples of one micro-batch with each other and needs "
+                f"{objective.min_examples} or more: data.{objective.data}.batch_size "
+                f"{recipe.data[objective.data].batch_size} over training.gradient_accumulation_steps "
+                f"{recipe.training.gradient_accumulation_steps} is {together}"
+            )
+        for other in objective.uses:
+            if recipe.turn_of(other) != recipe.turn_of(objective.name):
+                raise RecipeError(
+                    f"objectives.{objective.name} works on what objectives.{other} encodes: give both one turn, or "
+                    "another input"
+                )
+    return built, embeddings
+
+
+def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
+    """The tokenizer that all datasets of text were made with.
+
+    Raises:
+        RecipeError: two datasets have different ones, or none has one.
+    """
+    texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
+    if not texts:
+        raise RecipeError("data: no dataset is of text, whose tokenizer the model needs")
+    first = next(iter(texts))
+    for name, dataset in texts.items():
+        if dataset.manifest.tokenizer != texts[first].manifest.tokenizer:
+            raise RecipeError(f"data.{name}: was made with another tokenizer than data.{first}: one run has one")
+    return load_shards_tokenizer(texts[first].local_tokenizer())
+
+
+def build_learner(
+    recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
+) -> tuple[Learner, Any, dict[str, ForwardSize]]:
+    """(learner, tokenizer, size of a rank's forward by turn). `static` gives every forward the same shape.
 
     Raises:
         RecipeError: the recipe, the shards and the model do not go together.
     """
-    tokenizer = load_shards_tokenizer(dataset.local_tokenizer())
+    tokenizer = shards_tokenizer(datasets)
     special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
-    setting = Setting(
-        seed=recipe.training.seed,
-        capacity=encoder.max_tokens - special.count,
-        vocab_size=len(tokenizer),
-        dim=encoder.dim,
-        special=special,
-        dataset=dataset,
-    )
-    try:
-        objectives = build_all(recipe.objectives, setting)
-    except ShardError:
-        raise
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
-    together = recipe.training.batch_size // recipe.training.gradient_accumulation_steps
-    for objective in objectives:
-        if together < objective.min_examples:
-            raise RecipeError(
-                f"objectives.{objective.name} contrasts the examples of one forward with each other and needs "
-                f"{objective.min_examples} or more: training.batch_size {recipe.training.batch_size} over "
-                f"training.gradient_accumulation_steps {recipe.training.gradient_accumulation_steps} is {together}"
-            )
-    if not any(objective.uses_token_head for objective in objectives):
-        encoder.drop_token_head()
-    elif encoder.token_head is None:
+    objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
+    if not any(objective.uses_mlm_head for objective in objectives):
+        encoder.drop_mlm_head()
+    elif encoder.mlm_head is None:
         raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
     elif encoder.new_weights and not encoder.head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
             f"{some(encoder.new_weights)}: take the whole folder from its source again"
         )
-    examples = math.ceil(recipe.training.batch_size / (ranks * recipe.training.gradient_accumulation_steps))
-    shrinks = recipe.data.short_documents == "shrink"
-    size = forward_size(objectives, examples, special, setting.capacity, shrinks)
-    return Learner(encoder, objectives, special, size.budget if static else None), tokenizer, size
+    micro_batches = ranks * recipe.training.gradient_accumulation_steps
+    examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
+    shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())
+    turns = {turn: [one for one in objectives if recipe.turn_of(one.name) == turn] for turn in recipe.optimizers()}
+    sizes = {
+        turn: forward_size(own, examples, special, encoder.max_tokens - special.count, shrinks)
+        for turn, own in turns.items()
+    }
+    names = {turn: [one.name for one in own] for turn, own in turns.items()}
+    budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
+    return Learner(encoder, objectives, special, embeddings, names, budgets), tokenizer, sizes
+
+
+def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
+    """The datasets' streams. How long examples must be is asked of their objectives, what is done with shorter ones is
+    said of the dataset.
+
+    Raises:
+        StreamError: a dataset has too few examples, or a batch size does not suit the ranks.
+    """
+    streams = {}
+    for name, data in recipe.data.items():
+        shrinks = data.short_documents == "shrink"
+        needs = [one.min_tokens(shrinks) for turn in learner.turns for one in learner.of_turn(turn) if one.data == name]
+        streams[name] = ExampleStream(
+            name,
+            datasets[name],
+            data.batch_size,
+            recipe.training.seed,
+            data.shuffle_shards,
+            min_tokens=max(needs),
+            skip_short=max(needs) > 0 and data.short_documents != "error",
+            micro_batches=recipe.training.gradient_accumulation_steps,
+            rank=rank,
+            ranks=ranks,
+        )
+    return Feed(streams)

@@ -173,7 +173,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     config = AutoConfig.from_pretrained(skeleton, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
     encoder = Encoder(model, load(str(recipe)).model.pooling)
-    encoder.drop_token_head()
+    encoder.drop_mlm_head()
     wanted = set(encoder.base.state_dict())
     found = {}
     for key, tensor in states.items():

@@ -2,12 +2,12 @@
 
     train/recipes/NAME.yaml (or a file) + overrides -> Recipe, every value checked once, unknown keys refused
 
-Each objective brings its own dataclass of options (`train.objectives`); a recipe lists the objectives that it wants.
+Each objective brings its own dataclass of options (`train.objectives`), and so does a dataset that is not text
+(`train.modalities`); a recipe names the datasets and the objectives that it wants.
 """
 
 import dataclasses
 import hashlib
-import importlib
 import math
 import re
 from pathlib import Path
@@ -17,11 +17,13 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from train.engine.optimization import SCHEDULES, OptimizerConfig
-from train.span_sampler import SpanConfig
+from train import modalities, objectives
+from train.schedules import SCHEDULES, OptimizerConfig
 
 FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20
+ALL = "all"
+"""The one turn of `optimization: sum`."""
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
 
@@ -64,23 +66,32 @@ class ModelConfig:
 
 
 @dataclasses.dataclass
-class DataConfig:
-    """Which shards, and how they are read. `shuffle_shards` shards are held in memory and shuffled together."""
+class DatasetConfig:
+    """Which shards, and how they are read.
+
+    Args:
+        batch_size: examples of a step, over all ranks and micro-batches.
+        shuffle_shards: so many are held in memory and shuffled together.
+        short_documents: those too short for the spans: error | skip | shrink.
+        modality: for what is not text, the options of its file in `train.modalities`.
+    """
 
     path: str = MISSING
+    batch_size: int = 16
     shuffle_shards: int = 2
-    short_documents: str = "error"  # documents too short for the spans: error | skip | shrink
+    short_documents: str = "error"
+    modality: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class TrainingConfig:
-    """The loop. `batch_size` counts examples over all ranks; `max_steps` 0 means `epochs`.
+    """The loop. `max_steps` 0 means `epochs` of the first dataset.
 
-    A step's examples go through the encoder in `gradient_accumulation_steps` forwards. Its gradient is the mean of
-    theirs: a contrastive loss sees the negatives of one forward, on all ranks, and a masked-LM loss is a mean of means.
+    A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
+    theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
+    means.
     """
 
-    batch_size: int = 16
     gradient_accumulation_steps: int = 1
     epochs: float = 1.0
     max_steps: int = 0
@@ -95,23 +106,35 @@ class TrainingConfig:
 
 @dataclasses.dataclass
 class Recipe:
-    """A whole run; `output` is the run's folder. `objectives` maps a name to its options, `weight` among them."""
+    """A whole run; `output` is the run's folder.
+
+    Args:
+        data: datasets by name. objectives: options by name, `type`, `data`, `weight` and `turn` among them.
+        optimization: `sum`, one update a step of all objectives' weighted sum, or `alternate`, an update of each turn.
+        turns: with `alternate`, a turn's optimizer where it has other options than `optimizer`, by turn.
+    """
 
     output: str = MISSING
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    data: dict[str, DatasetConfig] = dataclasses.field(default_factory=dict)
     objectives: dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimization: str = "sum"
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    turns: dict[str, Any] = dataclasses.field(default_factory=dict)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+
+    def turn_of(self, objective: str) -> str:
+        """The update that an objective belongs to."""
+        return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
+
+    def optimizers(self) -> dict[str, OptimizerConfig]:
+        """The optimizer's options of every turn, in the order of the turns."""
+        turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))
+        return {turn: self.turns.get(turn, self.optimizer) for turn in turns}
 
 
 def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
-
-
-def objective_names() -> list[str]:
-    folder = Path(__file__).parent / "objectives"
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
 
 
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
@@ -198,18 +221,24 @@ def _without_nulls(content: Any) -> Any:
 
 
 def _typed(plain: dict[Any, Any], where: str) -> Recipe:
-    objectives = _without_nulls(plain.pop("objectives", None) or {})
+    wanted = _mapping(plain.pop("objectives", None), f"{where}: objectives")
     if isinstance(plain.get("model"), dict):
         plain["model"] = _without_nulls(plain["model"])
-    if not isinstance(objectives, dict) or not all(isinstance(options, dict) for options in objectives.values()):
-        raise RecipeError(f"{where}: objectives: expected a mapping of names to options")
+    plain["data"] = _mapping(plain.get("data"), f"{where}: data", "data.text.path=DIR, where text is a name of yours")
+    turns = _mapping(plain.pop("turns", None), f"{where}: turns")
     try:
         recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
         assert isinstance(recipe, Recipe)
-        for name, options in objectives.items():
-            if name not in objective_names():
-                raise RecipeError(f"{where}: no objective {name!r}; there are {', '.join(objective_names())}")
-            recipe.objectives[name] = _objective(name, options)
+        for name, options in wanted.items():
+            type_ = options.get("type") or name
+            if type_ not in objectives.types():
+                known = ", ".join(objectives.types())
+                raise RecipeError(f"{where}: objectives.{name}: no type {type_!r}; there are {known}")
+            recipe.objectives[name] = _over_defaults(objectives.config_class(type_), options, f"objectives.{name}.")
+            recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
+        for name, options in turns.items():
+            over = {**dataclasses.asdict(recipe.optimizer), **options}
+            recipe.turns[name] = _over_defaults(OptimizerConfig, over, f"turns.{name}.")
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -218,13 +247,27 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     return recipe
 
 
-def _objective(name: str, options: dict[str, Any]) -> Any:
-    """An objective's options over its defaults."""
-    defaults = OmegaConf.structured(importlib.import_module(f"train.objectives.{name}").Config)
+def _mapping(content: Any, key: str, example: str = "") -> dict[str, Any]:
+    """A mapping of names to options; a name that is null is left out."""
+    found = _without_nulls(content or {})
+    if not isinstance(found, dict) or not all(isinstance(options, dict) for options in found.values()):
+        raise RecipeError(f"{key}: expected a mapping of names to options{f', e.g. {example}' if example else ''}")
+    return found
+
+
+def _only(data: dict[str, DatasetConfig], objective: str) -> str:
+    if len(data) != 1:
+        known = ", ".join(data) or "none"
+        raise RecipeError(f"objectives.{objective}.data is not set; name the dataset that it reads: {known}")
+    return next(iter(data))
+
+
+def _over_defaults(config_class: Any, options: dict[str, Any], within: str) -> Any:
+    """Options over the defaults of their dataclass; `within` goes before a key that is wrong."""
     try:
-        return OmegaConf.to_object(OmegaConf.merge(defaults, options))
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config_class), options))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise RecipeError(_key_error(error, f"objectives.{name}.")) from None
+        raise RecipeError(_key_error(error, within)) from None
 
 
 def _key_error(error: Exception, within: str = "") -> str:
@@ -244,13 +287,12 @@ def _key_error(error: Exception, within: str = "") -> str:
 
 def _check(recipe: Recipe) -> None:
     """Values that could not work, found before anything is loaded."""
-    training, optimizer = recipe.training, recipe.optimizer
-    problems = [
+    training = recipe.training
+    _refuse(
         ("\0" in recipe.output, "output: no name of a folder holds a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (training.batch_size < 1, "training.batch_size must be at least 1"),
         (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
         (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
@@ -258,46 +300,96 @@ def _check(recipe: Recipe) -> None:
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
         (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
-        (not _positive(optimizer.learning_rate), "optimizer.learning_rate must be positive"),
-        (not 0 <= optimizer.max_grad_norm < math.inf, "optimizer.max_grad_norm must be 0 (no clipping) or more"),
-        (optimizer.warmup_steps < 0, "optimizer.warmup_steps must be 0 or more"),
-        (
-            optimizer.warmup_steps > 0 and optimizer.schedule != "linear",
-            f"optimizer.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
-        ),
-        (not _positive(optimizer.eps), "optimizer.eps must be positive"),
-        (not 0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must be 0 or more"),
-        (not 0 < optimizer.cut_fraction < 1, "optimizer.cut_fraction must lie between 0 and 1"),
-        (not 1 <= optimizer.ratio < math.inf, "optimizer.ratio must be at least 1"),
-        (
-            len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
-            "optimizer.betas must be two numbers from 0 up to 1",
-        ),
-        (
-            optimizer.schedule not in SCHEDULES,
-            f"optimizer.schedule {optimizer.schedule!r} is not one of {', '.join(SCHEDULES)}",
-        ),
-        (recipe.data.shuffle_shards < 1, "data.shuffle_shards must be at least 1"),
-        (
-            recipe.data.short_documents not in ("error", "skip", "shrink"),
-            f"data.short_documents {recipe.data.short_documents!r} is not error, skip or shrink",
-        ),
-    ]
-    for wrong, message in problems:
-        if wrong:
-            raise RecipeError(message)
+    )
+    for name, data in recipe.data.items():
+        _refuse(
+            (not re.fullmatch(r"\w[\w-]*", name), f"data.{name}: a name is of letters, digits, _ and -"),
+            (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
+            (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
+            (
+                data.short_documents not in ("error", "skip", "shrink"),
+                f"data.{name}.short_documents {data.short_documents!r} is not error, skip or shrink",
+            ),
+            (
+                all(options.data != name for options in recipe.objectives.values()),
+                f"data.{name}: no objective reads it: leave it out with data.{name}=null, or name it in one",
+            ),
+        )
     for name, options in recipe.objectives.items():
-        if not _positive(options.weight):
-            raise RecipeError(f"objectives.{name}.weight {options.weight} must be positive; null leaves it out")
+        _refuse(
+            (not re.fullmatch(r"\w[\w-]*", name), f"objectives.{name}: a name is of letters, digits, _ and -"),
+            (
+                not _positive(options.weight),
+                f"objectives.{name}.weight {options.weight} must be positive; null leaves it out",
+            ),
+            (
+                options.data not in recipe.data,
+                f"objectives.{name}.data {options.data!r} is not one of {', '.join(recipe.data)}",
+            ),
+        )
         try:
             options.check()
         except ValueError as error:
             raise RecipeError(f"objectives.{name}: {error}") from None
-    reads = {name: options.kind for name, options in recipe.objectives.items()}
-    if len(set(reads.values())) > 1:
-        found = ", ".join(f"{name} reads {kind}" for name, kind in reads.items())
-        hint = "; with input: sentence, mlm reads sentences" if reads.get("mlm") == "documents" else ""
-        raise RecipeError(f"objectives: {found}: a run reads one kind of shards{hint}")
+    _check_turns(recipe)
+
+
+def _check_turns(recipe: Recipe) -> None:
+    given = [f"turns.{name}" for name in recipe.turns]
+    given += [f"objectives.{name}.turn" for name, options in recipe.objectives.items() if options.turn]
+    alternate = recipe.optimization == "alternate"
+    turns = {recipe.turn_of(name) for name in recipe.objectives}
+    _refuse(
+        (
+            recipe.optimization not in ("sum", "alternate"),
+            f"optimization {recipe.optimization!r} is not sum or alternate",
+        ),
+        (not alternate and bool(given), f"{given[0] if given else ''} has no effect with optimization: sum"),
+        (
+            alternate and recipe.training.zero_stage > 0,
+            "optimization: alternate needs training.zero_stage=0: ZeRO shares out the state of one optimizer, and each "
+            "turn has its own",
+        ),
+        (
+            alternate and len(turns) < 2,
+            f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: take optimization=sum",
+        ),
+        *((name not in turns, f"turns.{name}: no objective is of that turn") for name in recipe.turns),
+    )
+    _check_optimizer("optimizer", recipe.optimizer)
+    for name, optimizer in recipe.turns.items():
+        _check_optimizer(f"turns.{name}", optimizer)
+
+
+def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
+    _refuse(
+        (not _positive(optimizer.learning_rate), f"{key}.learning_rate must be positive"),
+        (not 0 <= optimizer.max_grad_norm < math.inf, f"{key}.max_grad_norm must be 0 (no clipping) or more"),
+        (optimizer.warmup_steps < 0, f"{key}.warmup_steps must be 0 or more"),
+        (
+            optimizer.warmup_steps > 0 and optimizer.schedule != "linear",
+            f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
+        ),
+        (not _positive(optimizer.eps), f"{key}.eps must be positive"),
+        (not 0 <= optimizer.weight_decay < math.inf, f"{key}.weight_decay must be 0 or more"),
+        (not 0 < optimizer.cut_fraction < 1, f"{key}.cut_fraction must lie between 0 and 1"),
+        (not 1 <= optimizer.ratio < math.inf, f"{key}.ratio must be at least 1"),
+        (
+            len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
+            f"{key}.betas must be two numbers from 0 up to 1",
+        ),
+        (
+            optimizer.schedule not in SCHEDULES,
+            f"{key}.schedule {optimizer.schedule!r} is not one of {', '.join(SCHEDULES)}",
+        ),
+    )
+
+
+def _refuse(*problems: tuple[bool, str]) -> None:
+    """Raises RecipeError with the message of the first that is so."""
+    for wrong, message in problems:
+        if wrong:
+            raise RecipeError(message)
 
 
 def _positive(value: float) -> bool:
@@ -305,14 +397,22 @@ def _positive(value: float) -> bool:
     return 0 < value < math.inf
 
 
-def kind(recipe: Recipe) -> str:
-    """The kind of shards that the objectives read."""
-    return str(next(iter(recipe.objectives.values())).kind)
+def modality(name: str, config: DatasetConfig, kind: str) -> modalities.Modality | None:
+    """What makes patches of a dataset of that kind; None: it is text.
 
-
-def span_configs(recipe: Recipe) -> list[SpanConfig]:
-    """The span settings of all objectives that sample spans."""
-    return [o.spans for o in recipe.objectives.values() if getattr(o, "spans", None) is not None]
+    Raises:
+        RecipeError: an option of its modality is unknown or cannot work.
+    """
+    key = f"data.{name}.modality"
+    if kind not in modalities.names():
+        _refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
+        return None
+    options: modalities.Modality = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
+    try:
+        options.check()
+    except ValueError as error:
+        raise RecipeError(f"{key}: {error}") from None
+    return options
 
 
 def to_yaml(recipe: Recipe) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 from train.engine.stopping import ending_at_once
 
 EXAMPLE = """examples:
-  deepspeed train/run.py --recipe declutr-small data.path=data/train output=runs/declutr-small model.path=MODEL
-  deepspeed --num_accelerators 2 train/run.py --recipe my-recipe.yaml training.batch_size=64
-  python train/run.py --recipe declutr-base data.path=data/train output=runs/try model.path=MODEL --dry-run
+  deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
+  deepspeed --num_accelerators 2 train/run.py --recipe my-recipe.yaml data.text.batch_size=64
+  python train/run.py --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
 
 
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
     )
-    root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. training.batch_size=32")
+    root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
     root.add_argument("--resume", action="store_true", help="go on from the output folder's last whole checkpoint")
     root.add_argument(
         "--dry-run", action="store_true", help="print recipe, parameters, token budget, memory; no training"
@@ -67,27 +67,36 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
     return score
 
 
-def describe(recipe: Any, learner: Any, size: Any, total: int, ranks: int) -> str:
+def describe(recipe: Any, learner: Any, sizes: Any, total: int, ranks: int) -> str:
     """What `--dry-run` prints: the resolved recipe, then the cost of a forward on each rank."""
     from train.recipe import to_yaml
 
     parameters = sum(p.numel() for p in learner.parameters())
     config = learner.encoder.config
     width = 34 if recipe.training.bf16 else 68
-    activations = width * learner.encoder.dim * config.num_hidden_layers * size.budget.tokens
-    states = 16 * parameters
+    largest = max(size.rows for size in sizes.values())
+    activations = width * learner.encoder.dim * config.num_hidden_layers * largest
+    states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
     gib = 1 << 30
-    return (
-        f"{to_yaml(recipe)}\n"
-        f"parameters      {parameters:,}\n"
-        f"ranks           {ranks}\n"
-        f"steps           {total:,}\n"
-        f"forwards a step {recipe.training.gradient_accumulation_steps}\n"
-        f"a rank's share  {size.sequences:,} sequences, {size.mean_tokens:,.0f} tokens on average in a forward\n"
-        f"token budget    {size.budget.tokens:,} (mean + 4 standard deviations)\n"
+    lines = [
+        to_yaml(recipe),
+        f"parameters      {parameters:,}",
+        f"ranks           {ranks}",
+        f"steps           {total:,}",
+        f"micro-batches   {recipe.training.gradient_accumulation_steps} a step",
+    ]
+    for turn, size in sizes.items():
+        of = f"of turn {turn}, " if len(sizes) > 1 else ""
+        patches = f" and {size.patches:,} patches" if size.patches else ""
+        tokens = f"{size.mean_tokens:,.0f} tokens on average{patches}"
+        lines.append(f"a rank's part   {of}{size.sequences:,} sequences, {tokens} in a forward")
+        if size.budget:
+            lines.append(f"token budget    {of}{size.budget.tokens:,} (mean + 4 standard deviations)")
+    lines.append(
         f"memory estimate {states / gib:.2f} GiB weights, gradients, AdamW + {activations / gib:.2f} GiB activations "
         f"({width} bytes a token, layer and dimension)"
     )
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager
@@ -154,56 +163,44 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from shards import Dataset, terminal
-    from train.build import build_learner
-    from train.data.stream import ExampleStream
+    from train.build import build_feed, build_learner
     from train.engine.loop import Trainer, join_ranks, total_steps
     from train.engine.ranks import agreed
     from train.export import SKELETON, save_skeleton
     from train.model.folder import some
-    from train.recipe import RecipeError, kind, load, span_configs
+    from train.recipe import RecipeError, load
 
     recipe = load(options.recipe, options.overrides)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    dataset = Dataset(recipe.data.path)
-    shrinks = recipe.data.short_documents == "shrink"
-    spans = span_configs(recipe)
-    stream = ExampleStream(
-        dataset,
-        kind(recipe),
-        recipe.training.batch_size,
-        recipe.training.seed,
-        recipe.data.shuffle_shards,
-        min_tokens=max((s.smallest_shrunk if shrinks else s.required_tokens for s in spans), default=0),
-        skip_short=bool(spans) and recipe.data.short_documents != "error",
-        forwards=recipe.training.gradient_accumulation_steps,
-        rank=rank,
-        ranks=ranks,
-    )
-    total = total_steps(recipe, stream)
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
-    learner, tokenizer, size = build_learner(recipe, dataset, ranks, static)
-    if learner.encoder.config.vocab_size < dataset.vocab_size:
-        raise RecipeError(
-            f"data.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
-            f"{learner.encoder.config.vocab_size:,}: run the pipeline again"
-        )
+    learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
+    for name, dataset in datasets.items():
+        if learner.encoder.config.vocab_size < dataset.vocab_size:
+            raise RecipeError(
+                f"data.{name}.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
+                f"{learner.encoder.config.vocab_size:,}: run the pipeline again"
+            )
+    feed = build_feed(recipe, datasets, learner, rank, ranks)
+    total = total_steps(recipe, feed)
     evaluate = evaluator(recipe, tokenizer)
     if options.dry_run:
         if rank == 0:
-            terminal.say(describe(recipe, learner, size, total, ranks))
+            terminal.say(describe(recipe, learner, sizes, total, ranks))
         return
     if ranks > 1:
         join_ranks()
     with contextlib.ExitStack() as held:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
-        if rank == 0 and stream.num_short:
-            short = f"{stream.num_short} of {dataset.num_examples} documents are too short, left out"
-            terminal.notice(f"{recipe.data.path}: {short}")
+        for stream in feed.streams.values() if rank == 0 else ():
+            if stream.num_short:
+                short = f"{stream.num_short} of {stream.dataset.num_examples} documents are too short, left out"
+                terminal.notice(f"{stream.dataset.folder}: {short}")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         join_ranks()
-        trainer = Trainer(recipe, learner, stream, evaluate, options.quiet)
+        trainer = Trainer(recipe, learner, feed, evaluate, options.quiet)
         if options.resume:
             trainer.resume()
         agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / SKELETON))

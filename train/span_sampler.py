@@ -20,7 +20,7 @@ import math
 import torch
 from torch import Tensor
 
-from train import keyed
+from train import draws
 
 STRATEGIES = ("any", "adjacent", "subsuming")
 PLACEMENTS = ("grid", "uniform")
@@ -78,6 +78,10 @@ class SpanConfig:
         """The shortest document into which `shrink` can still fit every anchor and positive with a token each."""
         return math.ceil(self.required_tokens / self.min_span)
 
+    def min_tokens(self, shrinks: bool) -> int:
+        """The shortest document that spans are drawn of, where they shrink to it or not."""
+        return self.smallest_shrunk if shrinks else self.required_tokens
+
     def anchor_moments(self) -> tuple[float, float]:
         """Mean and variance of one document's anchor tokens."""
         mean, variance = _beta_moments(self.anchor_beta)
@@ -129,10 +133,10 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     linear between 4,096 steps, and in the first and the last a power, as it nearly is there.
     """
     if float(a).is_integer() and float(b).is_integer():
-        uniforms = keyed.uniform(keys, int(a + b) - 1)
+        uniforms = draws.uniform(keys, int(a + b) - 1)
         return uniforms.sort(dim=-1).values[..., int(a) - 1]
     table = _inverse_beta_table(a, b, keys.device)
-    position = keyed.uniform(keys, 1)[..., 0] * (len(table) - 1)
+    position = draws.uniform(keys, 1)[..., 0] * (len(table) - 1)
     index = position.long().clamp(max=len(table) - 2)
     within = position - index
     drawn = torch.lerp(table[index], table[index + 1], within)
@@ -148,11 +152,11 @@ def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacit
 
 def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
     """`count` sorted offsets in 0..free, uniform over all multisets: keys (B,), free (B,) -> (B, count) int64."""
-    uniforms = keyed.uniform(keys, count)
+    uniforms = draws.uniform(keys, count)
     chosen: list[Tensor] = []
     for i in range(count):
         last = free + i
-        candidate = keyed.below(uniforms[:, i], last + 1)
+        candidate = draws.below(uniforms[:, i], last + 1)
         taken = torch.zeros_like(candidate, dtype=torch.bool)
         for other in chosen:
             taken |= candidate == other
@@ -167,7 +171,7 @@ def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
     An anchor takes any of the blocks left, and they lose it and those before and after it in their order. Where fewer
     are left than a third anchor could need, it takes the first or the last.
     """
-    uniforms = keyed.uniform(keys, 2 * num_anchors).unflatten(1, (num_anchors, 2))
+    uniforms = draws.uniform(keys, 2 * num_anchors).unflatten(1, (num_anchors, 2))
     gone: list[Tensor] = []
     chosen = []
 
@@ -180,7 +184,7 @@ def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
     left = count
     for anchor in range(num_anchors):
         wanted = num_anchors - anchor
-        rank = keyed.below(uniforms[:, anchor, 0], left.clamp(min=1))
+        rank = draws.below(uniforms[:, anchor, 0], left.clamp(min=1))
         at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(left), left - 1)
         rank = torch.where(left // wanted < wanted, at_an_end, rank).clamp(min=0)
         chosen.append(block(rank))
@@ -206,34 +210,34 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     high = (config.max_span * scale).long().clamp(min=1)
     low = (config.min_span * scale).long().clamp(min=1)
 
-    anchor_keys = keyed.mix(keys[:, None], torch.arange(shape[1], device=keys.device))
-    anchor_length = _lengths(keyed.mix(anchor_keys, 1), config.anchor_beta, low, high, capacity)
+    anchor_keys = draws.mix(keys[:, None], torch.arange(shape[1], device=keys.device))
+    anchor_length = _lengths(draws.mix(anchor_keys, 1), config.anchor_beta, low, high, capacity)
     if config.placement == "grid":
-        block = _blocks(keyed.mix(keys, 2), torch.div(lengths, high[:, 0], rounding_mode="floor"), shape[1])
-        within = keyed.uniform(keyed.mix(anchor_keys, 5), 1)[..., 0]
-        anchor_start = block * high + keyed.below(within, high - anchor_length + 1)
+        block = _blocks(draws.mix(keys, 2), torch.div(lengths, high[:, 0], rounding_mode="floor"), shape[1])
+        within = draws.uniform(draws.mix(anchor_keys, 5), 1)[..., 0]
+        anchor_start = block * high + draws.below(within, high - anchor_length + 1)
     else:
         distance = (config.distance * scale).long()
         gaps = (shape[1] - 1) * distance[:, 0]
-        offsets = _spread(keyed.mix(keys, 2), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1])
+        offsets = _spread(draws.mix(keys, 2), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1])
         anchor_start = offsets + (anchor_length + distance).cumsum(1) - (anchor_length + distance)
 
-    keys_3d = keyed.mix(anchor_keys[..., None], torch.arange(config.num_positives, device=keys.device))
+    keys_3d = draws.mix(anchor_keys[..., None], torch.arange(config.num_positives, device=keys.device))
     start, end = anchor_start[..., None], (anchor_start + anchor_length)[..., None]
     total = lengths[:, None, None]
     longest = anchor_length[..., None] if config.positives == "subsuming" else high[..., None]
     floor = torch.minimum(low[..., None], longest)
-    positive_length = _lengths(keyed.mix(keys_3d, 3), config.positive_beta, floor, longest, capacity)
-    choice = keyed.uniform(keyed.mix(keys_3d, 4), 1)[..., 0]
+    positive_length = _lengths(draws.mix(keys_3d, 3), config.positive_beta, floor, longest, capacity)
+    choice = draws.uniform(draws.mix(keys_3d, 4), 1)[..., 0]
     if config.positives == "adjacent":
         positive_length = torch.minimum(positive_length, torch.maximum(start, total - end))
         fits_before, fits_after = start >= positive_length, end + positive_length <= total
         use_after = torch.where(fits_before & fits_after, choice < 0.5, fits_after)
         positive_start = torch.where(use_after, end.expand_as(use_after), start - positive_length)
     elif config.positives == "subsuming":
-        positive_start = start + keyed.below(choice, end - start - positive_length + 1)
+        positive_start = start + draws.below(choice, end - start - positive_length + 1)
     else:
         first = (start - positive_length).clamp(min=0)
         last = torch.minimum(end, total - positive_length)
-        positive_start = first + keyed.below(choice, last - first + 1)
+        positive_start = first + draws.below(choice, last - first + 1)
     return Spans(anchor_start, anchor_length, positive_start, positive_length)

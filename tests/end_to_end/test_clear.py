@@ -32,7 +32,7 @@ SMALL = [
     "model.config.initializer_range=0.1",
     "optimizer.learning_rate=3e-3",
     "optimizer.warmup_steps=2",
-    "training.batch_size=32",
+    "data.text.batch_size=32",
     "training.gradient_accumulation_steps=2",
     "training.max_steps=20",
     "training.logging_steps=1",
@@ -75,7 +75,14 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
     assert sum("[DEL]" in row[f"view_{view}"] for row in rows for view in range(3)) > 290
 
     run = tmp_path / "run"
-    arguments = ["--recipe", RECIPE, *SMALL, f"data.path={shards}", "objectives.clear.views=stored", f"output={run}"]
+    arguments = [
+        "--recipe",
+        RECIPE,
+        *SMALL,
+        f"data.text.path={shards}",
+        "objectives.clear.views=stored",
+        f"output={run}",
+    ]
     done = launch(1, "train/run.py", *arguments, port=27810 + os.getpid() % 290)
     assert done.returncode == 0, done.stderr
     logged = metrics(run, ("clear/loss", "mlm/loss"))
@@ -95,7 +102,7 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
 
 def first_batch(*overrides: str) -> Batch:
     recipe = load(RECIPE, [*SMALL, *overrides, "output=o"])
-    dataset = Dataset(recipe.data.path)
+    dataset = Dataset(recipe.data.text.path)
     learner, _, _ = build_learner(recipe, dataset, 1, False)
     stream = ExampleStream(dataset, "sentences", 32, seed=1, shuffle_shards=2)
     return next(stream.batches(StreamState(), learner))[0]
@@ -107,8 +114,8 @@ def test_views_on_the_fly_take_the_shards_own_synonyms_from_a_bucket(shards: Pat
     for name, data in tree(shards).items():
         storage.publish_bytes(data, f"{bucket}/data/{name}")
     fly = "objectives.clear.views=fly"
-    expected = first_batch(f"data.path={shards}", fly, f"objectives.clear.synonyms={synonyms}")
-    found = first_batch(f"data.path={bucket}/data", fly)
+    expected = first_batch(f"data.text.path={shards}", fly, f"objectives.clear.synonyms={synonyms}")
+    found = first_batch(f"data.text.path={bucket}/data", fly)
     assert found.columns.keys() == expected.columns.keys() == {"clear/0", "clear/1", "tokens"}
     for name, column in expected.columns.items():
         assert torch.equal(found.columns[name].values, column.values), name

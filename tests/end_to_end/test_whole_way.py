@@ -33,8 +33,8 @@ def test_openwebtext_becomes_a_scored_model(shared_data: Path, roberta_tokenizer
 
     small = ["model_type=roberta", "hidden_size=32", "num_hidden_layers=2", "num_attention_heads=2"]
     small += ["intermediate_size=64", "max_position_embeddings=514"]
-    overrides = [f"data.path={shards}", f"output={run}", *(f"model.config.{key}" for key in small)]
-    overrides += ["training.batch_size=4", "training.max_steps=4", "training.logging_steps=1", "training.bf16=false"]
+    overrides = [f"data.text.path={shards}", f"output={run}", *(f"model.config.{key}" for key in small)]
+    overrides += ["data.text.batch_size=4", "training.max_steps=4", "training.logging_steps=1", "training.bf16=false"]
     trained = launch(1, "train/run.py", "--recipe", "declutr-small", *overrides, port=29990)
     assert trained.returncode == 0, trained.stderr
     losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -1,6 +1,7 @@
 """What finished runs left behind, to compare."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,13 +9,21 @@ import torch
 from safetensors.torch import load_file
 
 
-def metrics(run: Path, figures: Sequence[str]) -> list[dict[str, float]]:
-    """These figures of each logged step."""
+def metrics(run: Path, names: Sequence[str]) -> list[dict[str, float]]:
+    """These metrics of each logged step."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: line[name] for name in ("step", *figures)} for line in lines]
+    return [{name: line[name] for name in ("step", *names)} for line in lines]
 
 
 def same_weights(run: Path, other: Path) -> bool:
     """Whether two runs exported the same model, bit for bit."""
     ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, other))
     return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def without_its_last_checkpoint(run: Path, copy: Path) -> Path:
+    """A copy of a run that ended, as if it had been killed before its last save."""
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "model")
+    shutil.rmtree(max((copy / "checkpoints").iterdir()))
+    return copy

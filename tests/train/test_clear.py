@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,10 @@ from shards import Dataset, Manifest, ShardError, keyed
 from shards.ragged import Ragged
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
-from train.build import Learner
-from train.data.stream import Batch, ExampleStream, StreamState
+from train.data.batch import Batch, Rows
+from train.data.stream import ExampleStream, StreamState
+from train.learner import Learner
+from train.model.masking import mask
 from train.model.packing import pack, pack_ids
 from train.objectives.clear import Clear, FreshViews, StoredViews
 from train.recipe import load
@@ -32,8 +35,12 @@ ONE_FORWARD = "training.gradient_accumulation_steps=1"
 
 
 def clear_and_batch(overrides: list[str], **options) -> tuple[Learner, Batch]:
-    learner, batch, _ = learner_and_batch(overrides, recipe=RECIPE, **options)
-    return learner, batch
+    learner, batches, _ = learner_and_batch(overrides, recipe=RECIPE, **options)
+    return learner, batches["text"]
+
+
+def run(learner: Learner, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    return learner({"text": batch})
 
 
 def projected(clear: Clear, states: torch.Tensor) -> torch.Tensor:
@@ -69,14 +76,16 @@ def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
     states = torch.stack([learner.encoder(pack_ids([[0, *view, 2]]))[0] for view in views])
     (clear,) = learner.objectives
     expected = NTXentLoss(temperature=0.1)(projected(clear, states), torch.arange(16).repeat(2))
-    loss, figures = learner(batch)
+    loss, metrics = run(learner, batch)
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
-    assert {"clear/alignment", "clear/uniformity"} <= figures.keys()
+    assert {"clear/alignment", "clear/uniformity"} <= metrics.keys()
 
 
 def test_the_cls_state_is_taken_however_the_model_pools(tiny_clear: list[str]) -> None:
     losses = [
-        clear_and_batch([*tiny_clear, f"model.pooling={pooling}"])[0](clear_and_batch(tiny_clear)[1])[1]["clear/loss"]
+        run(clear_and_batch([*tiny_clear, f"model.pooling={pooling}"])[0], clear_and_batch(tiny_clear)[1])[1][
+            "clear/loss"
+        ]
         for pooling in ("cls", "mean")
     ]
     assert torch.equal(*losses)
@@ -88,7 +97,7 @@ def test_stored_views_are_the_shards_own(
     tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
     augmenter = Augmenter(Augmentation.parse("del-span"), tokenizer)
     folder = write_sentences(tmp_path / "two", sentences, del_tokenizer_folder, augmenter, 2)
-    stored = [f"data.path={folder}", *STORED]
+    stored = [f"data.text.path={folder}", *STORED]
     learner, batch = clear_and_batch([*tiny_clear, *stored])
     originals = [by_id(sentences)[i] for i in batch.ids.tolist()]
     for view in range(2):
@@ -96,16 +105,16 @@ def test_stored_views_are_the_shards_own(
             augmenter(Ragged.of([np.array(row)], np.uint16), keyed.mix(5, np.array([text_id(row)]), view))[0].tolist()
             for row in originals
         ]
-        assert rows(batch.columns[f"clear/{view}"]) == expected
-    assert list(batch.columns) == ["clear/0", "clear/1", "tokens"] and learner.fingerprints() == {}
+        assert rows(batch.columns[f"clear/view_{view}"]) == expected
+    assert list(batch.columns) == ["clear/view_0", "clear/view_1", "mlm/tokens"] and learner.fingerprints() == {}
 
 
 def test_auto_makes_views_where_the_shards_hold_none(
     tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    given = [*tiny_clear, f"data.path={write_sentences(tmp_path / 'bare', sentences[:40], del_tokenizer_folder)}"]
+    given = [*tiny_clear, f"data.text.path={write_sentences(tmp_path / 'bare', sentences[:40], del_tokenizer_folder)}"]
     losses = [clear_and_batch([*given, f"objectives.clear.views={views}"]) for views in ("auto", "fly")]
-    assert torch.equal(*(learner(batch)[0] for learner, batch in losses))
+    assert torch.equal(*(run(learner, batch)[0] for learner, batch in losses))
 
 
 def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
@@ -123,11 +132,11 @@ def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
     manifest = Manifest.load(str(folder))
     manifest.fingerprint["options"]["files"] = {"synonyms.json": hashlib.sha256(table).hexdigest()}
     manifest.save(str(folder))
-    given = [*tiny_clear, f"data.path={folder}"]
+    given = [*tiny_clear, f"data.text.path={folder}"]
     (named, expected), (own, found) = (
         clear_and_batch([*given, *change]) for change in ([], ["objectives.clear.synonyms=null"])
     )
-    assert torch.equal(expected.columns["clear/0"].values, found.columns["clear/0"].values)
+    assert torch.equal(expected.columns["clear/view_0"].values, found.columns["clear/view_0"].values)
     assert named.fingerprints() == own.fingerprints() and list(own.fingerprints()) == ["clear"]
     (folder / "_files" / "synonyms.json").write_bytes(table.replace(b"thing", b"THING"))
     with pytest.raises(ShardError, match=r"_files/synonyms\.json: its sha256"):
@@ -160,17 +169,17 @@ def test_only_the_columns_that_objectives_read_are_gathered(tiny_clear: list[str
     }
     for overrides, columns in wanted.items():
         learner, _ = clear_and_batch([*tiny_clear, *overrides])
-        assert learner.columns == columns
+        assert learner.columns("text") == columns
 
 
 def test_how_much_views_take_is_found_out_once(tiny_clear: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes views of a thousand sentences; the loop asks at every line of the log."""
     learner, _ = clear_and_batch(tiny_clear)
     (clear, _) = learner.objectives
-    before = clear.load()
+    before = clear.workload()
     assert before.sequences == 2 and before.mean_tokens > 10
     monkeypatch.setattr(clear, "views", None)
-    assert clear.load() == before
+    assert clear.workload() == before
 
 
 def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence() -> None:
@@ -180,22 +189,30 @@ def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence() -> No
         f"view_{view}": Ragged.of(list(np.stack([ids, np.full(number, view)], 1)), np.int64) for view in range(count)
     }
     views = StoredViews(count, seed=3)
-    first, second = (view.values.reshape(-1, 2) for view in views(columns, ids, 0))
+    first, second = (view.values.reshape(-1, 2) for view in views(Rows("text", columns, ids, 0)))
     assert (first[:, 0] == ids).all() and (second[:, 0] == ids).all(), "a view of another sentence"
     assert (first[:, 1] != second[:, 1]).all(), "a view paired with itself"
     pairs = np.bincount(first[:, 1] * count + second[:, 1], minlength=count**2)
     assert (np.abs(pairs[pairs > 0] - number / 12) < 120).all() and (pairs > 0).sum() == 12
     part = {name: column.part(slice(100, 200)) for name, column in columns.items()}
-    assert (views(part, ids[100:200], 0)[0].values.reshape(-1, 2) == first[100:200]).all()
-    assert (views(columns, ids, 1)[0].values != first.ravel()).any()
+    assert (views(Rows("text", part, ids[100:200], 0))[0].values.reshape(-1, 2) == first[100:200]).all()
+    assert (views(Rows("text", columns, ids, 1))[0].values != first.ravel()).any()
+
+
+def batches_of(
+    learner: Learner, overrides: list[str], batch_size: int, state: StreamState | None = None
+) -> Iterator[tuple[Batch, StreamState]]:
+    """The stream of a recipe's dataset, all of it shuffled together."""
+    dataset = Dataset(load(RECIPE, [*overrides, "output=o"]).data["text"].path)
+    stream = ExampleStream("text", dataset, batch_size, 0, 100)
+    return stream.batches(state or StreamState(), learner.columns("text"), learner.collate)
 
 
 def test_every_epoch_has_new_views_of_its_own(tiny_clear: list[str]) -> None:
     learner, _ = clear_and_batch(tiny_clear)
-    stream = ExampleStream(Dataset(load(RECIPE, [*tiny_clear, "output=o"]).data.path), "sentences", 600, 0, 100)
-    batches = [batch for batch, _ in itertools.islice(stream.batches(StreamState(), learner), 2)]
+    batches = [batch for batch, _ in itertools.islice(batches_of(learner, tiny_clear, 600), 2)]
     assert [batch.epochs[0].item() for batch in batches] == [0, 1]
-    views = [dict(zip(b.ids.tolist(), rows(b.columns["clear/0"]), strict=True)) for b in batches]
+    views = [dict(zip(b.ids.tolist(), rows(b.columns["clear/view_0"]), strict=True)) for b in batches]
     assert sum(views[0][i] != views[1][i] for i in views[0]) > 500
 
 
@@ -205,13 +222,12 @@ def test_a_stream_that_goes_on_makes_the_views_of_one_that_never_stopped(
 ) -> None:
     """From the middle of an epoch into the next; of three stored views a pair is drawn anew in each."""
     learner, _ = clear_and_batch([*tiny_clear, *views])
-    stream = ExampleStream(Dataset(load(RECIPE, [*tiny_clear, "output=o"]).data.path), "sentences", 250, 0, 100)
-    whole = list(itertools.islice(stream.batches(StreamState(), learner), 4))
-    resumed = itertools.islice(stream.batches(whole[0][1], learner), 3)
+    whole = list(itertools.islice(batches_of(learner, tiny_clear, 250), 4))
+    resumed = itertools.islice(batches_of(learner, tiny_clear, 250, whole[0][1]), 3)
     assert [batch.epochs[0].item() for batch, _ in whole] == [0, 0, 1, 1]
     for (expected, state), (found, its_state) in zip(whole[1:], resumed, strict=True):
         assert its_state == state and torch.equal(found.ids, expected.ids)
-        for name in ("clear/0", "clear/1", "tokens"):
+        for name in ("clear/view_0", "clear/view_1", "mlm/tokens"):
             assert rows(found.columns[name]) == rows(expected.columns[name])
 
 
@@ -220,22 +236,23 @@ def test_masked_lm_takes_whole_sentences_each_copy_under_its_own_mask(
 ) -> None:
     """Double MLM (section 5.1): twice the mean over both copies is the sum of a mean over each, were they as large."""
     overrides = [o for o in tiny_clear if "objectives.clear" not in o]
-    learner, batch, _ = learner_and_batch([*overrides, ONE_FORWARD], recipe="clear-double-mlm")
-    (mlm,) = learner.objectives
-    packed = pack([mlm.sequences(batch)], learner.special)
-    before = packed.ids.clone()
+    learner, batches, _ = learner_and_batch([*overrides, ONE_FORWARD], recipe="clear-double-mlm")
+    (mlm,), batch = learner.objectives, batches["text"]
+    request = mlm.request(batch.of("mlm"))
+    packed = pack(list(request.sequences.values()), learner.special)
+    before = packed.ids
     originals = [by_id(sentences)[i][:62] for i in batch.ids.tolist()]
     assert [ids.tolist() for ids in before.split(packed.lengths)] == [
         [0, *row, 2] for row in originals for _ in range(2)
     ]
-    mlm.corrupt(packed, {"mlm": slice(0, packed.num_sequences)})
+    packed, where = mask(packed, packed.blocks[0], request.masking["sequences"])
     copies = [ids.tolist() for ids in packed.ids.split(packed.lengths)]
     assert sum(a != b for a, b in zip(copies[::2], copies[1::2], strict=True)) > 8
-    assert len(mlm.index) / packed.content.sum() == pytest.approx(0.15, abs=0.04)
+    assert len(where.index) / packed.content.sum() == pytest.approx(0.15, abs=0.04)
     hidden = torch.cat([learner.encoder(pack_ids([ids])) for ids in copies])
-    expected = F.cross_entropy(learner.encoder.token_logits(hidden[mlm.index]), before[mlm.index])
-    total, figures = learner(batch)
-    torch.testing.assert_close(figures["mlm/loss"], expected.detach(), atol=1e-5, rtol=1e-5)
+    expected = F.cross_entropy(learner.encoder.mlm_logits(hidden[where.index]), before[where.index])
+    total, metrics = learner(batches)
+    torch.testing.assert_close(metrics["mlm/loss"], expected.detach(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(total, 2 * expected, atol=1e-5, rtol=1e-5)
 
 

@@ -56,11 +56,11 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
     ("overrides", "named", "code"),
     [
         (
-            ["data.path={bare}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"],
+            ["data.text.path={bare}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"],
             "holds 0: make the shards again with --views 2",
             2,
         ),
-        (["data.path={one}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"], "holds 1", 2),
+        (["data.text.path={one}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"], "holds 1", 2),
         (
             ["objectives.clear.views=auto", "objectives.clear.synonyms=null"],
             "augment subs+del-span: the views of {sentences} are of del-span",
@@ -82,23 +82,22 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["objectives.clear.augment=del-span"], "synonyms {table} has no effect: augment del-span has no subs", 2),
         (["objectives.clear.synonyms={list}"], "{list}: a JSON list: expected a JSON object of words", 2),
         (["objectives.clear.synonyms=absent.json"], "absent.json: No such file", 2),
-        (["data.path={no-del}"], "has no [DEL]: make the shards again", 2),
-        (["data.path={no-mask}"], "objectives.mlm: the tokenizer has no mask token", 2),
-        (["data.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
-        (["data.path={documents}"], "holds documents, the recipe needs sentences", 1),
+        (["data.text.path={no-del}"], "has no [DEL]: make the shards again", 2),
+        (["data.text.path={no-mask}"], "objectives.mlm: the tokenizer has no mask token", 2),
+        (["data.text.path={no-cls}"], "objectives.clear: the tokenizer puts no token", 2),
+        (
+            ["data.text.path={documents}", "objectives.clear.synonyms=null", "objectives.clear.views=stored"],
+            "views: stored needs two views, {documents} holds 0",
+            2,
+        ),
         (["objectives.clear.augment=''"], "objectives.clear: augment is not set", 2),
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of", 2),
         (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
         (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
         (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
         (["objectives.clear.head_dim=0"], "objectives.clear: head_dim 0 must be at least 1", 2),
-        (
-            ["objectives.mlm.input=separate", "objectives.mlm.spans.num_anchors=2"],
-            "clear reads sentences, mlm reads",
-            2,
-        ),
         (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
-        (["objectives.mlm.input=anchor"], "with input: sentence, mlm reads sentences", 2),
+        (["objectives.mlm.input=anchor"], "objectives.mlm: input: anchor needs the objective spans before it", 2),
         (["optimizer.warmup_steps=6"], "training.max_steps 6 must be more than optimizer.warmup_steps 6", 2),
         (
             ["optimizer.warmup_steps=80", "training.max_steps=0", "training.epochs=2"],
@@ -108,8 +107,8 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps must be 0 or more", 2),
         (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm must be 0 (no clipping) or more", 2),
         (
-            ["training.batch_size=2", "training.gradient_accumulation_steps=2"],
-            "objectives.clear contrasts the examples of one forward with each other and needs 2 or more",
+            ["data.text.batch_size=2", "training.gradient_accumulation_steps=2"],
+            "objectives.clear contrasts the examples of one micro-batch with each other and needs 2 or more",
             2,
         ),
         (["training.gradient_accumulation_steps=0"], "training.gradient_accumulation_steps must be at least 1", 2),
@@ -143,9 +142,9 @@ def test_what_does_not_go_together_is_one_line_that_names_it(
 def test_sentences_for_a_recipe_of_documents_are_refused(
     tiny: list[str], sentences_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = f"data.path={sentences_folder}"
+    path = f"data.text.path={sentences_folder}"
     assert main(["--recipe", "demo", *tiny, path, f"output={tmp_path / 'run'}"]) == 1
-    assert "holds sentences, the recipe needs documents" in capsys.readouterr().err
+    assert "tokens, the spans need 64: set data.text.short_documents" in capsys.readouterr().err
 
 
 def test_a_head_that_another_tokenizer_would_need_is_refused(tiny_clear: list[str], minilm: Path) -> None:

@@ -31,7 +31,7 @@ def learned(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
         "model.config.attention_probs_dropout_prob=0.1",
         "model.config.initializer_range=0.1",
         "optimizer.learning_rate=3e-3",
-        "training.batch_size=32",
+        "data.text.batch_size=32",
         "training.max_steps=40",
     ]
     run = tmp_path_factory.mktemp("learned") / "run"

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,21 @@ import torch
 from shards import Dataset
 from tests.train.ranks import run_on_ranks
 from tests.train.test_learner import step
-from train.build import Learner, build_learner
+from train.build import build_feed, build_learner
+from train.data.feed import Feed, FeedState, MicroBatch
 from train.data.stream import ExampleStream, StreamState
 from train.engine.loop import Trainer, _Clock
-from train.engine.optimization import build_optimizer
-from train.recipe import Recipe, kind, load
+from train.engine.optimization import adamw
+from train.learner import Learner
+from train.model.masking import Masked, mask
+from train.recipe import ALL, Recipe, load
 
 RECIPE = "clear-subs+del-span"
 RECIPES = (RECIPE, "clear-double-mlm")
-ONE_FORWARD = "training.gradient_accumulation_steps=1"
+ONE_MICRO_BATCH = "training.gradient_accumulation_steps=1"
 CLIPPED = 0.2
-THREE_FORWARDS = (
-    "training.batch_size=24",
+THREE_MICRO_BATCHES = (
+    "data.text.batch_size=24",
     "training.gradient_accumulation_steps=3",
     "optimizer.warmup_steps=0",
     "optimizer.learning_rate=0.1",
@@ -30,7 +34,7 @@ THREE_FORWARDS = (
     f"optimizer.max_grad_norm={CLIPPED}",
 )
 MEANS = ("loss", "clear/loss", "mlm/loss", "clear/alignment")
-FIGURES = (*MEANS, "tokens", "grad_norm")
+METRICS = (*MEANS, "tokens", "grad_norm")
 
 
 def suited(overrides: list[str], recipe: str) -> list[str]:
@@ -48,25 +52,28 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny_clear: list[str], re
 
 
 def test_the_budget_holds_every_forward_and_not_much_more(
-    tiny_clear: list[str], sentences_folder: Path, sentences: list[list[int]]
+    tiny_clear: list[str], sentences_folder: Path, sentences: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the manifest and a sample say of lengths, against 30 forwards of 64 sentences and their views."""
-    recipe = load(RECIPE, [*tiny_clear, "output=o", "training.batch_size=64", ONE_FORWARD])
-    learner, _, size = build_learner(recipe, Dataset(sentences_folder), 1, False)
-    stream = ExampleStream(Dataset(sentences_folder), "sentences", 64, 0, 100)
-    batches = stream.batches(StreamState(), learner)
+    """What the manifest and a sample say of lengths, against 30 micro-batches of 64 sentences and their views."""
+    recipe = load(RECIPE, [*tiny_clear, "output=o", "data.text.batch_size=64", ONE_MICRO_BATCH])
+    learner, _, sizes = build_learner(recipe, {"text": Dataset(sentences_folder)}, 1, False)
+    size = sizes[ALL]
+    stream = ExampleStream("text", Dataset(sentences_folder), 64, 0, 100)
+    batches = stream.batches(StreamState(), learner.columns("text"), learner.collate)
     assert max(map(len, sentences)) > learner.encoder.max_tokens, "the test wants sentences that are cut"
     slots = learner.objectives[1].num_slots(64)
+    masked: list[Masked] = []
+    monkeypatch.setattr("train.learner.mask", lambda *given: (found := mask(*given), masked.append(found[1]))[0])
     for _ in range(30):
         with torch.no_grad():
-            _, figures = learner(next(batches)[0])
-        assert figures["tokens"] <= size.budget.tokens and len(learner.objectives[1].index) <= slots
-    assert size.sequences == 192 and size.budget.tokens < 1.6 * figures["tokens"]
+            _, metrics = learner({"text": next(batches)[0]})
+        assert metrics["tokens"] <= size.budget.tokens and len(masked.pop().index) <= slots
+    assert size.sequences == 192 and size.budget.tokens < 1.6 * metrics["tokens"]
 
 
 @pytest.fixture(scope="module")
 def two_ranks(tiny_clear: list[str]) -> list[dict[str, list[torch.Tensor]]]:
-    """What each of two ranks computes: a forward of each recipe, and what a step of three forwards leaves."""
+    """What each of two ranks computes: a micro-batch of each recipe, and what a step of three micro-batches leaves."""
     return run_on_ranks(OnARank(tiny_clear), 2)
 
 
@@ -77,31 +84,30 @@ class OnARank:
     def __call__(self, rank: int, ranks: int) -> dict[str, list[torch.Tensor]]:
         found = {name: step(suited(self.overrides, name), rank, ranks, recipe=name) for name in RECIPES}
         for stage in range(2):
-            overrides = [*self.overrides, *THREE_FORWARDS, f"training.zero_stage={stage}"]
+            overrides = [*self.overrides, *THREE_MICRO_BATCHES, f"training.zero_stage={stage}"]
             found[f"stage {stage}"] = trained(overrides, rank, ranks)
         return found
 
 
 def trained(overrides: list[str], rank: int, ranks: int) -> list[torch.Tensor]:
-    """A rank's figures and the weights after the trainer's first step."""
+    """A rank's metrics and the weights after the trainer's first step."""
     os.environ["LOCAL_RANK"] = str(rank)
     recipe = load(RECIPE, [*overrides, "output=o"])
-    learner, stream = learner_and_stream(recipe, rank, ranks)
-    trainer = Trainer(recipe, learner, stream, None, quiet=True)
-    batches = stream.batches(StreamState(), learner)
-    figures, after = trainer._train_step(batches, _Clock())
-    assert after == StreamState(0, 24)
-    return [*(figures[name].double() for name in FIGURES), *(p.detach() for p in learner.parameters())]
+    learner, feed = learner_and_feed(recipe, rank, ranks)
+    trainer = Trainer(recipe, learner, feed, None, quiet=True)
+    metrics, after = trainer._train_step(batches_of(learner, feed), _Clock())
+    assert after == {"text": StreamState(0, 24)}
+    return [*(metrics[name].double() for name in METRICS), *(p.detach() for p in learner.parameters())]
 
 
-def learner_and_stream(recipe: Recipe, rank: int = 0, ranks: int = 1) -> tuple[Learner, ExampleStream]:
-    dataset = Dataset(recipe.data.path)
-    learner, _, _ = build_learner(recipe, dataset, ranks, False)
-    forwards = recipe.training.gradient_accumulation_steps
-    stream = ExampleStream(
-        dataset, kind(recipe), recipe.training.batch_size, 0, 1, forwards=forwards, rank=rank, ranks=ranks
-    )
-    return learner, stream
+def learner_and_feed(recipe: Recipe, rank: int = 0, ranks: int = 1) -> tuple[Learner, Feed]:
+    datasets = {"text": Dataset(recipe.data["text"].path)}
+    learner, _, _ = build_learner(recipe, datasets, ranks, False)
+    return learner, build_feed(recipe, datasets, learner, rank, ranks)
+
+
+def batches_of(learner: Learner, feed: Feed) -> Iterator[tuple[MicroBatch, FeedState]]:
+    return feed.prefetched(feed.start(), {"text": learner.columns("text")}, learner.collate)
 
 
 def test_two_ranks_give_the_loss_and_gradients_of_one(
@@ -116,29 +122,28 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_a_step_of_three_forwards_is_their_mean_clipped_once(
+def test_a_step_of_three_micro_batches_is_their_mean_clipped_once(
     two_ranks: list[dict[str, list[torch.Tensor]]], tiny_clear: list[str], stage: int
 ) -> None:
-    """The trainer on two ranks against plain torch on one: the forwards one by one, their figures and gradients."""
-    recipe = load(RECIPE, [*tiny_clear, *THREE_FORWARDS, "output=o"])
-    learner, stream = learner_and_stream(recipe)
-    batches = stream.batches(StreamState(), learner)
+    """The trainer on two ranks against plain torch on one: one micro-batch after another."""
+    recipe = load(RECIPE, [*tiny_clear, *THREE_MICRO_BATCHES, "output=o"])
+    learner, feed = learner_and_feed(recipe)
     logged: list[dict[str, torch.Tensor]] = []
-    for batch, _ in itertools.islice(batches, 3):
-        assert len(batch.ids) == 8
-        loss, figures = learner(batch)
+    for batches, _ in itertools.islice(batches_of(learner, feed), 3):
+        assert len(batches["text"].ids) == 8
+        loss, metrics = learner(batches)
         (loss / 3).backward()
-        logged.append(figures)
+        logged.append(metrics)
     norm = torch.nn.utils.clip_grad_norm_(learner.parameters(), CLIPPED)
     assert norm > 5 * CLIPPED, "the test wants gradients that are clipped"
-    build_optimizer(learner, recipe.optimizer).step()
+    adamw(list(learner.parameters()), recipe.optimizer).step()
     expected = {name: torch.stack([one[name] for one in logged]).mean(0) for name in MEANS}
     expected |= {"tokens": sum(one["tokens"] for one in logged) / 2, "grad_norm": norm}
 
     first, second = (found[f"stage {stage}"] for found in two_ranks)
-    for number, name in enumerate(FIGURES):
+    for number, name in enumerate(METRICS):
         found = (first[number] + second[number]) / 2
         torch.testing.assert_close(found, expected[name].double(), atol=1e-5, rtol=1e-4, msg=name)
-    for weights in (first[len(FIGURES) :], second[len(FIGURES) :]):
+    for weights in (first[len(METRICS) :], second[len(METRICS) :]):
         for ours, theirs in zip(weights, learner.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs.detach(), atol=1e-5, rtol=1e-4)

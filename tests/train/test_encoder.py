@@ -1,6 +1,7 @@
 """The packed encoder against transformers' own padded forward, and its folders against sentence-transformers."""
 
 import copy
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -91,8 +92,9 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
 def test_padded_attention_equals_attention_by_sequence(window: int | None) -> None:
     """What fp32 on CUDA runs, empty sequences of a budget included."""
     packed = pack_ids(sequences())
-    packed.lengths = None
-    packed.cu_seqlens = torch.cat([packed.cu_seqlens, packed.cu_seqlens[-1:]])
+    packed = dataclasses.replace(
+        packed, lengths=None, cu_seqlens=torch.cat([packed.cu_seqlens, packed.cu_seqlens[-1:]])
+    )
     q, k, v = torch.randn(3, 1, 2, len(packed.ids), 8, generator=torch.Generator().manual_seed(0))
     expected, _ = packed_attention(torch.nn.Identity(), q, k, v, None, sliding_window=window, packed=packed)
     found = padded_attention(q, k, v, packed, 0.0, None, window)
@@ -100,10 +102,10 @@ def test_padded_attention_equals_attention_by_sequence(window: int | None) -> No
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_token_head_equals_the_models_own_logits(name: str) -> None:
+def test_mlm_head_equals_the_models_own_logits(name: str) -> None:
     encoder, model = models(CONFIGS[name])
     (ids, *_) = sequences()
-    ours = encoder.token_logits(encoder(pack_ids([ids])))
+    ours = encoder.mlm_logits(encoder(pack_ids([ids])))
     torch.testing.assert_close(ours, model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
 
 
@@ -115,7 +117,7 @@ def test_added_embeddings_leave_the_model_as_it_was_and_reach_its_head_and_its_e
     encoder, model = models(CONFIGS[name])
     add_embeddings(encoder.model, 501, seed=3)
     (ids, *_) = sequences()
-    logits = encoder.token_logits(encoder(pack_ids([ids])))
+    logits = encoder.mlm_logits(encoder(pack_ids([ids])))
     torch.testing.assert_close(logits[:, :500], model(input_ids=torch.tensor([ids])).logits[0], atol=1e-5, rtol=1e-5)
     assert logits.shape[1] == 501
     head, embeddings = encoder.model.get_output_embeddings(), encoder.model.get_input_embeddings()

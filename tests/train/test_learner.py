@@ -4,7 +4,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,37 +12,44 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from shards import Dataset
-from shards.ragged import Ragged
 from tests.train.ranks import run_on_ranks, train_alone
-from train.build import Learner, build_encoder, build_learner, load_tokenizer
-from train.data.stream import Batch, ExampleStream, StreamState, TokenLists
+from train.build import build_encoder, build_feed, build_learner
+from train.data.batch import Batch, Rows, TokenLists
+from train.data.feed import MicroBatch
+from train.data.stream import StreamState
+from train.learner import Learner
 from train.losses import nt_xent
-from train.model.packing import pack, pack_ids
-from train.objectives.mlm import MaskedLM
-from train.recipe import Recipe, RecipeError, kind, load, span_configs
+from train.model.masking import Masked, mask
+from train.model.packing import Packed, pack, pack_ids
+from train.model.tokenizer import load_tokenizer
+from train.recipe import Recipe, RecipeError, load
 
 
 def learner_and_batch(
     overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
-) -> tuple[Learner, Batch, Recipe]:
-    """A learner without dropout and a rank's part of the first forward."""
+) -> tuple[Learner, MicroBatch, Recipe]:
+    """A learner without dropout and a rank's part of the first micro-batch."""
     loaded = load(recipe, [*overrides, "output=unused"])
-    dataset = Dataset(loaded.data.path)
-    learner, _, _ = build_learner(loaded, dataset, ranks, static)
-    needed = max((spans.required_tokens for spans in span_configs(loaded)), default=0)
-    forwards = loaded.training.gradient_accumulation_steps
-    stream = ExampleStream(
-        dataset, kind(loaded), loaded.training.batch_size, 0, 1, needed, False, forwards, rank, ranks
-    )
-    return learner, next(stream.batches(StreamState(), learner))[0], loaded
+    datasets = {name: Dataset(data.path) for name, data in loaded.data.items()}
+    learner, _, _ = build_learner(loaded, datasets, ranks, static)
+    feed = build_feed(loaded, datasets, learner, rank, ranks)
+    return learner, first_batches(learner, feed.streams), loaded
+
+
+def first_batches(learner: Learner, streams: dict, state: StreamState | None = None) -> MicroBatch:
+    """The next micro-batch of each dataset."""
+    state = state or StreamState()
+    return {
+        name: next(stream.batches(state, learner.columns(name), learner.collate))[0] for name, stream in streams.items()
+    }
 
 
 def step(
     overrides: list[str], rank: int = 0, ranks: int = 1, static: bool = False, recipe: str = "demo"
 ) -> list[torch.Tensor]:
     """Loss and gradients of one forward."""
-    learner, batch, _ = learner_and_batch(overrides, rank, ranks, static, recipe)
-    loss, _ = learner(batch)
+    learner, batches, _ = learner_and_batch(overrides, rank, ranks, static, recipe)
+    loss, _ = learner(batches)
     loss.backward()
     return [loss.detach(), *(p.grad for p in learner.parameters() if p.grad is not None)]
 
@@ -71,95 +77,100 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_objectives_share_the_shards_columns_but_none_of_the_same_name(tiny: list[str]) -> None:
-    learner, _, _ = learner_and_batch(tiny)
-    columns, ids = {"tokens": Ragged.of([np.arange(9)], np.uint16)}, np.zeros(1, np.int64)
-    assert learner.columns == ["tokens"] and learner.prepare(columns, ids, 0)["tokens"] is columns["tokens"]
-    learner.objectives[0].prepare = lambda columns, ids, epoch: {"tokens": columns["tokens"].take(np.array([0]))}
-    with pytest.raises(ValueError, match=r"objectives\.mlm: another objective has a column 'tokens'"):
-        learner.prepare(columns, ids, 0)
+def test_objectives_share_a_column_on_the_device_and_find_only_their_own(tiny: list[str]) -> None:
+    learner, batches, _ = learner_and_batch(tiny)
+    batch = batches["text"].to(torch.device("cpu"))
+    assert learner.columns("text") == ["tokens"] and list(batch.columns) == ["spans/tokens", "mlm/tokens"]
+    assert batch.columns["spans/tokens"] is batch.columns["mlm/tokens"]
+    learner.objectives[0].collate = lambda rows: {"other": rows.ids}
+    rows = Rows("text", {"tokens": ["one"]}, batch.ids.numpy(), 0)
+    assert learner.collate(rows).keys() == {"spans", "mlm"} and learner.collate(rows)["spans"].keys() == {"other"}
+
+
+def packed_and_masked(learner: Learner, batch: Batch) -> tuple[Packed, Packed, Masked]:
+    """(the packed spans, the same with masked anchors, where those are)."""
+    spans, mlm = learner.objectives
+    packed = pack(list(spans.request(batch.of("spans")).sequences.values()), learner.special)
+    (masking,) = mlm.request(batch.of("mlm")).masking.values()
+    return packed, *mask(packed, packed.blocks[0], masking)
 
 
 def test_the_summed_loss_is_what_the_parts_give_by_hand(tiny: list[str]) -> None:
     """Masking, pooling, mean of positives, NT-Xent and cross-entropy, each span encoded on its own."""
-    learner, batch, recipe = learner_and_batch(
-        [*tiny, "objectives.spans.spans.num_positives=2", "objectives.mlm.weight=0.5"]
+    learner, batches, recipe = learner_and_batch(
+        [*tiny, "objectives.spans.sampler.num_positives=2", "objectives.mlm.weight=0.5"]
     )
-    total, figures = learner(batch)
-    spans, mlm = learner.objectives
-    requests = {"spans": spans.sequences(batch)}
-    packed = pack(list(requests.values()), learner.special)
-    original = packed.ids.clone()
-    mlm.sequences(batch)
-    mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
-    hidden = [learner.encoder(pack_ids([ids.tolist()])) for ids in packed.ids.split(packed.lengths)]
+    total, metrics = learner(batches)
+    packed, masked, where = packed_and_masked(learner, batches["text"])
+    hidden = [learner.encoder(pack_ids([ids.tolist()])) for ids in masked.ids.split(masked.lengths)]
     pooled = torch.stack([states.mean(0) for states in hidden])
     anchors, positives = pooled[:16], pooled[16:].view(16, 2, -1).mean(1)
     contrastive = nt_xent(anchors, positives, recipe.objectives["spans"].temperature)
-    logits = learner.encoder.token_logits(torch.cat(hidden)[mlm.index])
-    masked = F.cross_entropy(logits, original[mlm.index])
-    torch.testing.assert_close(figures["spans/loss"], contrastive.detach(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(figures["mlm/loss"], masked.detach(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(total, contrastive + 0.5 * masked, atol=1e-5, rtol=1e-5)
+    logits = learner.encoder.mlm_logits(torch.cat(hidden)[where.index])
+    cross_entropy = F.cross_entropy(logits, packed.ids[where.index])
+    torch.testing.assert_close(metrics["spans/loss"], contrastive.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(metrics["mlm/loss"], cross_entropy.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(total, contrastive + 0.5 * cross_entropy, atol=1e-5, rtol=1e-5)
 
 
-def masking(overrides: list[str]) -> tuple[Learner, MaskedLM, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(learner, objective, ids before, ids after, candidate positions) of a large batch of anchors."""
-    learner, batch, _ = learner_and_batch([*overrides, "training.batch_size=64"])
-    spans, mlm = learner.objectives
-    requests = {"spans": spans.sequences(batch)}
-    packed = pack(list(requests.values()), learner.special)
-    before, candidates = packed.ids.clone(), packed.content & (packed.sequence < spans.num_anchors)
-    mlm.sequences(batch)
-    mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
-    return learner, mlm, before, packed.ids, candidates
+def test_two_forwards_at_once_give_what_each_gives_alone(tiny: list[str]) -> None:
+    """Nothing of a batch stays behind: a second forward, before the first one's backward, changes nothing."""
+    learner, batches, _ = learner_and_batch(tiny)
+    text = batches["text"]
+    other = {"text": dataclasses.replace(text, ids=text.ids + 1)}
+    (alone, _), (changed, _) = learner(batches), learner(other)
+    alone.backward()
+    expected = [p.grad.clone() for p in learner.parameters() if p.grad is not None]
+    learner.zero_grad()
+    loss, _ = learner(batches)
+    learner(other)
+    loss.backward()
+    assert torch.equal(loss, alone) and not torch.equal(changed, alone)
+    assert all(map(torch.equal, expected, [p.grad for p in learner.parameters() if p.grad is not None]))
 
 
 def test_masking_takes_15_percent_of_anchor_tokens_80_10_10(tiny: list[str]) -> None:
-    learner, mlm, before, after, candidates = masking(tiny)
+    learner, batches, _ = learner_and_batch([*tiny, "data.text.batch_size=64"])
+    packed, masked, where = packed_and_masked(learner, batches["text"])
+    before, after, candidates = packed.ids, masked.ids, packed.content & (packed.sequence < packed.blocks[0].stop)
     chosen = torch.zeros_like(candidates)
-    chosen[mlm.index] = True
+    chosen[where.index] = True
     assert not (chosen & ~candidates).any() and torch.equal(before[~chosen], after[~chosen])
-    assert torch.equal(mlm.labels, before[mlm.index])
+    assert torch.equal(where.labels, before[where.index])
     number = chosen.sum().item()
     assert number / candidates.sum().item() == pytest.approx(0.15, abs=0.03)
-    masked = (after[chosen] == learner.special.mask).sum().item()
+    is_mask = (after[chosen] == learner.special.mask).sum().item()
     kept = (after[chosen] == before[chosen]).sum().item()
-    assert masked / number == pytest.approx(0.8, abs=0.08)
+    assert is_mask / number == pytest.approx(0.8, abs=0.08)
     assert kept / number == pytest.approx(0.1, abs=0.06)
-    assert (number - masked - kept) / number == pytest.approx(0.1, abs=0.06)
+    assert (number - is_mask - kept) / number == pytest.approx(0.1, abs=0.06)
 
 
 def test_a_documents_masks_do_not_depend_on_its_batch(tiny: list[str]) -> None:
-    learner, batch, _ = learner_and_batch(tiny)
-    first = TokenLists(batch.tokens.values[: batch.tokens.offsets[1]], batch.tokens.offsets[:2])
-    alone = Batch({"tokens": first}, batch.ids[:1], batch.epochs[:1])
-    drawn = []
-    for documents in (batch, alone):
-        spans, mlm = learner.objectives
-        requests = {"spans": spans.sequences(documents)}
-        packed = pack(list(requests.values()), learner.special)
-        mlm.sequences(documents)
-        mlm.corrupt(packed, {"spans": slice(0, packed.num_sequences)})
-        drawn.append(packed.ids[: packed.cu_seqlens[2]])
-    assert torch.equal(drawn[0], drawn[1])
+    learner, batches, _ = learner_and_batch(tiny)
+    batch = batches["text"]
+    tokens = batch.columns["spans/tokens"]
+    first = TokenLists(tokens.values[: tokens.offsets[1]], tokens.offsets[:2])
+    alone = Batch({"spans/tokens": first, "mlm/tokens": first}, batch.ids[:1], batch.epochs[:1])
+    drawn = [packed_and_masked(learner, documents)[1] for documents in (batch, alone)]
+    assert torch.equal(*(masked.ids[: masked.cu_seqlens[2]] for masked in drawn))
 
 
 def test_mlm_only_masks_anchors_of_its_own(tiny: list[str]) -> None:
     own = [o for o in tiny if not o.startswith("objectives.spans")]
     spans = [
-        f"objectives.mlm.spans.{key}" for key in ("min_span=4", "max_span=24", "placement=uniform", "min_distance=16")
+        f"objectives.mlm.sampler.{key}" for key in ("min_span=4", "max_span=24", "placement=uniform", "min_distance=16")
     ]
     model = [f"model.config.{key}" for key in ("model_type=roberta", "num_hidden_layers=2", "num_attention_heads=4")]
-    learner, batch, _ = learner_and_batch([*own, *spans, *model], recipe="mlm-only")
-    _, figures = learner(batch)
-    assert figures.keys() == {"loss", "tokens", "mlm/loss", "mlm/accuracy"}
-    assert figures["mlm/loss"].item() == pytest.approx(7.3, abs=0.5), "ln of the vocabulary, before any training"
+    learner, batches, _ = learner_and_batch([*own, *spans, *model], recipe="mlm-only")
+    _, metrics = learner(batches)
+    assert metrics.keys() == {"loss", "tokens", "mlm/loss", "mlm/accuracy"}
+    assert metrics["mlm/loss"].item() == pytest.approx(7.3, abs=0.5), "ln of the vocabulary, before any training"
 
 
 def test_contrastive_only_trains_no_masked_lm_head(tiny: list[str]) -> None:
-    learner, batch, _ = learner_and_batch([*tiny, "objectives.mlm=null"])
-    learner(batch)[0].backward()
+    learner, batches, _ = learner_and_batch([*tiny, "objectives.mlm=null"])
+    learner(batches)[0].backward()
     assert not any("lm_head" in name for name, _ in learner.named_parameters())
     assert all(p.grad is not None for n, p in learner.named_parameters() if "token_type" not in n)
 
@@ -168,7 +179,7 @@ def test_contrastive_only_trains_no_masked_lm_head(tiny: list[str]) -> None:
     ("overrides", "named"),
     [
         (["objectives.spans=null"], "needs the objective spans"),
-        (["objectives.spans.spans.min_span=65", "objectives.spans.spans.max_span=70"], "min_span"),
+        (["objectives.spans.sampler.min_span=65", "objectives.spans.sampler.max_span=70"], "min_span"),
         (["model.config.model_type=gpt-nope"], "gpt-nope"),
         (["model.config.no_such_option=1"], "roberta has no option 'no_such_option'"),
         (["model.config.num_attention_heads=3"], "multiple of the number"),

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.model.packing import Budget, Packed, Sequences, SpecialTokens, pack, plan_budget
+from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, plan_budget
 
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2, 3], pad=1, mask=4)
 
@@ -19,15 +19,15 @@ def requests(draw: st.DrawFn) -> list[Sequences]:
         tokens = torch.arange(100, 160) + 1000 * first
         spans = draw(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)), min_size=1, max_size=6))
         starts, lengths = torch.tensor(spans).unbind(1)
-        made.append(Sequences(tokens, starts, lengths, starts * 7))
+        made.append(Sequences(TokenSlices(tokens, starts, lengths), starts * 7))
     return made
 
 
 def by_hand(asked: list[Sequences]) -> list[list[int]]:
     return [
-        [0, *request.tokens[start : start + length].tolist(), 2, 3]
+        [0, *request.content.tokens[start : start + length].tolist(), 2, 3]
         for request in asked
-        for start, length in zip(request.starts.tolist(), request.lengths.tolist(), strict=True)
+        for start, length in zip(request.content.starts.tolist(), request.content.lengths.tolist(), strict=True)
     ]
 
 
@@ -61,11 +61,33 @@ def test_a_budget_changes_the_shape_only(asked: list[Sequences], spare: int) -> 
 
 
 def test_an_overflowing_step_cuts_its_last_sequences() -> None:
-    asked = [
-        Sequences(torch.arange(100, 160), torch.tensor([0, 10, 20]), torch.tensor([5, 5, 5]), torch.zeros(3).long())
-    ]
+    slices = TokenSlices(torch.arange(100, 160), torch.tensor([0, 10, 20]), torch.tensor([5, 5, 5]))
+    asked = [Sequences(slices, torch.zeros(3).long())]
     packed = pack(asked, SPECIAL, Budget(20, 1, 8))
     assert sequences_of(packed) == [*by_hand(asked)[:2], by_hand(asked)[2][:4]]
+    assert packed.cut == 4 and pack(asked, SPECIAL, Budget(24, 1, 8)).cut == 0
+
+
+@given(requests(), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), min_size=1, max_size=2), st.booleans())
+def test_patches_come_first_and_are_never_cut(asked: list[Sequences], given: list, overflows: bool) -> None:
+    """Behind them the tokens lie as they would alone; each block's sequences are where it says."""
+    patches = [Sequences(Patches("images", torch.zeros(n, 2), rows), torch.full((n,), -1)) for n, rows in given]
+    alone = pack(asked, SPECIAL, Budget(8, 1, 8) if overflows else None)
+    packed = pack([*asked, *patches], SPECIAL, Budget(8, 1, 8) if overflows else None)
+    rows, count = sum(n * rows for n, rows in given), sum(n for n, _ in given)
+    assert packed.patch_rows == rows and not packed.content[:rows].any() and (packed.ids[:rows] == SPECIAL.pad).all()
+    assert packed.cu_seqlens[: count + 1].diff().tolist() == [r for n, r in given for _ in range(n)]
+    assert packed.positions[:rows].tolist() == [i for n, r in given for _ in range(n) for i in range(r)]
+    for name in ("ids", "positions", "content"):
+        assert torch.equal(getattr(packed, name)[rows:], getattr(alone, name)), name
+    assert torch.equal(packed.sequence[rows:], alone.sequence + count) and packed.cut == alone.cut
+    for request, block in zip([*asked, *patches], packed.blocks, strict=True):
+        assert torch.equal(packed.keys[block], request.keys)
+
+
+def test_patches_alone_are_a_batch() -> None:
+    packed = pack([Sequences(Patches("images", torch.zeros(2, 3), 4), torch.arange(2))], SPECIAL)
+    assert (len(packed.ids), packed.num_sequences, packed.lengths) == (8, 2, [4, 4]) and packed.num_tokens == 8
 
 
 def test_the_planned_budget_holds_the_papers_step() -> None:

@@ -10,10 +10,10 @@ import torch
 from tests.conftest import ROOT
 from train import recipe as recipes
 from train.build import build_learner
-from train.engine.optimization import OptimizerConfig, linear, slanted_triangular, whole
-from train.recipe import RecipeError, load, to_yaml
+from train.recipe import ALL, RecipeError, load, to_yaml
+from train.schedules import OptimizerConfig, linear, slanted_triangular, whole
 
-GIVEN = ["data.path=d", "output=o", "model.path=m"]
+GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
 CLEAR = {
     "clear-del-word": "del-word",
     "clear-del-span": "del-span",
@@ -38,14 +38,14 @@ def test_the_recipes_of_this_version_are_all_there() -> None:
 def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
     """DeCLUTR, ACL 2021, sections 3.2 and 4.1; the code of version 1 is the same."""
     loaded = load(name, GIVEN)
-    assert (loaded.training.batch_size, loaded.training.epochs) == (16, 1.0)
+    assert (loaded.data["text"].batch_size, loaded.training.epochs) == (16, 1.0)
     optimizer = loaded.optimizer
     assert (optimizer.learning_rate, optimizer.weight_decay, optimizer.max_grad_norm) == (5e-5, 0.1, 1.0)
     assert (optimizer.schedule, optimizer.cut_fraction) == ("slanted_triangular", 0.1)
     assert set(loaded.objectives) == {"contrastive-only": {"spans"}, "mlm-only": {"mlm"}}.get(name, {"spans", "mlm"})
     for options in loaded.objectives.values():
         assert options.weight == 1.0
-    (spans,) = recipes.span_configs(loaded)
+    (spans,) = (o.sampler for o in loaded.objectives.values() if o.sampler is not None)
     assert (spans.num_anchors, spans.min_span, spans.max_span, spans.anchor_beta) == (2, 32, 512, [4.0, 2.0])
     assert (spans.placement, spans.distance) == ("grid", 512)
     assert spans.required_tokens == 2048
@@ -57,17 +57,17 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", CLEAR)
 def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
     """CLEAR, sections 4.1 and 5.1; what it does not give is RoBERTa's (Table 9) and SimCLR's."""
-    loaded = load(name, ["data.path=d", "output=o"])
+    loaded = load(name, ["data.text.path=d", "output=o"])
     config, optimizer, training = loaded.model.config, loaded.optimizer, loaded.training
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "max_position_embeddings")
     assert [config[key] for key in sizes] == [12, 12, 768, 3072, 514] and config["type_vocab_size"] == 1
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
-    assert (loaded.model.pooling, recipes.kind(loaded)) == ("cls", "sentences")
+    assert loaded.model.pooling == "cls"
     assert (optimizer.learning_rate, optimizer.schedule, optimizer.warmup_steps) == (6e-4, "linear", 24000)
     assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ([0.9, 0.98], 1e-6, 0.01)
     assert optimizer.max_grad_norm == 0
     batch_size = 16384 if name == "clear-double-batch" else 8192
-    assert (training.batch_size, training.max_steps) == (batch_size, 500_000)
+    assert (loaded.data["text"].batch_size, training.max_steps) == (batch_size, 500_000)
     assert batch_size // training.gradient_accumulation_steps == 256
     mlm = loaded.objectives["mlm"]
     assert (mlm.input, mlm.probability) == ("sentence", 0.15)
@@ -81,11 +81,11 @@ def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
 
 
 def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {batch_size: 7}\nobjectives: {mlm: null}")
+    (tmp_path / "mine.yaml").write_text("extends: demo\ndata: {text: {batch_size: 7}}\nobjectives: {mlm: null}")
     (tmp_path / "again.yaml").write_text("extends: mine.yaml\noptimizer: {eps: 0.5}")
-    given = ["data.path=d", "output=o"]
+    given = ["data.text.path=d", "output=o"]
     loaded, demo = load(str(tmp_path / "again.yaml"), given), load("demo", given)
-    assert (loaded.training.batch_size, loaded.optimizer.eps, set(loaded.objectives)) == (7, 0.5, {"spans"})
+    assert (loaded.data["text"].batch_size, loaded.optimizer.eps, set(loaded.objectives)) == (7, 0.5, {"spans"})
     assert loaded.model == demo.model and loaded.objectives["spans"] == demo.objectives["spans"]
 
 
@@ -102,18 +102,18 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: s
     (tmp_path / "itself.yaml").write_text(content)
     (tmp_path / "parent.yaml").write_text("extends: itself.yaml")
     with pytest.raises(RecipeError) as raised:
-        load(str(tmp_path / "itself.yaml"), ["data.path=d", "output=o"])
+        load(str(tmp_path / "itself.yaml"), ["data.text.path=d", "output=o"])
     assert named in str(raised.value) and "extends: " in str(raised.value) and "\n" not in str(raised.value)
     (tmp_path / "itself.yaml").write_text("a: [")
     with pytest.raises(RecipeError, match=r"itself\.yaml: line 1"):
-        load(str(tmp_path / "parent.yaml"), ["data.path=d", "output=o"])
+        load(str(tmp_path / "parent.yaml"), ["data.text.path=d", "output=o"])
 
 
 def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
-    first = load("declutr-small", [*GIVEN, "training.batch_size=32", "objectives.mlm=null"])
+    first = load("declutr-small", [*GIVEN, "data.text.batch_size=32", "objectives.mlm=null"])
     (tmp_path / "saved.yaml").write_text(to_yaml(first))
     assert load(str(tmp_path / "saved.yaml")) == first
-    assert first.training.batch_size == 32 and set(first.objectives) == {"spans"}
+    assert first.data["text"].batch_size == 32 and set(first.objectives) == {"spans"}
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
     [
         (["training.batchsize=4"], "unknown key 'training.batchsize'"),
         (["objectives.spans.temprature=1"], "unknown key 'objectives.spans.temprature'"),
-        (["objectives.spans.spans.max_spam=1"], "max_spam"),
-        (["objectives.nope.weight=1"], "no objective 'nope'"),
-        (["training.batch_size=many"], "training.batch_size"),
-        (["training.batch_size=0"], "training.batch_size"),
+        (["objectives.spans.sampler.max_spam=1"], "max_spam"),
+        (["objectives.nope.weight=1"], "objectives.nope: no type 'nope'"),
+        (["data.text.batch_size=many"], "data.text.batch_size"),
+        (["data.text.batch_size=0"], "data.text.batch_size"),
         (["optimizer.schedule=cosine-nope"], "optimizer.schedule"),
         (["optimizer.warmup_steps=5"], "optimizer.warmup_steps has no effect with schedule slanted_triangular"),
         (["optimizer.betas=[0.9]"], "optimizer.betas"),
@@ -136,21 +136,36 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.mlm.weight=-1"], "objectives.mlm.weight"),
         (["training.zero_stage=3"], "zero_stage"),
         (["training.eval_steps=5"], "eval_data"),
-        (["data.short_documents=drop"], "short_documents"),
+        (["data.text.short_documents=drop"], "short_documents"),
         (["objectives.spans.temperature=0"], "objectives.spans: temperature"),
-        (["objectives.spans.spans.min_span=600"], "objectives.spans: min_span"),
+        (["objectives.spans.sampler.min_span=600"], "objectives.spans: min_span"),
         (["objectives.mlm.input=both"], "objectives.mlm: input"),
-        (["objectives.mlm.input=separate"], "objectives.mlm: spans"),
+        (["objectives.mlm.input=separate"], "objectives.mlm: sampler must"),
         (["objectives=null"], "objectives"),
         (["model.config.model_type=bert"], "model.path or model.config"),
         (["model.path=null"], "model.path or model.config"),
-        (["data.path=null"], "data.path"),
+        (["data.text.path=null"], "data.text.path"),
+        (["data.path=d"], "expected a mapping of names to options, e.g. data.text.path=DIR"),
+        (["data.more.path=d"], "objectives.spans.data is not set; name the dataset that it reads: text, more"),
+        (["objectives.spans.data=more"], "objectives.spans.data 'more' is not one of text"),
+        (
+            ["data.more.path=d", "objectives.spans.data=text", "objectives.mlm.data=text"],
+            "data.more: no objective reads it",
+        ),
+        (["optimization=both"], "optimization 'both' is not sum or alternate"),
+        (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
+        (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
+        (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),
+        (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective is of that turn"),
+        (["optimization=alternate", "turns.mlm.esp=1"], "unknown key 'turns.mlm.esp'"),
+        (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps must be positive"),
+        (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives are of the turn spans"),
         (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
         (["=5"], "is not key=value"),
         (["training.max_step="], "training.max_step"),
         (["optimizer.learning_rate=nan"], "optimizer.learning_rate"),
         (["training.epochs=inf"], "epochs"),
-        (["objectives.spans.spans.anchor_beta=[nan,1]"], "anchor_beta"),
+        (["objectives.spans.sampler.anchor_beta=[nan,1]"], "anchor_beta"),
         (["optimizer.cut_fraction=1.5"], "cut_fraction"),
     ],
 )
@@ -218,8 +233,8 @@ def test_of_an_override_given_twice_the_last_counts() -> None:
 
 
 def test_a_key_that_must_be_given_is_named() -> None:
-    with pytest.raises(RecipeError, match=r"data\.path=VALUE"):
-        load("declutr-small", ["model.path=m", "output=o", "data.path=???"])
+    with pytest.raises(RecipeError, match=r"data\.text\.path=VALUE"):
+        load("declutr-small", ["model.path=m", "output=o", "data.text.path=???"])
 
 
 def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:
@@ -288,7 +303,7 @@ def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None
     """16 documents, 2 anchors, 2 positives each: 96 spans and 16 x 1,472 tokens, special tokens apart."""
     from shards import Dataset
 
-    model = [o for o in tiny if o.startswith("data.path")]
+    model = [o for o in tiny if o.startswith("data.text.path")]
     config = [
         "model_type=roberta",
         "hidden_size=8",
@@ -299,5 +314,6 @@ def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None
     config += ["max_position_embeddings=514"]
     overrides = [*model, "output=o", *(f"model.config.{key}" for key in config)]
     loaded = load("declutr-small", overrides)
-    _, _, size = build_learner(loaded, Dataset(loaded.data.path), 1, True)
+    _, _, sizes = build_learner(loaded, {"text": Dataset(loaded.data["text"].path)}, 1, True)
+    size = sizes[ALL]
     assert (size.sequences, size.mean_tokens) == (96, 16 * 1472 + 96 * 2)

@@ -112,18 +112,18 @@ def test_resuming_on_other_data_is_refused(
     shutil.copytree(whole_runs[1], run)
     write_dataset(data, documents[:40], tokenizer_folder)
     recipe = (run / "recipe.yaml").read_text()
-    given = next(o.removeprefix("data.path=") for o in tiny if o.startswith("data.path="))
+    given = next(o.removeprefix("data.text.path=") for o in tiny if o.startswith("data.text.path="))
     (run / "recipe.yaml").write_text(recipe.replace(given, str(data)))
-    refused = train_alone(*tiny, f"data.path={data}", f"output={run}", "--resume")
+    refused = train_alone(*tiny, f"data.text.path={data}", f"output={run}", "--resume")
     assert refused.returncode == 1 and "is no longer the one" in refused.stderr.splitlines()[-1]
 
 
 def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
-    """As from the first version on: runs of then go on."""
+    """Each under its dataset's name."""
     from train.engine.checkpoint import safe_load
 
     saved = safe_load(whole_runs[1] / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt")
-    lines = "".join(f"{shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
+    lines = "".join(f"text {shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
     assert saved["clearspan"]["data"] == hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -29,7 +29,7 @@ def failed_in_training(*arguments: str) -> str:
 
 
 def test_shards_that_are_not_there(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = failed(capsys, *tiny, f"data.path={tmp_path / 'absent'}", f"output={tmp_path / 'run'}")
+    error = failed(capsys, *tiny, f"data.text.path={tmp_path / 'absent'}", f"output={tmp_path / 'run'}")
     assert "no manifest.json" in error and str(tmp_path / "absent") in error
     assert not (tmp_path / "run").exists()
 
@@ -41,18 +41,18 @@ def test_a_shard_with_a_flipped_byte(tiny: list[str], dataset_folder: Path, tmp_
         content = bytearray(shard.read_bytes())
         content[len(content) // 2] ^= 1
         shard.write_bytes(content)
-    error = failed_in_training(*tiny, f"data.path={damaged}", f"output={tmp_path / 'run'}")
+    error = failed_in_training(*tiny, f"data.text.path={damaged}", f"output={tmp_path / 'run'}")
     assert "documents-00000-" in error and "sha256" in error
 
 
 def test_an_unknown_key_and_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "training.batchsize" in failed(capsys, "data.path=d", "output=o", "training.batchsize=4", code=2)
+    assert "training.batchsize" in failed(capsys, "data.text.path=d", "output=o", "training.batchsize=4", code=2)
     assert main(["--recipe", "nope"]) == 2
     assert "declutr-small" in capsys.readouterr().err
 
 
 def test_documents_too_short_for_the_spans(tiny: list[str], tmp_path: Path) -> None:
-    error = failed_in_training(*tiny, "objectives.spans.spans.min_distance=5000", f"output={tmp_path / 'run'}")
+    error = failed_in_training(*tiny, "objectives.spans.sampler.min_distance=5000", f"output={tmp_path / 'run'}")
     assert "short_documents" in error
 
 
@@ -133,7 +133,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     ("place", "name"),
     [
         ("import pyarrow", "SIGINT"),
-        ("train.engine.loop:build_optimizer", "SIGTERM"),
+        ("train.engine.loop:deepspeed_config", "SIGTERM"),
     ],
 )
 def test_a_signal_while_training_starts_is_one_line(
@@ -151,7 +151,7 @@ def test_a_signal_while_training_starts_is_one_line(
 
 
 def test_names_do_not_steer_the_terminal(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = failed(capsys, *tiny, r'data.path="\e[31mred\n\u202e"', f"output={tmp_path / 'run'}")
+    error = failed(capsys, *tiny, r'data.text.path="\e[31mred\n\u202e"', f"output={tmp_path / 'run'}")
     assert "\\x1b[31mred \\u202e: no manifest.json" in error
 
 
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Pa
 
 def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[str], tmp_path: Path) -> None:
     output = f"output={tmp_path / 'run'}"
-    assert "short_documents" in failed_in_training(*tiny, "objectives.spans.spans.min_distance=5000", output)
+    assert "short_documents" in failed_in_training(*tiny, "objectives.spans.sampler.min_distance=5000", output)
     done = train_alone(*tiny, "training.max_steps=1", output)
     assert done.returncode == 0, done.stderr
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from train import keyed
+from train import draws
 from train.span_sampler import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
 
 PAPER = SpanConfig()
 
 
 def keys(count: int, seed: int = 0) -> torch.Tensor:
-    return keyed.mix(seed, torch.arange(count))
+    return draws.mix(seed, torch.arange(count))
 
 
 @st.composite
@@ -173,7 +173,7 @@ def test_a_documents_spans_do_not_depend_on_batch_or_order(strategy: str) -> Non
 def test_epochs_and_seeds_give_other_spans() -> None:
     lengths = torch.full((64,), 4096)
     starts = [
-        sample(lengths, keyed.mix(seed, epoch, torch.arange(64)), PAPER).anchor_start
+        sample(lengths, draws.mix(seed, epoch, torch.arange(64)), PAPER).anchor_start
         for seed, epoch in ((0, 0), (0, 1), (1, 0))
     ]
     assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])

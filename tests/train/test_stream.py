@@ -9,16 +9,26 @@ import torch
 from shards import Dataset, ShardError
 from shards.ragged import Ragged
 from tests.train.conftest import VOCABULARY, write_dataset
-from train.data.stream import Batch, Columns, ExampleStream, StreamError, StreamState
+from train.data.batch import Batch, Columns, Rows, TokenLists
+from train.data.stream import ExampleStream, StreamError, StreamState
 
 
 def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> ExampleStream:
-    settings = {"kind": "documents", "batch_size": 8, "seed": 3, "shuffle_shards": 2}
-    return ExampleStream(Dataset(folder), **{**settings, **changes}, rank=rank, ranks=ranks)
+    settings = {"batch_size": 8, "seed": 3, "shuffle_shards": 2}
+    return ExampleStream("text", Dataset(folder), **{**settings, **changes}, rank=rank, ranks=ranks)
+
+
+def plain(rows: Rows) -> dict[str, Columns]:
+    """The shards' columns as they are."""
+    return {"one": rows.columns}
+
+
+def tokens(batch: Batch) -> TokenLists:
+    return batch.of("one").lists("tokens")
 
 
 def take(source: ExampleStream, count: int, state: StreamState | None = None) -> list[tuple[Batch, StreamState]]:
-    batches = source.batches(state or StreamState())
+    batches = source.batches(state or StreamState(), ["tokens"], plain)
     return [next(batches) for _ in range(count)]
 
 
@@ -48,7 +58,7 @@ def test_no_batch_crosses_an_epoch_or_holds_a_document_twice(dataset_folder: Pat
 def test_tokens_are_those_of_the_shards(dataset_folder: Path, documents: list[list[int]]) -> None:
     ((batch, _),) = take(stream(dataset_folder), 1)
     known = {tuple(ids) for ids in documents}
-    assert all(tuple(part.tolist()) in known for part in batch.tokens.values.split(batch.tokens.lengths.tolist()))
+    assert all(tuple(part.tolist()) in known for part in tokens(batch).values.split(tokens(batch).lengths.tolist()))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -58,37 +68,36 @@ def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> N
     for step, (batch, state) in enumerate(whole):
         shared = [part[step] for part in parts]
         assert torch.equal(batch.ids, torch.cat([b.ids for b, _ in shared]))
-        assert torch.equal(batch.tokens.values, torch.cat([b.tokens.values for b, _ in shared]))
+        assert torch.equal(tokens(batch).values, torch.cat([tokens(b).values for b, _ in shared]))
         assert {s for _, s in shared} == {state}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_forwards_share_out_the_examples_of_a_step_before_ranks_do(dataset_folder: Path, ranks: int) -> None:
+def test_micro_batches_share_out_the_examples_of_a_step_before_ranks_do(dataset_folder: Path, ranks: int) -> None:
     whole = take(stream(dataset_folder), 5)
-    parts = [take(stream(dataset_folder, rank, ranks, forwards=4), 20) for rank in range(ranks)]
+    parts = [take(stream(dataset_folder, rank, ranks, micro_batches=4), 20) for rank in range(ranks)]
     for step, (batch, state) in enumerate(whole):
-        forwards = list(zip(*(part[4 * step : 4 * step + 4] for part in parts), strict=True))
-        shared = [share for forward in forwards for share, _ in forward]
-        assert torch.equal(batch.ids, torch.cat([share.ids for share in shared]))
-        assert {after for forward in forwards for _, after in forward} == {state}
+        found = list(zip(*(part[4 * step : 4 * step + 4] for part in parts), strict=True))
+        shared = [own for micro_batch in found for own, _ in micro_batch]
+        assert torch.equal(batch.ids, torch.cat([own.ids for own in shared]))
+        assert {after for micro_batch in found for _, after in micro_batch} == {state}
 
 
-def test_columns_are_those_of_the_shards_or_what_is_prepared_of_them(sentences_folder: Path) -> None:
-    source = stream(sentences_folder, kind="sentences")
-    ((batch, _),) = take(source, 1)
-    assert list(batch.columns) == ["tokens", "view_0", "view_1", "view_2"]
+def test_what_goes_to_the_device_is_what_is_made_of_the_columns_that_were_asked_for(sentences_folder: Path) -> None:
+    source = stream(sentences_folder)
     asked = []
 
-    class Backwards:
-        columns = ("view_1",)
+    def backwards(rows: Rows) -> dict[str, Columns]:
+        asked.append((rows.dataset, list(rows.columns), rows.ids.tolist(), rows.epoch))
+        view = rows.ragged("view_1")
+        made = {"backwards": Ragged.of([row[::-1] for row in view], np.uint16), "numbers": np.arange(len(view))}
+        return {"one": made, "two": {"same": made["numbers"]}}
 
-        def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
-            asked.append((list(columns), ids.tolist(), epoch))
-            return {"backwards": Ragged.of([row[::-1] for row in columns["view_1"]], np.uint16)}
-
-    prepared, _ = next(source.batches(StreamState(4, 0), Backwards()))
-    assert list(prepared.columns) == ["backwards"] and asked == [(["view_1"], prepared.ids.tolist(), 4)]
-    assert prepared.columns["backwards"].values.dtype == torch.int32
+    batch, _ = next(source.batches(StreamState(4, 0), ["view_1"], backwards))
+    assert list(batch.columns) == ["one/backwards", "one/numbers", "two/same"]
+    assert asked == [("text", ["view_1"], batch.ids.tolist(), 4)]
+    assert batch.of("one").lists("backwards").values.dtype == torch.int32
+    assert batch.of("two").values("same") is batch.of("one").values("numbers")
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -126,7 +135,7 @@ def test_short_documents_are_an_error_or_left_out_and_counted(dataset_folder: Pa
     source = stream(dataset_folder, min_tokens=400, skip_short=True, batch_size=2)
     assert source.num_short == len(documents) - long and source.steps_per_epoch == long // 2
     drawn = take(source, source.steps_per_epoch)
-    assert all(batch.tokens.lengths.min() >= 400 for batch, _ in drawn)
+    assert all(tokens(batch).lengths.min() >= 400 for batch, _ in drawn)
     assert len(set(ids(drawn))) == long // 2 * 2
 
 
@@ -138,12 +147,10 @@ def test_no_document_long_enough_is_an_error_not_an_endless_loop(dataset_folder:
 def test_what_cannot_be_batched_is_refused_with_the_key(
     dataset_folder: Path, documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(StreamError, match="batch_size 8 is not a multiple of the 3 ranks"):
+    with pytest.raises(StreamError, match=r"data\.text\.batch_size 8 is not a multiple of the 3 ranks"):
         stream(dataset_folder, ranks=3)
     with pytest.raises(StreamError, match="2 ranks x training"):
-        stream(dataset_folder, ranks=2, forwards=8)
-    with pytest.raises(StreamError, match="holds documents, the recipe needs sentences"):
-        stream(dataset_folder, kind="sentences")
+        stream(dataset_folder, ranks=2, micro_batches=8)
     with pytest.raises(StreamError, match="fewer than"):
         stream(write_dataset(tmp_path / "few", documents[:4], tokenizer_folder))
 
@@ -163,8 +170,8 @@ def test_a_token_that_the_tokenizer_lacks_is_an_error_that_names_the_shard(
 
 def test_prefetching_gives_the_same_batches_and_passes_errors_on(dataset_folder: Path) -> None:
     source = stream(dataset_folder)
-    ahead = source.prefetched(StreamState())
+    ahead = source.prefetched(StreamState(), ["tokens"], plain)
     assert ids([next(ahead) for _ in range(5)]) == ids(take(source, 5))
-    failing = stream(dataset_folder, min_tokens=100_000).prefetched(StreamState())
+    failing = stream(dataset_folder, min_tokens=100_000).prefetched(StreamState(), ["tokens"], plain)
     with pytest.raises(StreamError):
         next(failing)

@@ -1,6 +1,8 @@
 """The training loop: one DeepSpeed engine, one forward and one backward a batch, whatever the objectives.
 
-    state -> [batch -> engine(batch) -> backward] x K -> clip -> AdamW step -> figures -> evaluate, save -> next state
+    state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
+
+With `optimization: alternate` what stands before "log" is done once for each turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
 masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
@@ -14,7 +16,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.build import Learner
-from train.data.stream import Batch, ExampleStream, StreamState
+from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
+from train.draws import integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
-from train.engine.optimization import SCHEDULES, build_optimizer, whole
+from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
 from train.engine.tracking import Tracker, check_finite, flops_per_token, peak_flops
-from train.keyed import integer_seed
+from train.learner import Learner
 from train.losses import sum_over_ranks, world
+from train.objectives import Metrics
 from train.recipe import Recipe, RecipeError
+from train.schedules import learning_rate, whole
 
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
 # compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.
@@ -44,10 +47,11 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
 
     `engine.backward` divides each loss by the accumulation steps, and gradients meet at the last of them only.
     """
-    stage, forwards = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
+    stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
+    examples = sum(data.batch_size for data in recipe.data.values())
     return {
-        "train_micro_batch_size_per_gpu": recipe.training.batch_size // (ranks * forwards),
-        "gradient_accumulation_steps": forwards,
+        "train_micro_batch_size_per_gpu": examples // (ranks * micro_batches),
+        "gradient_accumulation_steps": micro_batches,
         "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
@@ -60,20 +64,40 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
     }
 
 
-def total_steps(recipe: Recipe, stream: ExampleStream) -> int:
-    """`max_steps`, or the steps of `epochs` over the examples that are long enough.
+def total_steps(recipe: Recipe, feed: Feed) -> int:
+    """`max_steps`, or the steps of `epochs` over the first dataset's examples that are long enough.
 
     Raises:
-        RecipeError: they are no more than the schedule takes to rise.
+        RecipeError: they are no more than a schedule takes to rise.
     """
-    training, optimizer = recipe.training, recipe.optimizer
-    total = training.max_steps or max(1, whole(training.epochs * stream.steps_per_epoch))
-    if optimizer.schedule == "linear" and total <= optimizer.warmup_steps:
-        key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
-        raise RecipeError(
-            f"{key} {total} must be more than optimizer.warmup_steps {optimizer.warmup_steps}: set one of the two"
-        )
+    training = recipe.training
+    total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
+    for turn, optimizer in recipe.optimizers().items():
+        if optimizer.schedule == "linear" and total <= optimizer.warmup_steps:
+            key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
+            section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
+            raise RecipeError(
+                f"{key} {total} must be more than {section}.warmup_steps {optimizer.warmup_steps}: set one of the two"
+            )
     return total
+
+
+COUNTS = ("tokens", "tokens_cut")
+"""Metrics that are summed over micro-batches, turns and ranks; of the others the mean is logged."""
+
+
+def merged(turns: dict[str, Metrics]) -> Metrics:
+    """One step's metrics of those of its turns: counts and losses add up, a turn's rate and norm bear its name."""
+    if len(turns) == 1:
+        return next(iter(turns.values()))
+    found: Metrics = {}
+    for turn, metrics in turns.items():
+        for name, value in metrics.items():
+            if name in ("grad_norm", "learning_rate"):
+                found[f"{name}/{turn}"] = value
+            else:
+                found[name] = found[name] + value if name in found else value
+    return found
 
 
 class Trainer:
@@ -87,22 +111,23 @@ class Trainer:
         self,
         recipe: Recipe,
         learner: Learner,
-        stream: ExampleStream,
+        feed: Feed,
         evaluate: Callable[[Learner], float] | None,
         quiet: bool = False,
     ) -> None:
-        self.recipe, self.stream, self.evaluate, self.quiet = recipe, stream, evaluate, quiet
+        self.recipe, self.feed, self.evaluate, self.quiet = recipe, feed, evaluate, quiet
         self.run = Path(recipe.output)
         self.checkpoints = Checkpoints(self.run)
-        self.total = total_steps(recipe, stream)
+        self.total = total_steps(recipe, feed)
         self.rank, self.ranks = world()
         self.learner = learner
-        self.engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=learner,
-            optimizer=build_optimizer(learner, recipe.optimizer),
-            config=deepspeed_config(recipe, self.ranks),
+        self.optimizers = recipe.optimizers()
+        self.parameters = {turn: learner.parameters_of(turn) for turn in self.optimizers}
+        self.optimizer = AlternatingAdamW(self.parameters, self.optimizers)
+        self.engine, *_ = deepspeed.initialize(
+            model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
-        self.step, self.state, self.best = 0, StreamState(), float("-inf")
+        self.step, self.state, self.best = 0, feed.start(), float("-inf")
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
         self._pending_stop: tuple[Tensor, Any] | None = None
@@ -116,13 +141,13 @@ class Trainer:
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.best = saved["step"], StreamState(**saved["stream"]), saved["best"]
+        self.step, self.state, self.best = saved["step"], from_plain(saved["feed"]), saved["best"]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():
             raise CheckpointError(
-                f"{self.run}: the dataset (data.path {self.recipe.data.path}) or a file that an objective reads is no "
-                "longer the one that this run began with: put it back, or start a new run"
+                f"{self.run}: a dataset ({', '.join(data.path for data in self.recipe.data.values())}) or a file that "
+                "an objective reads is no longer the one that this run began with: put it back, or start a new run"
             )
 
     def fit(self) -> None:
@@ -137,26 +162,27 @@ class Trainer:
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         agreed(self._open_tracker)
-        batches = self.stream.prefetched(self.state, self.learner)
+        columns = {name: self.learner.columns(name) for name in self.feed.streams}
+        batches = self.feed.prefetched(self.state, columns, self.learner.collate)
         training = self.recipe.training
         clock = _Clock()
         try:
             while self.step < self.total and not self.stopping:
-                figures, after = self._train_step(batches, clock)
-                clock.add(figures["tokens"])
+                metrics, after = self._train_step(batches, clock)
+                clock.add(metrics["tokens"])
                 self.step, self.state = self.step + 1, after
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
                 if self.tracker:
                     self.tracker.advance()
                 if last or self.stopping or self.step % training.logging_steps == 0:
-                    self._log(figures, clock)
+                    self._log(metrics, clock)
                 better = False
                 if self.evaluate and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
-                    self._save(figures, better)
+                    self._save(metrics, better)
                     clock.restart()
         finally:
             batches.close()  # type: ignore[attr-defined]
@@ -166,42 +192,54 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(
-        self, batches: Iterator[tuple[Batch, StreamState]], clock: "_Clock"
-    ) -> tuple[dict[str, Tensor], StreamState]:
-        """One update; returns detached figures of this rank, and the state after its batches."""
-        optimizer, training = self.recipe.optimizer, self.recipe.training
-        rate = optimizer.learning_rate * SCHEDULES[optimizer.schedule](self.step, self.total, optimizer)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        forwards = training.gradient_accumulation_steps
-        found = []
-        for forward in range(self.step * forwards, (self.step + 1) * forwards):
+        self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: "_Clock"
+    ) -> tuple[Metrics, FeedState]:
+        """An update of every turn, on the same examples; returns detached metrics of this rank, and the state after
+        its batches.
+        """
+        found: list[MicroBatch] = []
+        for _ in range(self.recipe.training.gradient_accumulation_steps):
             with clock.waiting():
                 batch, after = next(batches)
-            torch.manual_seed(integer_seed(training.seed, forward, self.rank))
-            loss, figures = self.engine(batch.to(self.engine.device))
-            found.append(figures)
-            self.engine.backward(loss)
-            if training.zero_stage == 0 and len(found) == forwards:
-                norm = nn.utils.clip_grad_norm_(self.learner.parameters(), optimizer.max_grad_norm or math.inf)
-            self.engine.step()
+            found.append({name: one.to(self.engine.device) for name, one in batch.items()})
+        turns = {turn: self._update(turn, number, found) for number, turn in enumerate(self.optimizers)}
+        return merged(turns), after
+
+    def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
+        """One turn's update; `number` is its place in the step."""
+        training, options = self.recipe.training, self.optimizers[turn]
+        rate = learning_rate(self.step, self.total, options)
+        found: list[Metrics] = []
+        with self.optimizer.during(turn) as optimizer:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            for forward, batch in enumerate(batches, self.step * len(batches)):
+                torch.manual_seed(integer_seed(training.seed, forward, self.rank, *([number] if number else [])))
+                loss, metrics = self.engine(batch, turn)
+                found.append(metrics)
+                self.engine.backward(loss)
+                if training.zero_stage == 0 and len(found) == len(batches):
+                    norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
+                self.engine.step()
         if training.zero_stage:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
-        figures = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
-        figures |= {name: value / forwards for name, value in figures.items() if name != "tokens"}
-        return {**figures, "grad_norm": norm, "learning_rate": torch.tensor(rate)}, after
+        summed = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
+        means = {name: value / len(found) for name, value in summed.items() if name not in COUNTS}
+        return {**summed, **means, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
 
     def _open_tracker(self) -> None:
         self.tracker = Tracker(self.run, self.total, self.step, self.quiet)
 
-    def _write(self, figures: dict[str, Any]) -> None:
+    def _write(self, metrics: dict[str, Any]) -> None:
         assert self.tracker is not None
-        self.tracker.log(self.step, figures)
+        self.tracker.log(self.step, metrics)
 
-    def _log(self, figures: dict[str, Tensor], clock: "_Clock") -> None:
-        """This step's figures, means over ranks (tokens: the sum), and rates since the last log."""
-        reduced = self._reduced({**figures, "tokens_per_s": clock.tokens})
-        reduced["tokens"] *= self.ranks
+    def _log(self, metrics: Metrics, clock: "_Clock") -> None:
+        """This step's metrics, means over ranks (tokens: the sum), and rates since the last log."""
+        reduced = self._reduced({**metrics, "tokens_per_s": clock.tokens})
+        for name in COUNTS:
+            if name in reduced:
+                reduced[name] *= self.ranks
         seconds = clock.seconds()  # after the copy above, which waited for the device
         reduced["tokens_per_s"] *= self.ranks / seconds
         reduced["data_wait"] = clock.waited / seconds
@@ -211,14 +249,14 @@ class Trainer:
         agreed(lambda: self._write(reduced))
         clock.restart()
 
-    def _reduced(self, figures: dict[str, Tensor]) -> dict[str, float]:
+    def _reduced(self, metrics: Metrics) -> dict[str, float]:
         """Means over ranks, the same on all of them; the device is waited for.
 
         Raises:
             FloatingPointError: one that says whether training goes on is not finite.
         """
-        names = sorted(figures)
-        values = sum_over_ranks(torch.stack([figures[name].double().to(self.engine.device) for name in names]))
+        names = sorted(metrics)
+        values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
         return reduced
@@ -227,7 +265,12 @@ class Trainer:
         encoder = self.learner.encoder
         embeddings = sum(p.numel() for n, p in encoder.base.named_parameters() if "embeddings" in n)
         weights = sum(p.numel() for p in encoder.base.parameters()) - embeddings
-        sequences = self.recipe.training.batch_size * sum(o.load().sequences for o in self.learner.objectives)  # type: ignore[operator]
+        sequences = 0
+        for turn in self.optimizers:
+            for objective in self.learner.of_turn(turn):
+                asked = objective.workload()
+                examples = self.recipe.data[objective.data].batch_size
+                sequences += examples * (asked.sequences + asked.patch_sequences)
         return flops_per_token(weights, encoder.config.num_hidden_layers, encoder.dim, tokens / sequences)
 
     def _evaluate(self) -> bool:
@@ -243,16 +286,18 @@ class Trainer:
         self.best = found if better else self.best
         return better
 
-    def _save(self, figures: dict[str, Tensor], best: bool) -> None:
+    def _save(self, metrics: Metrics, best: bool) -> None:
         """Saves, after a look at the step and at what it made of the weights: few steps that are saved are logged."""
         with torch.no_grad():
-            self._reduced({**figures, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
-        state = {"step": self.step, "stream": asdict(self.state), "best": self.best, "data": self._data_hash()}
+            self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
+        state = {"step": self.step, "feed": to_plain(self.state), "best": self.best, "data": self._data_hash()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
         """Of the shards' contents, in order, and of objectives' files: with the recipe they decide every batch."""
-        contents = "".join(f"{shard.sha256} {shard.examples}\n" for shard in self.stream.dataset.shards)
+        contents = ""
+        for name, stream in self.feed.streams.items():
+            contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)
         contents += "".join(f"{name} {fingerprint}\n" for name, fingerprint in self.learner.fingerprints().items())
         return hashlib.sha256(contents.encode()).hexdigest()
 

@@ -1,77 +1,94 @@
-"""AdamW and its learning-rate schedules, which are pure functions of the step: a resumed run needs no state of them.
+"""AdamW, one for each turn of a step.
 
-A schedule takes a step in 0..total - 1, the total and the optimizer's options, and returns the share of the peak.
+With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has an
+AdamW of its own over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
+objectives reach. DeepSpeed sees one optimizer, which does the turn's part of everything.
 """
 
-import dataclasses
-import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from train.schedules import OptimizerConfig
 
 
-@dataclasses.dataclass
-class OptimizerConfig:
-    """AdamW and its schedule; a weight's own decay is 0 for biases and normalisation."""
-
-    learning_rate: float = 5e-5
-    betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])
-    eps: float = 1e-6
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0  # 0: gradients are not clipped
-    schedule: str = "slanted_triangular"
-    cut_fraction: float = 0.1  # slanted_triangular: the share of steps that rise
-    ratio: float = 32.0  # slanted_triangular: peak / lowest
-    warmup_steps: int = 0  # linear: the steps that rise
-
-
-def whole(steps: float) -> int:
-    """The whole steps of a product such as 0.57 x 100, which is 56.99999999999999."""
-    return math.floor(round(steps, 6))
-
-
-def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
-    """A short rise, a long fall (Howard & Ruder 2018, Eq. 3).
-
-    Starts at 1 / ratio, peaks at `cut_fraction` of the way, ends near 1 / ratio.
-    """
-    cut = max(1, whole(total * options.cut_fraction))
-    progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
-    return (1 + progress * (options.ratio - 1)) / options.ratio
-
-
-def linear(step: int, total: int, options: OptimizerConfig) -> float:
-    """Up to the peak in `warmup_steps`, then straight down to 0 when the last step is done.
-
-    RoBERTa's, as its authors' trainer has it: the first step takes the rate of the second, so that it has an effect.
-    """
-    warmup = options.warmup_steps
-    return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
-
-
-def constant(step: int, total: int, options: OptimizerConfig) -> float:
-    return 1.0
-
-
-SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "constant": constant}
-
-
-def optimizer_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases and normalisation (vectors) do not."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
     return [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
 
 
-def build_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+def adamw(parameters: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
     """torch's AdamW, fused on CUDA; DeepSpeed's own would be compiled first."""
     return torch.optim.AdamW(
-        optimizer_groups(module, config.weight_decay),
+        optimizer_groups(parameters, config.weight_decay),
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         eps=config.eps,
         fused=torch.cuda.is_available(),
     )
+
+
+class AlternatingAdamW(torch.optim.Optimizer):
+    """An AdamW a turn. What it shows and does is that of the turn in `during`; outside of one, of the first turn.
+
+    Args:
+        parameters: those that each turn reaches; turns may share some.
+        configs: each turn's options.
+    """
+
+    def __init__(self, parameters: Mapping[str, list[nn.Parameter]], configs: Mapping[str, OptimizerConfig]) -> None:
+        self.turns = {turn: adamw(own, configs[turn]) for turn, own in parameters.items()}
+        self._turn = next(iter(self.turns))
+        every = {id(parameter): parameter for own in parameters.values() for parameter in own}
+        super().__init__(list(every.values()), {})
+
+    @contextmanager
+    def during(self, turn: str) -> Iterator[torch.optim.AdamW]:
+        """A turn's AdamW, which steps within."""
+        before, self._turn = self._turn, turn
+        try:
+            yield self.turns[turn]
+        finally:
+            self._turn = before
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.turns[self._turn].param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        """torch's own constructor sets them; each turn has its groups already."""
+
+    @property
+    def state(self) -> defaultdict[Tensor, Any]:
+        return self.turns[self._turn].state
+
+    @state.setter
+    def state(self, state: defaultdict[Tensor, Any]) -> None:
+        """As for `param_groups`."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Takes none: which parameters a turn reaches is known from the start."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of all turns: a gradient of one is none of the next one's."""
+        for optimizer in self.turns.values():
+            optimizer.zero_grad(set_to_none)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        self.turns[self._turn].step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {turn: optimizer.state_dict() for turn, optimizer in self.turns.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for turn, optimizer in self.turns.items():
+            optimizer.load_state_dict(state_dict[turn])

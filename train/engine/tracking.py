@@ -59,7 +59,7 @@ def _silent_board() -> Iterator[None]:
 
 
 class Tracker:
-    """Writes figures by step. A resumed run keeps the lines up to the step it resumes from.
+    """Writes metrics by step. A resumed run keeps the lines up to the step it resumes from.
 
     Raises:
         OSError: (on writing and closing too) the disk is full or broken; it names the file.
@@ -81,15 +81,15 @@ class Tracker:
             opened.callback(self.bar.close)
             self._opened = opened.pop_all()
 
-    def log(self, step: int, figures: dict[str, Any]) -> None:
-        """Records the figures of a step, a line of JSON in the order given."""
+    def log(self, step: int, metrics: dict[str, Any]) -> None:
+        """Records the metrics of a step, a line of JSON in the order given."""
         with naming_disk(self.path):
-            self.lines.write(json.dumps({"step": step, **figures}) + "\n")
+            self.lines.write(json.dumps({"step": step, **metrics}) + "\n")
         with naming_disk(self.events):
-            for name, value in figures.items():
+            for name, value in metrics.items():
                 self.board.add_scalar(name, value, step)
         shown: dict[str, object] = {
-            name: f"{figures[name]:.4g}" for name in ("loss", "tokens_per_s") if name in figures
+            name: f"{metrics[name]:.4g}" for name in ("loss", "tokens_per_s") if name in metrics
         }
         self.bar.set_postfix(shown)
 
@@ -109,10 +109,10 @@ class Tracker:
             self.lines.close()
 
 
-def check_finite(figures: dict[str, float], step: int) -> None:
-    """Raises FloatingPointError naming the figure: a run whose loss is not a number does not mend itself."""
-    for name, value in figures.items():
-        if (name.endswith("loss") or name in ("grad_norm", "weights_norm")) and not math.isfinite(value):
+def check_finite(metrics: dict[str, float], step: int) -> None:
+    """Raises FloatingPointError naming the metric: a run whose loss is not a number does not mend itself."""
+    for name, value in metrics.items():
+        if (name.endswith("loss") or name.split("/")[0] in ("grad_norm", "weights_norm")) and not math.isfinite(value):
             raise FloatingPointError(
                 f"{name} is {value} at step {step}: lower optimizer.learning_rate, or set training.bf16=false"
             )

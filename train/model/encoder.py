@@ -27,7 +27,7 @@ from train.model.packing import Packed, pack_ids
 from train.model.tokenizer import load_tokenizer
 
 POOLINGS = ("mean", "cls")
-TOKEN_HEADS = (
+MLM_HEADS = (
     ("lm_head",),  # RoBERTa and its kin
     ("cls",),  # BERT
     ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),  # DistilBERT
@@ -74,10 +74,41 @@ class Encoder(nn.Module):
         """The longest sequence, special tokens included."""
         return int(self.config.max_position_embeddings) - self.first_position
 
-    def forward(self, packed: Packed) -> Tensor:
-        """Hidden states (T, h) of a packed batch; each sequence attends to itself only."""
+    def forward(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
+        """Hidden states (T, h) of a packed batch; each sequence attends to itself only.
+
+        Args:
+            patches: (packed.patch_rows, h), what the first rows are instead of the embeddings of their ids.
+        """
         positions = packed.positions[None] + self.first_position
-        return self.base(input_ids=packed.ids[None], position_ids=positions, packed=packed).last_hidden_state[0]
+        with self._written(patches) if patches is not None else contextlib.nullcontext():
+            return self.base(input_ids=packed.ids[None], position_ids=positions, packed=packed).last_hidden_state[0]
+
+    @contextlib.contextmanager
+    def _written(self, patches: Tensor) -> Iterator[None]:
+        """Within it, the first rows of what the embedding module gives are the patches."""
+
+        def write(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+            return torch.cat([patches.to(output.dtype), output[0, len(patches) :]])[None]
+
+        hook = self.base.embeddings.register_forward_hook(write)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def check_patches(self) -> None:
+        """Raises EncoderError where the architecture has no embedding module that patches could stand in for."""
+        embeddings = getattr(self.base, "embeddings", None)
+        if not isinstance(embeddings, nn.Module) or isinstance(embeddings, nn.Embedding):
+            raise EncoderError(f"model type {self.config.model_type!r} has no embedding module to write patches over")
+        if getattr(self.config, "embedding_size", self.dim) != self.dim:
+            raise EncoderError(f"model type {self.config.model_type!r}: its embeddings are not as wide as its layers")
+
+    def embedding_parameters(self) -> set[str]:
+        """The names of the parameters that only tokens reach."""
+        inside = {id(parameter) for parameter in self.base.embeddings.parameters()}
+        return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
 
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """One fp32 vector a sequence: hidden (T, h) -> (num_sequences, h)."""
@@ -95,22 +126,24 @@ class Encoder(nn.Module):
         return first * (packed.cu_seqlens.diff()[:n, None] > 0)
 
     @property
-    def token_head(self) -> tuple[str, ...] | None:
+    def mlm_head(self) -> tuple[str, ...] | None:
         """The names of the modules that make the model's masked-LM head; None if it has none that is known."""
-        return next((names for names in TOKEN_HEADS if all(hasattr(self.model, name) for name in names)), None)
+        return next((names for names in MLM_HEADS if all(hasattr(self.model, name) for name in names)), None)
 
-    def token_logits(self, hidden: Tensor) -> Tensor:
+    def mlm_logits(self, hidden: Tensor) -> Tensor:
         """The masked-LM head on selected tokens only: (k, h) -> (k, vocabulary)."""
-        for name in self.token_head or ():
+        for name in self.mlm_head or ():
             hidden = getattr(self.model, name)(hidden)
         return hidden
 
     def head_parameters(self) -> set[str]:
         """The names of the model's parameters outside its base; one tied to the base's is not among them."""
+        if self.model is self.base:
+            return set()
         prefix = f"{self.model.base_model_prefix}."
         return {name for name, _ in self.model.named_parameters() if not name.startswith(prefix)}
 
-    def drop_token_head(self) -> None:
+    def drop_mlm_head(self) -> None:
         """Keeps the base model only, where no objective trains the head."""
         self.model, self.new_weights = self.base, []
 

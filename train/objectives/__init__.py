@@ -1,16 +1,17 @@
 """What a run learns: each objective asks for sequences to be encoded and turns their states into one loss.
 
-    host     every objective's prepare: which columns of a batch it wants, views made or chosen
-    device   every objective's sequences -> pack -> corrupt (masking) -> ONE forward -> its loss -> weighted sum
+    host     every objective's `collate`: which columns of a batch it wants, views made or chosen, pictures decoded
+    device   every objective's `request` -> pack -> mask -> ONE forward -> its `loss` -> weighted sum
 
-A new objective is one file here, with a `Config` dataclass (`weight` and its options, `kind`, `check()`) and a `build`
-that makes the objective, and a line in a recipe.
+A new objective is one file here, with a `Config` dataclass of its options and a `build` that makes the objective, and a
+line in a recipe. Objectives hold options and parameters; what belongs to a batch is passed as values.
 """
 
 import dataclasses
 import functools
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,31 +21,60 @@ from torch import Tensor, nn
 from shards import Dataset
 from shards.lengths import EDGES
 from shards.ragged import Ragged
-from train.data.stream import Batch, Columns
+from train.data.batch import Batch, Columns, Rows
 from train.losses import alignment, uniformity
+from train.modalities import Modality
 from train.model.encoder import Encoder
+from train.model.masking import Masked, Masking
 from train.model.packing import Packed, Sequences, SpecialTokens
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
+Metrics = dict[str, Tensor]
+"""Detached scalars that are logged, by name."""
+
+
+@dataclasses.dataclass
+class ObjectiveConfig:
+    """What every objective of a recipe has.
+
+    Args:
+        type: the file here that makes it; "": the one of its name.
+        data: the dataset that it reads; "": the only one.
+        turn: with `optimization: alternate`, the update that it belongs to; "": one of its name.
+    """
+
+    type: str = ""
+    data: str = ""
+    weight: float = 1.0
+    turn: str = ""
+
+    def check(self) -> None:
+        """Raises ValueError for an option that cannot work, naming it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all objectives of a run share.
+    """What an objective finds: the run's encoder, and its own dataset.
 
     Args:
+        name: the objective's, in the recipe. data: the dataset's.
         capacity: the longest sequence that the encoder takes, in tokens without special tokens.
         dim: the encoder's hidden size.
         dataset: the shards, for what they say of themselves.
+        modality: what makes patches of the dataset's rows; None: they are text.
     """
 
+    name: str
+    data: str
     seed: int
     capacity: int
     vocab_size: int
     dim: int
     special: SpecialTokens
     dataset: Dataset
+    modality: Modality | None = None
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:
@@ -66,98 +96,161 @@ class Setting:
         counts = list(histogram.values())
         mean = float(np.average(longest, weights=counts))
         variance = float(np.average((longest - mean) ** 2, weights=counts))
-        share = 1.0
+        fraction = 1.0
         if self.dataset.manifest.lengths and self.sample is not None:
             lengths = Ragged.from_arrow(self.sample.column("tokens")).lengths
-            share = lengths.clip(max=self.capacity).sum() / max(1, self._longest(lengths).sum())
-        return share * mean, share**2 * variance
+            fraction = lengths.clip(max=self.capacity).sum() / max(1, self._longest(lengths).sum())
+        return fraction * mean, fraction**2 * variance
 
     def _longest(self, lengths: np.ndarray) -> np.ndarray:
         """The longest length that is counted together with each, cut at the capacity."""
         return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=self.capacity)
 
 
-@dataclasses.dataclass
-class Load:
-    """What an objective asks of a forward with one example, for budgets and estimates. Tokens without specials."""
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What an objective asks of a forward with one example, for budgets and estimates. Tokens are without special
+    tokens; `patches` are rows of the packed batch, beside the `sequences` of tokens.
+    """
 
     sequences: int = 0
     mean_tokens: float = 0.0
     variance: float = 0.0
     shortest: int = 0
     longest: int = 0
+    patch_sequences: int = 0
+    patches: int = 0
 
 
-@dataclasses.dataclass
-class Encoded:
-    """One forward's result as an objective sees it: the packed batch, its hidden states (T, h), and its own rows."""
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What an objective wants of one forward.
 
-    encoder: Encoder
-    packed: Packed
-    hidden: Tensor
-    rows: slice
+    Args:
+        sequences: blocks of sequences to encode, by a name of the objective's own.
+        masking: how a block's tokens are masked: one of its own, or another objective's as `OBJECTIVE/BLOCK`.
+        context: what its loss needs besides the states, such as labels.
+    """
+
+    sequences: Mapping[str, Sequences] = dataclasses.field(default_factory=dict)
+    masking: Mapping[str, Masking] = dataclasses.field(default_factory=dict)
+    context: Any = None
+
+
+class Forward:
+    """One forward's result, of all objectives: what several of them ask for is computed once.
+
+    Args:
+        packed: the batch. hidden: its states (T, h). blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
+        masked: where a block was masked, by the same names.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        packed: Packed,
+        hidden: Tensor,
+        blocks: Mapping[str, slice],
+        masked: Mapping[str, Masked],
+    ) -> None:
+        self.encoder, self.packed, self.hidden, self.blocks, self.masked = encoder, packed, hidden, blocks, masked
 
     @functools.cached_property
     def pooled(self) -> Tensor:
-        """The objective's sequences as fp32 vectors, (rows, h)."""
-        return self.encoder.pool(self.hidden, self.packed)[self.rows]
+        return self.encoder.pool(self.hidden, self.packed)
 
     @functools.cached_property
     def first(self) -> Tensor:
-        """The fp32 state of each sequence's first token, [CLS] or <s>, (rows, h), however the model pools."""
-        return self.encoder.first_states(self.hidden, self.packed)[self.rows]
+        return self.encoder.first_states(self.hidden, self.packed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """One forward's result as an objective sees it: blocks by its own names, or `OBJECTIVE/BLOCK`."""
+
+    forward: Forward
+    objective: str
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.forward.encoder
+
+    def pooled(self, block: str) -> Tensor:
+        """The block's sequences as fp32 vectors, (N, h)."""
+        return self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]]
+
+    def first(self, block: str) -> Tensor:
+        """The fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
+        return self.forward.first[self.forward.blocks[qualified(self.objective, block)]]
+
+    def masked(self, block: str) -> tuple[Tensor, Tensor]:
+        """States at the block's masked positions (k, h), and the ids that stood there (k,), -100 at unused slots."""
+        masked = self.forward.masked[qualified(self.objective, block)]
+        return self.forward.hidden[masked.index], masked.labels
+
+
+def qualified(objective: str, block: str) -> str:
+    """A block's name in the whole forward."""
+    return block if "/" in block else f"{objective}/{block}"
 
 
 class Objective(nn.Module):
-    """The contract. `name` and `weight` come from the recipe; `metrics` holds detached figures of the last loss."""
+    """The contract. `name`, `data`, `weight` and `turn` come from the recipe (see `ObjectiveConfig`)."""
 
     name: str
+    data: str
     weight: float
-    uses_token_head = False
+    turn: str
+    uses_mlm_head = False
+    embeds_tokens = True
+    """Whether it trains the model's token embeddings: one that asks for patches alone does not."""
+    uses: tuple[str, ...] = ()
+    """Other objectives whose blocks it works on: they belong to the same turn."""
     min_examples = 1
-    """Of a forward over all ranks: with fewer there is nothing to learn from."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.metrics: dict[str, Tensor] = {}
-
-    def load(self) -> Load:
-        """How much it asks to have encoded."""
-        return Load()
+    """Of a micro-batch over all ranks: with fewer there is nothing to learn from."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The shards' token columns that `prepare` reads."""
+        """The shards' columns that `collate` reads."""
         return ("tokens",)
+
+    def workload(self) -> Workload:
+        """How much it asks to have encoded."""
+        return Workload()
+
+    def block_moments(self, block: str) -> tuple[float, float]:
+        """Mean and variance of the tokens that one example has in a block, for who masks it.
+
+        Raises:
+            ValueError: it has no such block.
+        """
+        raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
+
+    def min_tokens(self, shrinks: bool) -> int:
+        """The shortest example that it can use; `shrinks` where the recipe lets spans shrink to it. 0: any."""
+        return 0
 
     def fingerprint(self) -> str:
         """A hash of what decides its batches besides recipe and shards, such as a file that it reads; "": nothing."""
         return ""
 
-    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
-        """The columns that `sequences` will find in its batches, from a rank's rows of a step; a list for each row.
+    def collate(self, rows: Rows) -> Columns:
+        """The columns that `request` will find in its batches, an item for each row.
 
-        Runs in the stream's thread. `tokens` are the shards' own, for all objectives; what an objective makes bears
-        its name (`clear/0`).
-
-        Args:
-            columns: `self.columns`, and other objectives'; ids: (n,) int64.
+        Runs in the stream's thread. A column that is returned as it came is shared with other objectives.
         """
-        return {"tokens": columns["tokens"]}
+        return {name: rows.columns[name] for name in self.columns}
 
-    def sequences(self, batch: Batch) -> Sequences | None:
-        """What to encode; None: it works on another objective's sequences."""
+    def request(self, batch: Batch) -> Request:
+        """What to encode, computed on the device without waiting for it."""
         raise NotImplementedError
 
-    def corrupt(self, packed: Packed, rows: Mapping[str, slice]) -> None:
-        """May change the packed ids in place before the forward; `rows` says which sequences are whose."""
-
-    def loss(self, encoded: Encoded) -> Tensor:
-        """Scalar fp32 whose mean over ranks is the loss of the global batch."""
+    def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
+        """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log."""
         raise NotImplementedError
 
 
-def sphere_metrics(points: Tensor, partners: Tensor) -> dict[str, Tensor]:
+def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
     """Alignment of positive pairs, and uniformity of the points (Wang & Isola 2020): (n, d), (n, d), detached."""
     points, partners = points.detach(), partners.detach()
     metrics = {"alignment": alignment(points, partners)}
@@ -166,15 +259,32 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> dict[str, Tensor]:
     return metrics
 
 
-def build_all(configs: Mapping[str, Any], setting: Setting) -> list[Objective]:
-    """The objectives of a recipe, in its order.
+def types() -> list[str]:
+    """The types of objective that there are."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+def config_class(type_: str) -> Any:
+    """The dataclass of a type's options."""
+    return importlib.import_module(f"train.objectives.{type_}").Config
+
+
+def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective]) -> Objective:
+    """An objective of a recipe; `earlier` are those before it.
 
     Raises:
-        ValueError: an objective lacks what it needs (a mask token, another objective).
+        ValueError: it lacks what it needs (a mask token, a column of the shards, another objective).
     """
-    built: list[Objective] = []
-    for name, config in configs.items():
-        objective = importlib.import_module(f"train.objectives.{name}").build(config, setting, built)
-        objective.name, objective.weight = name, config.weight
-        built.append(objective)
-    return built
+    type_ = config.type or setting.name
+    objective: Objective = importlib.import_module(f"train.objectives.{type_}").build(config, setting, earlier)
+    objective.name, objective.data, objective.weight = setting.name, setting.data, config.weight
+    objective.turn = config.turn or setting.name
+    if setting.sample is not None and (
+        lacking := [c for c in objective.columns if c not in setting.sample.schema.names]
+    ):
+        kind = setting.dataset.manifest.kind
+        raise ValueError(
+            f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {kind}, without the "
+            f"column {lacking[0]!r}: name another dataset with objectives.{setting.name}.data, or make the shards again"
+        )
+    return objective

@@ -23,11 +23,20 @@ from pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
 from shards.schema import num_views
-from train.data.stream import Batch, Columns
-from train.keyed import integer_seed
+from train.data.batch import Batch, Columns, Rows
+from train.draws import integer_seed
 from train.losses import nt_xent
-from train.model.packing import Sequences
-from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
+from train.model.packing import Sequences, TokenSlices
+from train.objectives import (
+    Encoded,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    Workload,
+    sphere_metrics,
+)
 
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024
@@ -35,14 +44,13 @@ SAMPLE = 1024
 
 
 @dataclasses.dataclass
-class Config:
+class Config(ObjectiveConfig):
     """CLEAR's numbers (section 4.1).
 
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
     2020): its best temperature with normalised embeddings, 0.1, and its output of 128.
     """
 
-    weight: float = 1.0
     augment: str = ""  # e.g. subs+del-span: the steps in their order
     views: str = "auto"  # stored | fly | auto: stored where the shards hold two or more
     # For subs on the fly: a file that `python -m pipelines sentences` takes; "": the one that made the shards.
@@ -56,10 +64,6 @@ class Config:
     subs: float = Augmentation.subs
     temperature: float = 0.1
     head_dim: int = 128
-
-    @property
-    def kind(self) -> str:
-        return "sentences"
 
     @property
     def augmentation(self) -> Augmentation:
@@ -90,7 +94,7 @@ class Config:
             )
 
 
-def build(config: Config, setting: Setting, earlier: list[Objective]) -> "Clear":
+def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Clear":
     try:
         if not setting.special.prefix:
             raise ValueError(
@@ -115,9 +119,9 @@ def build(config: Config, setting: Setting, earlier: list[Objective]) -> "Clear"
     except ShardError:
         raise
     except OSError as error:
-        raise ValueError(f"objectives.clear: {error.filename or ''}: {error.strerror or error}") from None
+        raise ValueError(f"objectives.{setting.name}: {error.filename or ''}: {error.strerror or error}") from None
     except ValueError as error:
-        raise ValueError(f"objectives.clear: {error}") from None
+        raise ValueError(f"objectives.{setting.name}: {error}") from None
 
 
 def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
@@ -159,16 +163,16 @@ class StoredViews:
         self.columns = [f"view_{view}" for view in range(count)]
         self.fingerprint = ""
 
-    def __call__(self, columns: Columns, ids: np.ndarray, epoch: int) -> list[Ragged]:
-        stored = [columns[name] for name in self.columns]
+    def __call__(self, rows: Rows) -> list[Ragged]:
+        stored = [rows.ragged(name) for name in self.columns]
         if self.count == 2:
             return stored
-        keys = keyed.mix(self.seed, epoch, ids)
+        keys = keyed.mix(self.seed, rows.epoch, rows.ids)
         draws = keyed.shift(keyed.draw(keys[:, None], np.array([1, 2])), 11)
         first, step = draws[:, 0] % self.count, draws[:, 1] % (self.count - 1)
         whole = Ragged.concatenate(stored)
-        rows = np.arange(len(ids))
-        return [whole.take(view * len(ids) + rows) for view in (first, (first + 1 + step) % self.count)]
+        numbers = np.arange(len(rows.ids))
+        return [whole.take(view * len(numbers) + numbers) for view in (first, (first + 1 + step) % self.count)]
 
 
 class FreshViews:
@@ -190,15 +194,16 @@ class FreshViews:
             )
         self.seed, self.augmenter = setting.seed, Augmenter(augmentation, tokenizer, synonyms)
 
-    def __call__(self, columns: Columns, ids: np.ndarray, epoch: int) -> list[Ragged]:
-        return [self.augmenter(columns["tokens"], keyed.mix(self.seed, epoch, ids, view)) for view in range(2)]
+    def __call__(self, rows: Rows) -> list[Ragged]:
+        keys = [keyed.mix(self.seed, rows.epoch, rows.ids, view) for view in range(2)]
+        return [self.augmenter(rows.ragged("tokens"), one) for one in keys]
 
 
 class Clear(Objective):
-    """NT-Xent between the projected views (Eq. 1). Sequences: N first views, then the N second ones.
+    """NT-Xent between the projected views (Eq. 1). Blocks: `view_0` and `view_1`, N sequences each.
 
     Eq. 2 sums over the 2N views; here it is their mean, so that the weight beside the masked-LM loss, itself a mean,
-    does not depend on the batch size. The 2N - 2 negatives are the views of one forward, on all ranks.
+    does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
     """
 
     min_examples = 2
@@ -220,44 +225,47 @@ class Clear(Objective):
         """Of the synonyms that views on the fly are made with."""
         return self.views.fingerprint
 
-    def load(self) -> Load:
-        """Views are as long as sentences times a share that a sample of the shards gives."""
-        return self._load
-
     @functools.cached_property
-    def _load(self) -> Load:
+    def _view_moments(self) -> tuple[float, float]:
+        """Mean and variance of a view's tokens: a sentence's, times a ratio that a sample of the shards gives."""
         mean, variance = self.setting.length_moments()
-        share = self._share()
-        return Load(2, 2 * share * mean, (2 * share) ** 2 * variance, 0, self.setting.capacity)
+        ratio = self._ratio()
+        return ratio * mean, ratio**2 * variance
 
-    def _share(self) -> float:
+    def workload(self) -> Workload:
+        mean, variance = self._view_moments
+        return Workload(2, 2 * mean, 4 * variance, 0, self.setting.capacity)  # both long or short together
+
+    def block_moments(self, block: str) -> tuple[float, float]:
+        return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
+
+    def _ratio(self) -> float:
         """Tokens of a view to one of its sentence."""
         batch = self.setting.sample
         if batch is None:
             return 1.0
         names = {"tokens", *self.columns}
-        columns = {name: Ragged.from_arrow(batch.column(name)).part(slice(0, SAMPLE)) for name in names}
-        views = self.views(columns, batch.column("id").to_numpy()[:SAMPLE], 0)
+        columns: Columns = {name: Ragged.from_arrow(batch.column(name)).part(slice(0, SAMPLE)) for name in names}
+        rows = Rows(self.setting.data, columns, batch.column("id").to_numpy()[:SAMPLE], 0)
         capacity = self.setting.capacity
-        cut = [int(block.lengths.clip(max=capacity).sum()) for block in (columns["tokens"], *views)]
+        cut = [int(lists.lengths.clip(max=capacity).sum()) for lists in (rows.ragged("tokens"), *self.views(rows))]
         return sum(cut[1:]) / (2 * max(1, cut[0]))
 
-    def prepare(self, columns: Columns, ids: np.ndarray, epoch: int) -> Columns:
-        return {f"{self.name}/{number}": view for number, view in enumerate(self.views(columns, ids, epoch))}
+    def collate(self, rows: Rows) -> Columns:
+        return {f"view_{number}": view for number, view in enumerate(self.views(rows))}
 
-    def sequences(self, batch: Batch) -> Sequences:
-        views = [batch.columns[f"{self.name}/{number}"] for number in range(2)]
+    def request(self, batch: Batch) -> Request:
         keys = keyed.mix(self.setting.seed, batch.epochs, batch.ids)
-        return Sequences(
-            tokens=torch.cat([view.values for view in views]).long(),
-            starts=torch.cat([views[0].offsets[:-1], views[1].offsets[:-1] + len(views[0].values)]),
-            lengths=torch.cat([view.lengths for view in views]).clamp(max=self.setting.capacity),
-            keys=torch.cat([keyed.mix(keys, 7), keyed.mix(keys, 8)]),
-        )
+        sequences = {}
+        for number in range(2):
+            view = batch.lists(f"view_{number}")
+            lengths = view.lengths.clamp(max=self.setting.capacity)
+            slices = TokenSlices(view.values, view.offsets[:-1], lengths)
+            sequences[f"view_{number}"] = Sequences(slices, keyed.mix(keys, 7 + number))
+        return Request(sequences)
 
-    def loss(self, encoded: Encoded) -> Tensor:
-        states = encoded.first
-        self.metrics = sphere_metrics(*states.chunk(2))
-        with torch.autocast(states.device.type, enabled=False):
-            projected = self.head(states)
-        return nt_xent(*projected.chunk(2), self.config.temperature)
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        first, second = encoded.first("view_0"), encoded.first("view_1")
+        with torch.autocast(first.device.type, enabled=False):
+            projected = self.head(torch.cat([first, second]))
+        return nt_xent(*projected.chunk(2), self.config.temperature), sphere_metrics(first, second)

@@ -1,147 +1,152 @@
 """Masked language modelling (Devlin et al. 2019), on DeCLUTR's anchors or on sequences of its own.
 
-`input: anchor` masks the contrastive anchors themselves, so one forward serves both losses (DeCLUTR's code);
-`separate` encodes its own copies of the anchors that its span settings draw, for runs without a contrastive objective
-or with unmasked anchors; `sentence` takes whole sentences, each `copies` times under masks of its own. The head runs on
-masked positions only.
+`input: anchor` masks the contrastive anchors themselves, so one forward serves both losses (DeCLUTR's code), and
+`OBJECTIVE/BLOCK` any other objective's block; `separate` encodes its own copies of the anchors that its sampler draws,
+for runs without a contrastive objective or with unmasked anchors; `sentence` takes whole examples, each `copies` times
+under masks of its own. The head runs on masked positions only.
 
-The loss is the mean over the masked tokens of one forward, all ranks and copies together; gradient accumulation takes
-the mean of its forwards' means.
+The loss is the mean over the masked tokens of one micro-batch, all ranks and copies together; gradient accumulation
+takes the mean of its micro-batches' means.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from train import keyed
-from train.data.stream import Batch
+from train import draws
+from train.data.batch import Batch
 from train.losses import IGNORED, masked_lm
-from train.model.packing import Packed, Sequences
-from train.objectives import Encoded, Load, Objective, Setting
+from train.model.masking import Masking
+from train.model.packing import Sequences, TokenSlices
+from train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
 from train.objectives.spans import SpanContrast, check_capacity, draw
 from train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
+OWN = "sequences"
+"""The block of its own sequences."""
 
 
 @dataclasses.dataclass
-class Config:
+class Config(ObjectiveConfig):
     """15 % of tokens; of those 80 % become the mask, 10 % a random token, 10 % stay.
 
-    `spans` is for `separate` only, `copies` for `sentence`.
+    `sampler` is for `separate` only, `copies` for `sentence`.
     """
 
-    weight: float = 1.0
     input: str = "anchor"
     probability: float = 0.15
-    spans: SpanConfig | None = None
+    sampler: SpanConfig | None = None
     copies: int = 1
 
-    @property
-    def kind(self) -> str:
-        return "sentences" if self.input == "sentence" else "documents"
-
     def check(self) -> None:
-        if self.input not in INPUTS:
-            raise ValueError(f"input {self.input!r} is not one of {', '.join(INPUTS)}")
+        if self.input not in INPUTS and "/" not in self.input:
+            raise ValueError(f"input {self.input!r} is not one of {', '.join(INPUTS)}, nor OBJECTIVE/BLOCK")
         if self.copies < 1 or (self.copies > 1 and self.input != "sentence"):
             raise ValueError(f"copies {self.copies} must be at least 1, and more than 1 only with input: sentence")
         if not 0 < self.probability < 1:
             raise ValueError(f"probability {self.probability} must lie between 0 and 1")
-        if (self.input == "separate") != (self.spans is not None):
-            raise ValueError("spans must be given with input: separate, and only then")
-        if self.spans is not None:
-            self.spans.check()
+        if (self.input == "separate") != (self.sampler is not None):
+            raise ValueError("sampler must be given with input: separate, and only then")
+        if self.sampler is not None:
+            self.sampler.check()
 
 
-def build(config: Config, setting: Setting, earlier: list[Objective]) -> "MaskedLM":
+def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "MaskedLM":
+    name = setting.name
     if setting.special.mask is None:
-        raise ValueError("objectives.mlm: the tokenizer has no mask token; add one and build the shards again")
-    shared = next((o for o in earlier if isinstance(o, SpanContrast)), None)
-    if config.input == "anchor" and shared is None:
-        raise ValueError("objectives.mlm: input: anchor needs the objective spans before it; or use input: separate")
-    return MaskedLM(config, setting, shared if config.input == "anchor" else None)
+        raise ValueError(f"objectives.{name}: the tokenizer has no mask token; add one and build the shards again")
+    if config.input in ("separate", "sentence"):
+        return MaskedLM(config, setting, OWN)
+    wanted = config.input
+    if wanted == "anchor":
+        found = [o.name for o in earlier if isinstance(o, SpanContrast) and o.data == setting.data]
+        if not found:
+            raise ValueError(
+                f"objectives.{name}: input: anchor needs the objective spans before it; or use input: separate"
+            )
+        if len(found) > 1:
+            raise ValueError(
+                f"objectives.{name}: input: anchor could be of {' or '.join(found)}: say input: {found[0]}/anchors"
+            )
+        wanted = f"{found[0]}/anchors"
+    other, block = wanted.split("/", 1)
+    source = next((o for o in earlier if o.name == other and o.data == setting.data), None)
+    if source is None:
+        raise ValueError(f"objectives.{name}: input {wanted}: no objective {other!r} of the same data before it")
+    if any(isinstance(o, MaskedLM) and o.block == wanted for o in earlier):
+        raise ValueError(f"objectives.{name}: input {wanted}: another objective masks that block already")
+    return MaskedLM(config, setting, wanted, source.block_moments(block))
 
 
 class MaskedLM(Objective):
-    """Cross-entropy at the masked positions. With `shared`, its sequences are that objective's anchors."""
+    """Cross-entropy at the masked positions of a block: its own, or another objective's.
 
-    uses_token_head = True
+    Args:
+        block: `sequences` of its own, or `OBJECTIVE/BLOCK`; then `moments` are those of that block's tokens.
+    """
 
-    def __init__(self, config: Config, setting: Setting, shared: SpanContrast | None) -> None:
+    uses_mlm_head = True
+
+    def __init__(
+        self, config: Config, setting: Setting, block: str, moments: tuple[float, float] | None = None
+    ) -> None:
         super().__init__()
-        self.config, self.setting = config, setting
-        self._shared = [shared]  # in a list: no second registration of the same module
-        self.spans: SpanConfig | None = None
-        spans = shared.config.spans if shared is not None else config.spans
-        if spans is not None:
-            self.spans = dataclasses.replace(spans, num_positives=1)
-            check_capacity(self.spans, setting.capacity)
-        self.moments = self._moments()
+        self.config, self.setting, self.block = config, setting, block
+        self.uses = () if block == OWN else (block.split("/")[0],)
+        self.sampler: SpanConfig | None = None
+        if config.sampler is not None:
+            self.sampler = dataclasses.replace(config.sampler, num_positives=1)
+            check_capacity(self.sampler, setting)
+        self.moments = moments or self._own_moments()
 
-    def _moments(self) -> tuple[float, float]:
+    def _own_moments(self) -> tuple[float, float]:
         """Mean and variance of the tokens of one example that may be masked."""
-        if self.spans is not None:
-            return self.spans.anchor_moments()
+        if self.sampler is not None:
+            return self.sampler.anchor_moments()
         mean, variance = self.setting.length_moments()
         return self.config.copies * mean, self.config.copies**2 * variance
 
-    def load(self) -> Load:
-        if self.config.input == "anchor":
-            return Load()
-        if self.spans is None:
-            return Load(self.config.copies, *self.moments, 0, self.setting.capacity)
-        return Load(self.spans.num_anchors, *self.moments, self.spans.min_span, self.spans.max_span)
+    def workload(self) -> Workload:
+        if self.block != OWN:
+            return Workload()
+        if self.sampler is None:
+            return Workload(self.config.copies, *self.moments, 0, self.setting.capacity)
+        return Workload(self.sampler.num_anchors, *self.moments, self.sampler.min_span, self.sampler.max_span)
 
-    def sequences(self, batch: Batch) -> Sequences | None:
-        self.num_examples = len(batch.ids)
-        if self.config.input == "anchor":
-            return None
-        if self.spans is None:
-            return self._sentences(batch)
-        spans, begin, keys = draw(batch, self.spans, self.setting)
-        anchors = torch.arange(self.spans.num_anchors, device=keys.device)
-        return Sequences(
-            tokens=batch.tokens.values.long(),
-            starts=(begin[:, None] + spans.anchor_start).flatten(),
-            lengths=spans.anchor_length.flatten(),
-            keys=keyed.mix(keys[:, None], 5, anchors).flatten(),
-        )
+    def min_tokens(self, shrinks: bool) -> int:
+        return self.sampler.min_tokens(shrinks) if self.sampler is not None else 0
+
+    def request(self, batch: Batch) -> Request:
+        assert self.setting.special.mask is not None
+        slots = self.num_slots(len(batch.ids))
+        masking = Masking(self.config.probability, self.setting.special.mask, self.setting.vocab_size, slots)
+        if self.block != OWN:
+            return Request(masking={self.block: masking})
+        sequences = self._sentences(batch) if self.sampler is None else self._anchors(batch, self.sampler)
+        return Request({OWN: sequences}, {OWN: masking})
+
+    def _anchors(self, batch: Batch, sampler: SpanConfig) -> Sequences:
+        spans, begin, keys = draw(batch, sampler, self.setting)
+        starts = (begin[:, None] + spans.anchor_start).flatten()
+        slices = TokenSlices(batch.lists("tokens").values, starts, spans.anchor_length.flatten())
+        anchors = torch.arange(sampler.num_anchors, device=keys.device)
+        return Sequences(slices, draws.mix(keys[:, None], 5, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
-        """Every whole sentence, cut at the encoder's capacity, its copies next to each other."""
-        keys = keyed.mix(self.setting.seed, batch.epochs, batch.ids)
+        """Every whole example, cut at the encoder's capacity, its copies next to each other."""
+        tokens = batch.lists("tokens")
+        keys = draws.mix(self.setting.seed, batch.epochs, batch.ids)
         copies = torch.arange(self.config.copies, device=keys.device)
-        return Sequences(
-            tokens=batch.tokens.values.long(),
-            starts=batch.tokens.offsets[:-1].repeat_interleave(len(copies)),
-            lengths=batch.tokens.lengths.clamp(max=self.setting.capacity).repeat_interleave(len(copies)),
-            keys=keyed.mix(keys[:, None], 6, copies).flatten(),
+        slices = TokenSlices(
+            tokens.values,
+            tokens.offsets[:-1].repeat_interleave(len(copies)),
+            tokens.lengths.clamp(max=self.setting.capacity).repeat_interleave(len(copies)),
         )
-
-    def corrupt(self, packed: Packed, rows: Mapping[str, slice]) -> None:
-        """Masks in place; keeps the masked positions (k,) and the ids that stood there, -100 at unused slots."""
-        (shared,) = self._shared
-        own = rows[self.name] if shared is None else rows[shared.name]
-        last = own.stop if shared is None else own.start + shared.num_anchors
-        candidate = packed.content & (packed.sequence >= own.start) & (packed.sequence < last)
-        keys = packed.keys[packed.sequence.clamp(max=len(packed.keys) - 1)]
-        chance, fate, replacement = keyed.uniform(keyed.mix(keys, packed.positions), 3).unbind(-1)
-        masked = candidate & (chance < self.config.probability)
-        if packed.lengths is not None:
-            self.index = masked.nonzero()[:, 0]
-            self.labels = packed.ids[self.index]
-        else:
-            slots = min(self.num_slots(self.num_examples), len(masked))
-            self.index = masked.int().sort(descending=True, stable=True).indices[:slots]
-            self.labels = torch.where(masked[self.index], packed.ids[self.index], IGNORED)
-        random_ids = (replacement * self.setting.vocab_size).long()
-        assert self.setting.special.mask is not None
-        packed.ids = torch.where(masked & (fate < 0.8), self.setting.special.mask, packed.ids)
-        packed.ids = torch.where(masked & (fate >= 0.8) & (fate < 0.9), random_ids, packed.ids)
+        return Sequences(slices, draws.mix(keys[:, None], 6, copies).flatten())
 
     def num_slots(self, num_examples: int) -> int:
         """Masked positions to make room for at a fixed shape: the mean plus four standard deviations."""
@@ -149,9 +154,10 @@ class MaskedLM(Objective):
         p = self.config.probability
         return math.ceil(p * mean + 4 * math.sqrt(p * (1 - p) * mean + p * p * variance))
 
-    def loss(self, encoded: Encoded) -> Tensor:
-        logits = encoded.encoder.token_logits(encoded.hidden[self.index])
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        states, labels = encoded.masked(self.block)
+        logits = encoded.encoder.mlm_logits(states)
         with torch.no_grad():
-            right = (logits.argmax(1) == self.labels) & (self.labels != IGNORED)
-            self.metrics = {"accuracy": right.sum() / (self.labels != IGNORED).sum().clamp(min=1)}
-        return masked_lm(logits, self.labels)
+            right = (logits.argmax(1) == labels) & (labels != IGNORED)
+            accuracy = right.sum() / (labels != IGNORED).sum().clamp(min=1)
+        return masked_lm(logits, labels), {"accuracy": accuracy}

@@ -4,82 +4,100 @@ A document's A anchors are separate rows, so its other anchors are hard negative
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from train import keyed
-from train.data.stream import Batch
+from train import draws
+from train.data.batch import Batch
 from train.losses import nt_xent
-from train.model.packing import Sequences
-from train.objectives import Encoded, Load, Objective, Setting, sphere_metrics
+from train.model.packing import Sequences, TokenSlices
+from train.objectives import (
+    Encoded,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    Workload,
+    sphere_metrics,
+)
 from train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass
-class Config:
+class Config(ObjectiveConfig):
     """DeCLUTR's numbers (section 4.1)."""
 
-    weight: float = 1.0
     temperature: float = 0.05
-    spans: SpanConfig = dataclasses.field(default_factory=SpanConfig)
-
-    @property
-    def kind(self) -> str:
-        return "documents"
+    sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature {self.temperature} must be positive")
-        self.spans.check()
+        self.sampler.check()
 
 
-def build(config: Config, setting: Setting, earlier: list[Objective]) -> "SpanContrast":
+def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SpanContrast":
     return SpanContrast(config, setting)
 
 
-def check_capacity(spans: SpanConfig, capacity: int) -> None:
+def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
     """Raises ValueError if even the shortest span is longer than the encoder takes."""
-    if spans.min_span > capacity:
-        raise ValueError(f"spans.min_span {spans.min_span} is more than the {capacity} tokens that the encoder takes")
+    if sampler.min_span > setting.capacity:
+        raise ValueError(
+            f"objectives.{setting.name}.sampler.min_span {sampler.min_span} is more than the {setting.capacity} tokens "
+            "that the encoder takes"
+        )
 
 
-def draw(batch: Batch, spans: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
+def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
     """(spans, each document's first token (B,), each document's randomness key (B,)) of a batch."""
-    keys = keyed.mix(setting.seed, batch.epochs, batch.ids)
-    return sample(batch.tokens.lengths, keys, spans, setting.capacity), batch.tokens.offsets[:-1], keys
+    keys = draws.mix(setting.seed, batch.epochs, batch.ids)
+    tokens = batch.lists("tokens")
+    return sample(tokens.lengths, keys, sampler, setting.capacity), tokens.offsets[:-1], keys
 
 
 class SpanContrast(Objective):
-    """NT-Xent between anchors and the mean of their positives. Sequences: B A anchors, then B A P positives."""
+    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P."""
 
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__()
         self.config, self.setting = config, setting
-        check_capacity(config.spans, setting.capacity)
+        check_capacity(config.sampler, setting)
+        # One anchor alone has nothing to be told from: its loss would be exactly 0.
+        self.min_examples = -(-2 // config.sampler.num_anchors)
 
-    def load(self) -> Load:
-        spans = self.config.spans
-        mean, variance = spans.length_moments()
-        return Load(spans.num_anchors * (1 + spans.num_positives), mean, variance, spans.min_span, spans.max_span)
+    def workload(self) -> Workload:
+        sampler = self.config.sampler
+        mean, variance = sampler.length_moments()
+        sequences = sampler.num_anchors * (1 + sampler.num_positives)
+        return Workload(sequences, mean, variance, sampler.min_span, sampler.max_span)
 
-    def sequences(self, batch: Batch) -> Sequences:
-        spans, begin, keys = draw(batch, self.config.spans, self.setting)
-        starts = [begin[:, None] + spans.anchor_start, begin[:, None, None] + spans.positive_start]
-        lengths = [spans.anchor_length, spans.positive_length]
-        self.num_anchors = spans.anchor_start.numel()
-        per_document = sum(part[0].numel() for part in lengths)
-        numbered = keyed.mix(keys[:, None], 5, torch.arange(per_document, device=keys.device))
-        split = self.config.spans.num_anchors
-        return Sequences(
-            tokens=batch.tokens.values.long(),
-            starts=torch.cat([part.flatten() for part in starts]),
-            lengths=torch.cat([part.flatten() for part in lengths]),
-            keys=torch.cat([numbered[:, :split].flatten(), numbered[:, split:].flatten()]),
+    def block_moments(self, block: str) -> tuple[float, float]:
+        return self.config.sampler.anchor_moments() if block == "anchors" else super().block_moments(block)
+
+    def min_tokens(self, shrinks: bool) -> int:
+        return self.config.sampler.min_tokens(shrinks)
+
+    def request(self, batch: Batch) -> Request:
+        spans, begin, keys = draw(batch, self.config.sampler, self.setting)
+        split = self.config.sampler.num_anchors
+        per_document = split * (1 + self.config.sampler.num_positives)
+        numbered = draws.mix(keys[:, None], 5, torch.arange(per_document, device=keys.device))
+        tokens = batch.lists("tokens").values
+        anchors = TokenSlices(tokens, (begin[:, None] + spans.anchor_start).flatten(), spans.anchor_length.flatten())
+        positive_start = (begin[:, None, None] + spans.positive_start).flatten()
+        positives = TokenSlices(tokens, positive_start, spans.positive_length.flatten())
+        return Request(
+            {
+                "anchors": Sequences(anchors, numbered[:, :split].flatten()),
+                "positives": Sequences(positives, numbered[:, split:].flatten()),
+            }
         )
 
-    def loss(self, encoded: Encoded) -> Tensor:
-        anchors = encoded.pooled[: self.num_anchors]
-        positives = encoded.pooled[self.num_anchors :].view(self.num_anchors, -1, anchors.shape[1]).mean(1)
-        self.metrics = sphere_metrics(anchors, positives)
-        return nt_xent(anchors, positives, self.config.temperature)
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        anchors = encoded.pooled("anchors")
+        positives = encoded.pooled("positives").view(len(anchors), -1, anchors.shape[1]).mean(1)
+        return nt_xent(anchors, positives, self.config.temperature), sphere_metrics(anchors, positives)

@@ -3,37 +3,37 @@
 import torch
 from scipy import stats
 
-from train import keyed
+from train import draws
 
 
 def test_uniform_draws_are_uniform_over_keys_and_over_draws() -> None:
-    keys = keyed.mix(7, torch.arange(20_000))
-    draws = keyed.uniform(keys, 5)
-    assert draws.dtype == torch.float64 and draws.min() >= 0 and draws.max() < 1
-    for values in (draws[:, 0], draws[:, 4], keyed.uniform(keyed.mix(3), 20_000)):
+    keys = draws.mix(7, torch.arange(20_000))
+    drawn = draws.uniform(keys, 5)
+    assert drawn.dtype == torch.float64 and drawn.min() >= 0 and drawn.max() < 1
+    for values in (drawn[:, 0], drawn[:, 4], draws.uniform(draws.mix(3), 20_000)):
         assert stats.kstest(values.numpy(), "uniform").pvalue > 1e-3
 
 
 def test_neighbouring_keys_and_draws_are_uncorrelated() -> None:
-    draws = keyed.uniform(keyed.mix(7, torch.arange(50_000)), 2)
-    for a, b in ((draws[1:, 0], draws[:-1, 0]), (draws[:, 0], draws[:, 1])):
+    drawn = draws.uniform(draws.mix(7, torch.arange(50_000)), 2)
+    for a, b in ((drawn[1:, 0], drawn[:-1, 0]), (drawn[:, 0], drawn[:, 1])):
         assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 0.015
 
 
 def test_a_key_depends_on_every_part_and_their_order() -> None:
-    assert len({int(keyed.mix(*parts)) for parts in ((1, 2, 3), (3, 2, 1), (1, 2, 4), (0, 2, 3), (1, 3), (1, 2))}) == 6
+    assert len({int(draws.mix(*parts)) for parts in ((1, 2, 3), (3, 2, 1), (1, 2, 4), (0, 2, 3), (1, 3), (1, 2))}) == 6
 
 
 def test_a_draw_does_not_depend_on_its_neighbours() -> None:
-    keys = keyed.mix(1, torch.arange(100))
-    assert torch.equal(keyed.uniform(keys, 8)[17, :3], keyed.uniform(keys[17:18], 3)[0])
+    keys = draws.mix(1, torch.arange(100))
+    assert torch.equal(draws.uniform(keys, 8)[17, :3], draws.uniform(keys[17:18], 3)[0])
 
 
 def test_below_stays_below_its_bound_and_reaches_every_value() -> None:
-    uniforms = keyed.uniform(keyed.mix(torch.arange(10_000)), 1)[:, 0]
-    values = keyed.below(uniforms, torch.full((10_000,), 7))
+    uniforms = draws.uniform(draws.mix(torch.arange(10_000)), 1)[:, 0]
+    values = draws.below(uniforms, torch.full((10_000,), 7))
     assert stats.chisquare(torch.bincount(values, minlength=7).numpy()).pvalue > 1e-3
-    assert int(keyed.below(torch.tensor(1 - 2**-53, dtype=torch.float64), torch.tensor(1 << 40))) < 1 << 40
+    assert int(draws.below(torch.tensor(1 - 2**-53, dtype=torch.float64), torch.tensor(1 << 40))) < 1 << 40
 
 
 def test_keys_and_draws_equal_the_definition_in_plain_integers() -> None:
@@ -52,6 +52,6 @@ def test_keys_and_draws_equal_the_definition_in_plain_integers() -> None:
         return key
 
     for parts in ((42, 0, 1), (0,), ((1 << 63) - 1, 5)):
-        assert int(keyed.mix(*parts)) % (1 << 64) == mix(*parts)
+        assert int(draws.mix(*parts)) % (1 << 64) == mix(*parts)
         expected = [(finalise((mix(*parts) + j * golden) & word) >> 11) / 2**53 for j in (1, 2, 3)]
-        assert keyed.uniform(keyed.mix(*parts), 3).tolist() == expected
+        assert draws.uniform(draws.mix(*parts), 3).tolist() == expected

@@ -1,0 +1,124 @@
+"""Examples on their way to the device: a rank's rows of a step on the host, then one micro-batch as tensors.
+
+Rows (host) -> each objective's `collate` -> Columns -> Batch (device)
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shards.ragged import Ragged
+
+Column = Ragged | np.ndarray | list[bytes] | list[str]
+"""n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files and texts."""
+Columns = dict[str, Column]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """One rank's examples of one step of a dataset, on the host: the columns as the shards have them, ids (n,) int64.
+
+    `dataset` is the recipe's name for it.
+    """
+
+    dataset: str
+    columns: Columns
+    ids: np.ndarray
+    epoch: int
+
+    def ragged(self, name: str) -> Ragged:
+        """A column of token lists."""
+        column = self.columns[name]
+        assert isinstance(column, Ragged)
+        return column
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenLists:
+    """n lists of tokens: values (S,) int32, list i being values[offsets[i]:offsets[i + 1]]; offsets (n + 1,) int64."""
+
+    values: Tensor
+    offsets: Tensor
+
+    @classmethod
+    def of(cls, column: Ragged) -> "TokenLists":
+        return cls(torch.from_numpy(column.values.astype(np.int32)), torch.from_numpy(column.offsets))
+
+    @property
+    def lengths(self) -> Tensor:
+        """(n,) int64."""
+        return self.offsets.diff()
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """One rank's examples of one micro-batch of a dataset: ids (B,) and epochs (B,) int64, and columns by name.
+
+    As the stream makes it, a column is named `OBJECTIVE/COLUMN`; `of` gives an objective its own, by their plain names.
+    """
+
+    columns: dict[str, TokenLists | Tensor]
+    ids: Tensor
+    epochs: Tensor
+
+    def lists(self, name: str) -> TokenLists:
+        """A column of token lists."""
+        column = self.columns[name]
+        assert isinstance(column, TokenLists)
+        return column
+
+    def values(self, name: str) -> Tensor:
+        """A column of numbers, (B, ...)."""
+        column = self.columns[name]
+        assert isinstance(column, Tensor)
+        return column
+
+    def of(self, objective: str) -> "Batch":
+        own = {name.split("/", 1)[1]: c for name, c in self.columns.items() if name.split("/", 1)[0] == objective}
+        return dataclasses.replace(self, columns=own)
+
+    def to(self, device: torch.device) -> "Batch":
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> "Batch":
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same of every tensor, once where several objectives have it."""
+        changed: dict[int, TokenLists | Tensor] = {}
+        for column in self.columns.values():
+            if id(column) in changed:
+                continue
+            if isinstance(column, TokenLists):
+                changed[id(column)] = TokenLists(change(column.values), change(column.offsets))
+            else:
+                changed[id(column)] = change(column)
+        columns = {name: changed[id(column)] for name, column in self.columns.items()}
+        return Batch(columns, change(self.ids), change(self.epochs))
+
+
+def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: int, size: int) -> Iterator[Batch]:
+    """Cuts what the objectives made of a step's rows into batches of `size` examples; a column that several objectives
+    return is one tensor in all.
+    """
+    for first in range(0, len(ids), size):
+        part = slice(first, first + size)
+        made: dict[int, TokenLists | Tensor] = {}
+        columns = {}
+        for objective, own in collated.items():
+            for name, column in own.items():
+                if id(column) not in made:
+                    made[id(column)] = _tensors(column, part)
+                columns[f"{objective}/{name}"] = made[id(column)]
+        yield Batch(columns, torch.from_numpy(ids[part]), torch.full((size,), epoch))
+
+
+def _tensors(column: Column, part: slice) -> TokenLists | Tensor:
+    if isinstance(column, Ragged):
+        return TokenLists.of(column.part(part))
+    if isinstance(column, np.ndarray):
+        return torch.from_numpy(column[part])
+    raise TypeError("an objective returned encoded bytes or texts, which no device takes: collate decodes them")

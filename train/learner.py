@@ -1,0 +1,131 @@
+"""The module that DeepSpeed trains: all objectives over one shared encoder, one packed forward, one summed loss.
+
+    batches -> each objective's request -> pack -> mask -> encoder -> each objective's loss -> sum of weight x loss
+
+Losses are computed inside this forward, in fp32, whatever autocast does to the encoder.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from train.data.batch import Batch, Columns, Rows
+from train.model.encoder import Encoder
+from train.model.masking import Masked, mask
+from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
+from train.objectives import Encoded, Forward, Metrics, Objective, qualified
+from train.recipe import ALL
+
+
+class Learner(nn.Module):
+    """Encoder, patch embeddings and objectives.
+
+    Args:
+        embeddings: of the datasets that are not text, by name.
+        turns: the objectives of each update, by turn; None: one of all.
+        budgets: the fixed shape of each turn's forward on one rank; None lets every one have its own number of tokens.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        objectives: Sequence[Objective],
+        special: SpecialTokens,
+        embeddings: Mapping[str, nn.Module] | None = None,
+        turns: Mapping[str, Sequence[str]] | None = None,
+        budgets: Mapping[str, Budget | None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
+        self.embeddings = nn.ModuleDict(embeddings or {})
+        self.special = special
+        self.turns = dict(turns or {ALL: [objective.name for objective in objectives]})
+        self.budgets = dict(budgets or {})
+
+    def of_turn(self, turn: str) -> list[Objective]:
+        """The objectives of an update."""
+        return [one for one in self._objectives if one.name in self.turns[turn]]
+
+    @property
+    def _objectives(self) -> list[Objective]:
+        return list(self.objectives)  # type: ignore[arg-type]
+
+    def columns(self, dataset: str) -> list[str]:
+        """The shards' columns of a dataset that its objectives read."""
+        own = (one for one in self._objectives if one.data == dataset)
+        return list(dict.fromkeys(name for objective in own for name in objective.columns))
+
+    def fingerprints(self) -> dict[str, str]:
+        """By objective, the hash of what decides its batches besides recipe and shards, where there is such a thing."""
+        found = {objective.name: objective.fingerprint() for objective in self._objectives}
+        return {name: fingerprint for name, fingerprint in found.items() if fingerprint}
+
+    def collate(self, rows: Rows) -> dict[str, Columns]:
+        """What each objective wants of a rank's rows of its dataset; the stream calls it on the host."""
+        return {one.name: one.collate(rows) for one in self._objectives if one.data == rows.dataset}
+
+    def parameters_of(self, turn: str) -> list[nn.Parameter]:
+        """The parameters that an update reaches: of the encoder's layers, of the turn's objectives, and of the patch
+        and token embeddings and the masked-LM head only where one of them uses these.
+        """
+        objectives = self.of_turn(turn)
+        outside: set[str] = set()
+        if not any(one.embeds_tokens for one in objectives):
+            outside |= self.encoder.embedding_parameters()
+        if not any(one.uses_mlm_head for one in objectives):
+            outside |= {f"model.{name}" for name in self.encoder.head_parameters()}
+        reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
+        modules: list[nn.Module] = [
+            self.embeddings[name] for name in self.embeddings if name in {o.data for o in objectives}
+        ]
+        modules += objectives
+        return reached + [parameter for module in modules for parameter in module.parameters()]
+
+    def forward(self, batches: Mapping[str, Batch], turn: str = ALL) -> tuple[Tensor, Metrics]:
+        """(loss, metrics): the weighted sum of a turn's losses, scalar fp32, and detached scalars such as `spans/loss`,
+        `tokens` (rows of the packed batch).
+
+        Args:
+            batches: one micro-batch, by dataset.
+        """
+        objectives = self.of_turn(turn)
+        budget = self.budgets.get(turn)
+        with torch.no_grad():
+            requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
+            asked = {
+                qualified(name, block): sequences
+                for name, request in requests.items()
+                for block, sequences in request.sequences.items()
+            }
+            packed = pack(list(asked.values()), self.special, budget)
+            blocks = dict(zip(asked, packed.blocks, strict=True))
+            masked: dict[str, Masked] = {}
+            for name, request in requests.items():
+                for block, masking in request.masking.items():
+                    packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
+        hidden = self.encoder(packed, self._patches(list(asked.values()), packed))
+        encoded = Forward(self.encoder, packed, hidden, blocks, masked)
+        total = torch.zeros((), device=hidden.device)
+        metrics: Metrics = {}
+        for objective in objectives:
+            loss, own = objective.loss(Encoded(encoded, objective.name), requests[objective.name].context)
+            total = total + objective.weight * loss
+            metrics[f"{objective.name}/loss"] = loss.detach()
+            metrics.update({f"{objective.name}/{key}": value for key, value in own.items()})
+        metrics["loss"] = total.detach()
+        metrics["tokens"] = packed.num_tokens.detach()
+        if budget is not None:
+            metrics["tokens_cut"] = packed.cut.detach()
+        return total, metrics
+
+    def _patches(self, requests: list[Sequences], packed: Packed) -> Tensor | None:
+        """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""
+        contents = [one.content for one in requests if isinstance(one.content, Patches)]
+        if not contents:
+            return None
+        embedded = [self.embeddings[one.modality](one.values).flatten(0, 1) for one in contents]
+        patches = torch.cat(embedded)
+        if len(patches) != packed.patch_rows:
+            raise ValueError(f"a modality embeds {len(patches)} patches where it says {packed.patch_rows}")
+        return patches
