@@ -5,7 +5,7 @@ evaluation's time. Tasks therefore ask an `Embedder` for arrays instead of calli
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,3 +68,15 @@ def unit_vectors(embeddings: Floats) -> Floats:
     norms = np.linalg.norm(finite, axis=1, keepdims=True)
     unit: Floats = np.divide(finite, norms, out=np.zeros_like(finite), where=norms > 0)
     return unit
+
+
+def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Row numbers, longest first, in batches of at most `batch_tokens` tokens when padded to their longest."""
+    rows: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if rows and lengths[rows[0]] * (len(rows) + 1) > batch_tokens:
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows

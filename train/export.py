@@ -6,22 +6,29 @@ Weights are safetensors; what was for training only (masked-LM head, objectives)
 """
 
 import argparse
+import copy
+import dataclasses
+import inspect
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from eval.folder import EncoderError, quiet_transformers, read_json
 from train.attention import PACKED_ATTENTION
 from train.checkpoint import CheckpointError, Checkpoints
-from train.encoder import Encoder, EncoderError, quiet_transformers
+from train.encoder import Encoder
+from train.folder import Inference
 from train.learner import load_tokenizer
 
 EXAMPLE = """example:
   python -m train.export runs/declutr-small exported/declutr-small
 """
+INFERENCE = "inference.json"
 CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -50,28 +57,25 @@ The recipe of the run:
 
 def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> None:
     """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers():
-        encoder.base.save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
-    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len"}
-    pooling = {f"pooling_mode_{key}": mode == encoder.pooling for key, mode in modes.items()}
-    files = {
-        "modules.json": [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        ],
-        "1_Pooling/config.json": {"word_embedding_dimension": encoder.dim, **pooling, "include_prompt": True},
-        "sentence_bert_config.json": {"max_seq_length": encoder.max_tokens, "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
-    }
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+    # Only now: it takes seconds to import, and every run imports this file as it starts.
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
+    what = encoder.inference
+    with quiet_transformers(), tempfile.TemporaryDirectory() as stage:
+        encoder.base.save_pretrained(stage)
+        tokenizer.save_pretrained(stage)
+        transformer = _transformer(encoder, stage)
+        after = [Pooling(encoder.dim, encoder.pooling), *copy.deepcopy(list(encoder.head))]
+        model = SentenceTransformer(
+            modules=[transformer, *after, *([Normalize()] if what.normalize else [])],
+            device="cpu",
+            prompts=what.prompts,
+            default_prompt_name=what.default_prompt_name,
+            similarity_fn_name=what.similarity_fn_name,
+            truncate_dim=what.truncate_dim,
+        )
+        model.save_pretrained(str(folder), create_model_card=False)
     card = CARD.format(
         name=folder.resolve().name,
         pooling=encoder.pooling,
@@ -82,10 +86,47 @@ def save_model(encoder: Encoder, tokenizer: Any, folder: Path, recipe: str) -> N
     (folder / "README.md").write_text(card)
 
 
+def _transformer(encoder: Encoder, stage: str) -> Any:
+    """What was saved there, as sentence-transformers' first module; a pooler that is not there is not asked for."""
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    options = {"add_pooling_layer": False}
+    if "add_pooling_layer" not in inspect.signature(type(encoder.base)).parameters:
+        options = {}
+    transformer = Transformer(
+        stage,
+        model_kwargs=dict(options),
+        processor_kwargs={"model_max_length": encoder.max_tokens},
+        do_lower_case=encoder.inference.lower_case,
+    )
+    if options:  # the library reads them from its settings, but does not write them there
+        transformer.config_keys = [*transformer.config_keys, "model_args"]
+        transformer.model_args = options
+    return transformer
+
+
 def save_skeleton(encoder: Encoder, tokenizer: Any, folder: Path) -> None:
-    """Writes what an export needs besides the weights: configuration and tokenizer."""
+    """Writes what an export needs besides the weights: configuration, tokenizer, head, and what else inference does."""
     encoder.base.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    (folder / INFERENCE).write_text(
+        json.dumps({"pooling": encoder.pooling, **dataclasses.asdict(encoder.inference)}, indent=2) + "\n"
+    )
+    head: list[Any] = list(encoder.head)
+    for number, dense in enumerate(head):
+        (folder / f"head-{number}").mkdir(exist_ok=True)
+        dense.save(str(folder / f"head-{number}"))
+
+
+def load_skeleton(folder: Path) -> Encoder:
+    """The encoder that `save_skeleton` described, its weights not yet those of a checkpoint."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+    what = read_json(folder / INFERENCE)
+    head = [Dense.load(str(path), local_files_only=True) for path in sorted(folder.glob("head-*"))]
+    return Encoder(model, what.pop("pooling"), head=head, inference=Inference(**what))
 
 
 def export(run: Path, out: Path, which: str | None = None) -> str:
@@ -97,25 +138,23 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     if out.exists() and any(out.iterdir()) and not (out / "modules.json").is_file():
         raise CheckpointError(f"{out}: holds something other than an exported model; name another folder")
     checkpoints, skeleton = Checkpoints(run), run / "encoder"
-    if not (run / "recipe.yaml").is_file() or not (skeleton / "config.json").is_file():
+    if not (run / "recipe.yaml").is_file() or not (skeleton / INFERENCE).is_file():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
     which = which or ("best" if checkpoints.tag("best") else "last")
     states = checkpoints.model_states(which)
     recipe = (run / "recipe.yaml").read_text()
-    config = AutoConfig.from_pretrained(skeleton, local_files_only=True, trust_remote_code=False)
-    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-    encoder = Encoder(model, yaml.safe_load(recipe)["model"]["pooling"])
+    encoder = load_skeleton(skeleton)
     encoder.drop_token_head()
-    wanted = set(encoder.base.state_dict())
+    wanted = set(encoder.state_dict())
     found = {}
     for key, tensor in states.items():
-        name = key.removeprefix("encoder.model.")
-        for candidate in (name, name.removeprefix(encoder.base.base_model_prefix + ".")):
+        name = key.removeprefix("encoder.")
+        for candidate in (name, name.replace(f"model.{encoder.base.base_model_prefix}.", "model.", 1)):
             if candidate in wanted:
                 found[candidate] = tensor
     if missing := sorted(wanted - set(found)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
-    encoder.base.load_state_dict(found)
+    encoder.load_state_dict(found)
     save_model(encoder, load_tokenizer(skeleton), out, recipe)
     return which
 

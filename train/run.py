@@ -48,7 +48,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         return None
     from eval.files import DataError, MissingDataError
     from eval.sts import pairs_spearman, read_stsb_dev
-    from train.encoder import TextEncoder
+    from train.encoder import encode_texts
     from train.recipe import RecipeError
 
     try:
@@ -57,9 +57,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         raise RecipeError(f"training.eval_data: {error}") from None
 
     def score(learner: Any) -> float:
-        encoder = learner.encoder
-        texts = TextEncoder(encoder, tokenizer, encoder.pooling, encoder.max_tokens)
-        return pairs_spearman(texts.encode, pairs)
+        return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts), pairs)
 
     return score
 
@@ -121,9 +119,9 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def train(options: argparse.Namespace) -> None:
     import torch
 
+    from eval.folder import some
     from shards import Dataset
     from train.export import export, save_skeleton
-    from train.folder import some
     from train.learner import build_learner
     from train.loop import Trainer, barrier, join_ranks, total_steps
     from train.losses import world
@@ -161,6 +159,8 @@ def train(options: argparse.Namespace) -> None:
             print(f"{recipe.data.path}: {stream.num_short} of {dataset.num_examples} documents are too short, left out")
         if (new := learner.encoder.new_weights) and not options.resume:
             print(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
+        for note in () if options.resume else learner.encoder.notes:
+            print(note)
         prepare_output(recipe, options.resume)
         save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / "encoder")
     join_ranks()
@@ -184,10 +184,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser().parse_intermixed_args(argv)
     import torch.distributed as dist
 
+    from eval.folder import EncoderError
     from shards import ShardError
     from shards.manifest import ManifestError
     from train.checkpoint import CheckpointError
-    from train.encoder import EncoderError
     from train.recipe import RecipeError
     from train.stream import StreamError
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from eval.model import load as load_model
 from pipelines.__main__ import main
 from shards import Dataset, storage
 from shards.__main__ import main as look
 from tests.end_to_end.test_object_stores import tree
 from tests.train.ranks import launch
 from tests.train.runs import metrics
-from train.encoder import TextEncoder
 from train.learner import build_learner
 from train.recipe import load
 from train.stream import Batch, ExampleStream, StreamState
@@ -87,7 +87,7 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
     from sentence_transformers import SentenceTransformer
 
     texts = ["The film was released in [DEL].", "It is a species of moth.", ""]
-    embeddings = TextEncoder.load(run / "model", device="cpu").encode(texts)
+    embeddings = load_model(run / "model").encode(texts)
     assert embeddings.shape == (3, 32)
     theirs = SentenceTransformer(str(run / "model"), device="cpu").encode(texts)
     np.testing.assert_allclose(theirs, embeddings, atol=1e-5)
