@@ -71,10 +71,15 @@ def unit_vectors(embeddings: Floats) -> Floats:
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Row numbers, longest first, in batches of at most `batch_tokens` tokens when padded to their longest."""
+    """Row numbers, longest first, in batches of at most `batch_tokens` tokens when padded to their longest.
+
+    A batch also ends where lengths fall under seven eighths of its longest: of few and large batches padding would take
+    a quarter.
+    """
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if rows and lengths[rows[0]] * (len(rows) + 1) > batch_tokens:
+        longest = lengths[rows[0]] if rows else 0
+        if rows and (longest * (len(rows) + 1) > batch_tokens or lengths[row] < longest * 7 // 8):
             yield rows
             rows = []
         rows.append(row)
