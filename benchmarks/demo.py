@@ -23,12 +23,12 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
 from benchmarks.vocabulary import learn_tokenizer
 from eval import plots
+from eval.model import load as load_model
 from eval.report import Section, Table, write_report
 from eval.retrieval import figures, read_collection, relevant_ranks
 from shards import Dataset
 from train.build import build_encoder, load_tokenizer
 from train.export import save_model
-from train.model.encoder import TextEncoder
 from train.recipe import load, to_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +117,7 @@ def word_scores(out: Path) -> dict[str, dict[str, float]]:
 
 def neighbours(model: Path, out: Path, count: int) -> list[tuple[str, str, str]]:
     """(summary, nearest body, own body) of the first queries."""
-    collection, encoder = read_collection(out / TASK), TextEncoder.load(model)
+    collection, encoder = read_collection(out / TASK), load_model(model)
     queries, documents = (encoder.encode(texts) for texts in (collection.queries[:count], collection.documents))
     queries, documents = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, documents))
     nearest = (queries @ documents.T).argmax(1)

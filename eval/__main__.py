@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print results.json instead of the summary table")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.add_argument(
+        "--pooling", choices=("mean", "cls"), help="of a plain Hugging Face folder, which names none (default: mean)"
+    )
+    parser.add_argument(
         "--batch-tokens",
         type=_positive,
         default=16384,
@@ -110,15 +113,16 @@ def _run(args: argparse.Namespace) -> str:
     # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
-    from train.model.encoder import EncoderError, TextEncoder
+    from eval.folder import EncoderError
+    from eval.model import load
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        encoder = TextEncoder.load(args.model, device=device)
+        model = load(args.model, args.pooling, device)
     except EncoderError as error:
         raise _EvaluationError(f"--model: {error}") from None
-    results.model = encoder.name
-    embedder = Embedder(lambda texts: encoder.encode(texts, batch_tokens=args.batch_tokens, progress=not args.quiet))
+    results.model = model.name
+    embedder = Embedder(lambda texts: model.encode(texts, batch_tokens=args.batch_tokens, progress=not args.quiet))
     scored: dict[str, TaskScores] = {}
     try:
         for task in tasks:
@@ -135,7 +139,7 @@ def _run(args: argparse.Namespace) -> str:
         )
     results.environment = environment(
         device=device,
-        embedding_dim=encoder.dim,
+        embedding_dim=model.dim,
         texts_embedded=embedder.num_texts,
         embedding_s=round(embedder.encode_s, 3),
         model_path=str(args.model),

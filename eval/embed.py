@@ -5,7 +5,7 @@ evaluation's time. Tasks therefore ask an `Embedder` for arrays instead of calli
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,3 +68,20 @@ def unit_vectors(embeddings: Floats) -> Floats:
     norms = np.linalg.norm(finite, axis=1, keepdims=True)
     unit: Floats = np.divide(finite, norms, out=np.zeros_like(finite), where=norms > 0)
     return unit
+
+
+def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Row numbers, longest first, in batches of at most `batch_tokens` tokens when padded to their longest.
+
+    A batch also ends where lengths fall under seven eighths of its longest: of few and large batches padding would take
+    a quarter.
+    """
+    rows: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        longest = lengths[rows[0]] if rows else 0
+        if rows and (longest * (len(rows) + 1) > batch_tokens or lengths[row] < longest * 7 // 8):
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows

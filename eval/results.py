@@ -16,7 +16,7 @@ from eval.report import Section, Table, cell_text
 from eval.task import TaskScores
 
 _MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
-_PACKAGES = ("clearspan", "torch", "transformers", "numpy", "scipy")
+_PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
 
 
 @dataclass

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
+from eval.folder import MOST_SAID, EncoderError, load_model, quiet_transformers, some
 from shards import Dataset, ShardError
 from shards.terminal import one_line
 from train import objectives as kinds
@@ -17,8 +18,8 @@ from train.data.feed import Feed
 from train.data.stream import ExampleStream
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder, EncoderError, load_model, quiet_transformers
-from train.model.folder import MOST_SAID, some
+from train.model.encoder import Encoder
+from train.model.folder import Source, read_source
 from train.model.packing import Budget, SpecialTokens, plan_budget
 from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 from train.objectives import Objective, Setting
@@ -41,6 +42,15 @@ def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
 
+def _tanh_head(dim: int, seed: int) -> nn.Module:
+    """A linear layer, drawn as torch draws it, and tanh."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Dense(dim, dim)
+
+
 def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     """The recipe's encoder: pretrained weights of a local folder, or a fresh one seeded by `training.seed`.
 
@@ -50,10 +60,11 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         RecipeError: the folder or configuration gives no encoder, or the tokenizer is not the shards'.
     """
     new_weights: list[str] = []
-    vocab_size = num_ids(tokenizer)
+    source, vocab_size = Source(), num_ids(tokenizer)
     try:
         if recipe.model.path:
-            folder = Path(recipe.model.path)
+            source = read_source(Path(recipe.model.path))
+            folder = source.weights
             if not (folder / "config.json").is_file():
                 raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
             if not extends(tokenizer, load_tokenizer(folder)):
@@ -63,7 +74,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                 )
             with torch.random.fork_rng():  # a head that starts anew is drawn
                 torch.manual_seed(recipe.training.seed)
-                model, new_weights = load_model(folder, AutoModelForMaskedLM)
+                model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
             if model.config.vocab_size < vocab_size:
                 add_embeddings(model, vocab_size, recipe.training.seed)
         else:
@@ -81,7 +92,13 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         if model.config.vocab_size < vocab_size:
             sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {vocab_size:,} ids"
             raise RecipeError(f"model: {sizes}: they must be at least as many")
-        return Encoder(model, recipe.model.pooling, new_weights)
+        if recipe.model.head and not source.head:
+            source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
+        pooling = recipe.model.pooling or source.pooling or "mean"
+        encoder = Encoder(model, pooling, new_weights, source.head, source.inference)
+        if source.pooling and source.pooling != pooling:
+            encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, from here on {pooling}")
+        return encoder
     except RecipeError:
         raise
     except Exception as error:  # what transformers and torch raise for a user's values is of any type
@@ -232,7 +249,7 @@ def build_learner(
         encoder.drop_mlm_head()
     elif encoder.mlm_head is None:
         raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
-    elif encoder.new_weights and not encoder.head_parameters() <= set(encoder.new_weights):
+    elif encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
             f"{some(encoder.new_weights)}: take the whole folder from its source again"

@@ -8,19 +8,25 @@ Weights are safetensors; what was for training only (masked-LM head, objectives)
 
 import argparse
 import contextlib
+import copy
+import dataclasses
+import inspect
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from train.engine.stopping import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
+INFERENCE = "inference.json"
 WEIGHTS = "model.safetensors"
 
 EXAMPLE = """example:
   python -m train.export runs/declutr-small exported/declutr-small
 """
+INFERENCE = "inference.json"
 CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -49,43 +55,67 @@ The recipe of the run:
 
 def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "") -> None:
     """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card; `name` the model's there."""
-    from train.model.encoder import quiet_transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers():
-        encoder.base.save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
-    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len"}
-    pooling = {f"pooling_mode_{key}": mode == encoder.pooling for key, mode in modes.items()}
-    files = {
-        "modules.json": [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        ],
-        "1_Pooling/config.json": {"word_embedding_dimension": encoder.dim, **pooling, "include_prompt": True},
-        "sentence_bert_config.json": {"max_seq_length": encoder.max_tokens, "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
-    }
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+    from eval.folder import quiet_transformers
+    from shards.storage import TEMPORARY
+
+    what = encoder.inference
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as stage:
+        encoder.base.save_pretrained(stage)
+        tokenizer.save_pretrained(stage)
+        transformer = _transformer(encoder, stage)
+        after = [Pooling(encoder.dim, encoder.pooling), *copy.deepcopy(list(encoder.head))]
+        model = SentenceTransformer(
+            modules=[transformer, *after, *([Normalize()] if what.normalize else [])],
+            device="cpu",
+            prompts=what.prompts,
+            default_prompt_name=what.default_prompt_name,
+            similarity_fn_name=what.similarity_fn_name,
+            truncate_dim=what.truncate_dim,
+        )
+        model.save_pretrained(str(folder), create_model_card=False)
     card = CARD.format(
         name=name or folder.resolve().name,
         pooling=encoder.pooling,
-        dim=encoder.dim,
+        dim=what.truncate_dim or encoder.dim,
         max_tokens=encoder.max_tokens,
         recipe=recipe,
     )
     (folder / "README.md").write_text(card)
 
 
+def _transformer(encoder: Any, stage: str) -> Any:
+    """What was saved there, as sentence-transformers' first module; a pooler that is not there is not asked for."""
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    options = {"add_pooling_layer": False}
+    if "add_pooling_layer" not in inspect.signature(type(encoder.base)).parameters:
+        options = {}
+    transformer = Transformer(
+        stage,
+        model_kwargs=dict(options),
+        processor_kwargs={"model_max_length": encoder.max_tokens},
+        do_lower_case=encoder.inference.lower_case,
+    )
+    if options:  # the library reads them from its settings, but does not write them there
+        transformer.config_keys = [*transformer.config_keys, "model_args"]
+        transformer.model_args = options
+    return transformer
+
+
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes what an export needs besides the weights: configuration and tokenizer, in place of those of before."""
+    """Writes what an export needs besides the weights, in place of what was there before: configuration, tokenizer,
+    what else is done with a text, and the layers after the pooling.
+
+    Raises:
+        CheckpointError, OSError: they cannot be written.
+    """
     from shards.storage import TEMPORARY, naming_disk, remove_temporaries
+    from shards.terminal import one_line
+    from train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
     remove_temporaries(str(folder))
@@ -93,9 +123,36 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
         with naming_disk(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
+            does = {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
+            (part / INFERENCE).write_text(json.dumps(does, indent=2) + "\n")
+            for number, dense in enumerate(encoder.head):
+                (part / f"head-{number}").mkdir()
+                dense.save(str(part / f"head-{number}"))
         _replace(folder, part, SKELETON)
+    except OSError:
+        raise
+    except Exception as error:  # what tokenizers and safetensors raise on a full disk is of any type
+        raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
         remove_temporaries(str(folder))
+
+
+def load_skeleton(folder: Path) -> Any:
+    """The encoder that `save_skeleton` described, its weights not yet those of a checkpoint."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    from eval.folder import read_json
+    from train.model.attention import PACKED_ATTENTION
+    from train.model.encoder import Encoder
+    from train.model.folder import Inference
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+    does = read_json(folder / INFERENCE)
+    pooling, layers = does.pop("pooling"), range(does.pop("layers"))
+    head = [Dense.load(str(folder / f"head-{number}"), local_files_only=True) for number in layers]
+    return Encoder(model, pooling, head=head, inference=Inference(**does))
 
 
 def check_replaceable(folder: Path) -> None:
@@ -122,8 +179,8 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     """Exports a run's checkpoint, the best where there is one, else the last; returns which.
 
     Raises:
-        CheckpointError, EncoderError, RecipeError: the folder is not that of a run, its checkpoint cannot be used, or
-            the one to write to holds something else.
+        CheckpointError, EncoderError: the folder is not that of a run, its checkpoint cannot be used, or the one to
+            write to holds something else.
         InUseError: another export writes there.
     """
     from shards import storage, terminal
@@ -151,14 +208,10 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """(encoder, tokenizer, recipe's YAML) of a run, with the weights of those states."""
-    from transformers import AutoConfig, AutoModelForMaskedLM
-
     from train.build import load_tokenizer
     from train.engine.checkpoint import CheckpointError
     from train.engine.sealing import AddedError, DamageError, check_folder
-    from train.model.attention import PACKED_ATTENTION
-    from train.model.encoder import Encoder
-    from train.recipe import is_written, load
+    from train.recipe import is_written
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes it anew"
@@ -170,15 +223,13 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
         raise CheckpointError(f"{error}: {mend}") from None
     if not is_written(recipe):
         raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
-    config = AutoConfig.from_pretrained(skeleton, local_files_only=True, trust_remote_code=False)
-    model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-    encoder = Encoder(model, load(str(recipe)).model.pooling)
+    encoder = load_skeleton(skeleton)
     encoder.drop_mlm_head()
-    wanted = set(encoder.base.state_dict())
+    wanted = set(encoder.state_dict())
     found = {}
     for key, tensor in states.items():
-        name = key.removeprefix("encoder.model.")
-        for candidate in (name, name.removeprefix(encoder.base.base_model_prefix + ".")):
+        name = key.removeprefix("encoder.")
+        for candidate in (name, name.replace(f"model.{encoder.base.base_model_prefix}.", "model.", 1)):
             if candidate in wanted:
                 found[candidate] = tensor
     if missing := sorted(wanted - set(found)):
@@ -188,7 +239,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
             f"{run}: {broken[0]} and {len(broken) - 1} other weights of the checkpoint are not finite numbers: "
             "its training failed; nothing is exported"
         )
-    encoder.base.load_state_dict(found)
+    encoder.load_state_dict(found)
     return encoder, load_tokenizer(skeleton), recipe.read_text()
 
 
@@ -220,12 +271,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
         options = parser.parse_args(argv)
+        from eval.folder import EncoderError
         from shards import terminal
         from train.engine.checkpoint import CheckpointError
-        from train.model.encoder import EncoderError
-        from train.recipe import RecipeError
 
-        expected = (CheckpointError, EncoderError, RecipeError, OSError)
+        expected = (CheckpointError, EncoderError, OSError)
         return terminal.run("train.export", lambda: work(options), expected)
 
 

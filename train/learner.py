@@ -74,7 +74,7 @@ class Learner(nn.Module):
         if not any(one.embeds_tokens for one in objectives):
             outside |= self.encoder.embedding_parameters()
         if not any(one.uses_mlm_head for one in objectives):
-            outside |= {f"model.{name}" for name in self.encoder.head_parameters()}
+            outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
         reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
         modules: list[nn.Module] = [
             self.embeddings[name] for name in self.embeddings if name in {o.data for o in objectives}

@@ -62,7 +62,8 @@ class ModelConfig:
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: str = "mean"
+    pooling: str = ""  # mean | cls; "": as the folder of `path` says, or mean
+    head: str = ""  # tanh: a linear layer and tanh after the pooling; "": none but what the folder of `path` has
 
 
 @dataclasses.dataclass
@@ -293,6 +294,8 @@ def _check(recipe: Recipe) -> None:
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (recipe.model.pooling not in ("", "mean", "cls"), f"model.pooling {recipe.model.pooling!r} is not mean or cls"),
+        (recipe.model.head not in ("", "tanh"), f"model.head {recipe.model.head!r} is not tanh"),
         (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
         (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),

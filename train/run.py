@@ -51,7 +51,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         return None
     from eval.files import DataError, MissingDataError
     from eval.sts import pairs_spearman, read_stsb_dev
-    from train.model.encoder import TextEncoder
+    from train.model.encoder import encode_texts
     from train.recipe import RecipeError
 
     try:
@@ -60,9 +60,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         raise RecipeError(f"training.eval_data: {error}") from None
 
     def score(learner: Any) -> float:
-        encoder = learner.encoder
-        texts = TextEncoder(encoder, tokenizer, encoder.pooling, encoder.max_tokens)
-        return pairs_spearman(texts.encode, pairs)
+        return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts), pairs)
 
     return score
 
@@ -162,12 +160,12 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def train(options: argparse.Namespace) -> None:
     import torch
 
+    from eval.folder import some
     from shards import Dataset, terminal
     from train.build import build_feed, build_learner
     from train.engine.loop import Trainer, join_ranks, total_steps
     from train.engine.ranks import agreed
     from train.export import SKELETON, save_skeleton
-    from train.model.folder import some
     from train.recipe import RecipeError, load
 
     recipe = load(options.recipe, options.overrides)
@@ -199,6 +197,8 @@ def train(options: argparse.Namespace) -> None:
                 terminal.notice(f"{stream.dataset.folder}: {short}")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
+        for note in learner.encoder.notes if rank == 0 and not options.resume else ():
+            terminal.notice(note)
         join_ranks()
         trainer = Trainer(recipe, learner, feed, evaluate, options.quiet)
         if options.resume:
@@ -234,12 +234,12 @@ def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch.distributed as dist
 
+    from eval.folder import EncoderError
     from shards import ShardError, terminal
     from shards.manifest import ManifestError
     from train.data.stream import StreamError
     from train.engine.checkpoint import CheckpointError
     from train.engine.ranks import ToldElsewhereError
-    from train.model.encoder import EncoderError
     from train.recipe import RecipeError
 
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)

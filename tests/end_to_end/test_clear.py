@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from eval.model import load as load_model
 from pipelines.__main__ import main
 from shards import Dataset, storage
 from shards.__main__ import main as look
@@ -17,7 +18,6 @@ from tests.train.ranks import launch
 from tests.train.runs import metrics
 from train.build import build_learner
 from train.data.stream import Batch, ExampleStream, StreamState
-from train.model.encoder import TextEncoder
 from train.recipe import load
 
 RECIPE = "clear-subs+del-span"
@@ -94,7 +94,7 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
     from sentence_transformers import SentenceTransformer
 
     texts = ["The film was released in [DEL].", "It is a species of moth.", ""]
-    embeddings = TextEncoder.load(run / "model", device="cpu").encode(texts)
+    embeddings = load_model(run / "model").encode(texts)
     assert embeddings.shape == (3, 32)
     theirs = SentenceTransformer(str(run / "model"), device="cpu").encode(texts)
     np.testing.assert_allclose(theirs, embeddings, atol=1e-5)

@@ -151,6 +151,7 @@ def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_i
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
         ("--output", __file__, "--output: is a file, not a folder"),
         ("--batch-tokens", "0", "--batch-tokens: must be a whole number above 0, not '0'"),
+        ("--pooling", "max", "--pooling: invalid choice: 'max'"),
         ("--device", "abacus", "--device: 'abacus' cannot be used here"),
     ],
 )
@@ -323,7 +324,18 @@ def test_help_shows_an_example() -> None:
     assert done.stderr == ""
 
 
-def test_of_train_the_evaluator_knows_only_the_encoder() -> None:
-    imports = re.compile(r"^\s*(?:from|import) ((?:train|shards|pipelines)[\w.]*)", re.MULTILINE)
-    found = {name for file in (ROOT / "eval").glob("*.py") for name in imports.findall(file.read_text())}
-    assert found == {"train.model.encoder"}
+def test_a_plain_folder_is_scored_with_the_pooling_that_is_asked_for(
+    arguments: list[str], minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "plain"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (model / name).symlink_to(minilm / name)
+    scores = {}
+    for option in ([], ["--pooling", "mean"], ["--pooling", "cls"]):
+        assert main([*replaced(arguments, "--model", model), *option]) == 0
+        scores[" ".join(option)] = json.loads((tmp_path / "runs/eval/results.json").read_text())["scores"]
+    assert scores[""] == scores["--pooling mean"] != scores["--pooling cls"]
+    capfd.readouterr()
+    code, line = failure([*arguments, "--pooling", "cls"], capfd)
+    assert (code, "which says itself how it pools" in line) == (1, True)

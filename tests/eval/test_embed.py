@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.embed import Embedder, unit_vectors
+from eval.embed import Embedder, batches_by_length, unit_vectors
 
 
 class Recorder:
@@ -61,3 +61,13 @@ def test_an_encoder_that_loses_a_text_is_refused() -> None:
 def test_unit_vectors_have_unit_norm_and_zero_stays_zero() -> None:
     unit = unit_vectors(np.array([[3, 4], [0, 0], [np.nan, 2]], np.float32))
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0, 1]], rtol=1e-6)
+
+
+@given(st.lists(st.integers(0, 300)), st.integers(1, 500))
+def test_batches_hold_every_text_once_within_the_budget_and_are_of_like_length(lengths: list[int], budget: int) -> None:
+    batches = list(batches_by_length(lengths, budget))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[row] for row in batch)
+        assert len(batch) == 1 or longest * len(batch) <= budget
+        assert all(lengths[row] >= longest * 7 // 8 for row in batch)

@@ -16,7 +16,7 @@ from scipy.stats import pearsonr, spearmanr
 from eval import sts
 from eval.embed import Embedder
 from eval.files import MissingDataError
-from train.model.encoder import TextEncoder
+from eval.model import load
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:
@@ -39,7 +39,7 @@ MINILM_SPEARMAN = {
 
 @pytest.fixture(scope="module")
 def minilm_scores(shared_data: Path, minilm: Path) -> dict[str, dict[str, float]]:
-    embedder = Embedder(TextEncoder.load(minilm, device="cpu").encode)
+    embedder = Embedder(load(minilm).encode)
     wanted = {task for task, _ in MINILM_SPEARMAN}
     tasks = [task for task in sts.load(shared_data / "senteval").tasks if task.name in wanted]
     # The dev split is not among the published figures, and a test's minute is.

@@ -80,11 +80,11 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from train.model.encoder import TextEncoder
+    from eval.model import load
 
     folder = learned[0] / "model"
     texts = ["A sentence.", "[DEL] one, of several [DEL] words.", ""]
-    ours = TextEncoder.load(folder, device="cpu").encode(texts)
+    ours = load(folder).encode(texts)
     np.testing.assert_allclose(ours, SentenceTransformer(str(folder), device="cpu").encode(texts), atol=1e-5)
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False)
     assert tokenizer.convert_tokens_to_ids("[DEL]") == 1500 == len(model.get_input_embeddings().weight) - 1

@@ -2,11 +2,8 @@
 
 import copy
 import dataclasses
-import json
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -22,10 +19,11 @@ from transformers import (
     RobertaConfig,
 )
 
+from eval.folder import EncoderError
 from train.build import add_embeddings, load_tokenizer
 from train.export import save_model
 from train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
-from train.model.encoder import Encoder, EncoderError, TextEncoder
+from train.model.encoder import Encoder
 from train.model.packing import pack_ids
 
 SIZE = {
@@ -162,75 +160,3 @@ def test_positions_start_where_the_model_expects_them() -> None:
         "modernbert": 0,
     }
     assert models(CONFIGS["roberta"])[0].max_tokens == 512
-
-
-def test_a_real_model_encodes_as_sentence_transformers_does(minilm: Path, texts: list[str]) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    chosen = ["", "A short one.", *(line for text in texts[:3] for line in text.splitlines()[:20]), texts[0]]
-    ours = TextEncoder.load(minilm, device="cpu").encode(chosen, batch_tokens=512)
-    theirs = SentenceTransformer(str(minilm), device="cpu").encode(chosen)
-    assert ours.dtype == np.float32
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
-
-
-def test_lower_casing_and_a_default_prompt_are_honoured(minilm: Path, tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    folder = tmp_path / "model"
-    shutil.copytree(minilm, folder)
-    settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(["An Owl"])
-    np.testing.assert_allclose(TextEncoder.load(folder, device="cpu").encode(["An Owl"]), theirs, atol=1e-5)
-
-
-def test_an_architecture_that_cannot_pack_is_evaluated_padded(tokenizer_folder: Path, tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    folder = tmp_path / "mpnet"
-    shutil.copytree(tokenizer_folder, folder)
-    torch.manual_seed(0)
-    AutoModel.from_config(MPNetConfig(**{**SIZE, "vocab_size": 1500})).save_pretrained(folder)
-    chosen = ["one", "a longer sentence of several words", "two words"]
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(chosen)
-    np.testing.assert_allclose(TextEncoder.load(folder, device="cpu").encode(chosen), theirs, atol=1e-5)
-
-
-def test_encode_of_nothing_is_empty(minilm: Path) -> None:
-    assert TextEncoder.load(minilm).encode([]).shape == (0, 384)
-
-
-def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EncoderError, match="no such folder"):
-        TextEncoder.load(tmp_path / "absent")
-    with pytest.raises(EncoderError, match=r"no config\.json"):
-        TextEncoder.load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "named"),
-    [
-        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling"),
-        ("modules.json", [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}], "Dense"),
-        ("modules.json", {}, "expected a list"),
-        ("modules.json", ["Transformer"], "type and path"),
-        ("sentence_bert_config.json", [], "expected a dict"),
-        ("config.json", {"model_type": "no-such-model"}, "no-such-model"),
-        ("model.safetensors", "garbage", "no usable model"),
-    ],
-)
-def test_an_unsupported_folder_says_what_is_unsupported(
-    minilm: Path, tmp_path: Path, file: str, content: object, named: str
-) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(minilm, folder)
-    (folder / file).write_text(json.dumps(content))
-    with pytest.raises(EncoderError, match=named):
-        TextEncoder.load(folder)
-
-
-def test_a_model_without_a_tokenizer_is_refused(minilm: Path, tmp_path: Path) -> None:
-    shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer.json", "vocab.txt"))
-    with pytest.raises(EncoderError, match="no tokenizer here"):
-        TextEncoder.load(tmp_path / "model")

@@ -1,6 +1,5 @@
-"""Model folders that are damaged, half copied or not what they say: refused in one line, never scored or trained on."""
+"""Training on from a folder: what its model did besides its weights is kept, and the export does it again."""
 
-import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -11,224 +10,166 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models
-from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-from tests.train.test_encoder import CONFIGS, SIZE
-from train.build import load_tokenizer
-from train.model.encoder import EncoderError, TextEncoder, load_model
+from eval.folder import EncoderError
+from eval.model import load as load_model
+from train.build import build_encoder
+from train.export import load_skeleton, save_model, save_skeleton
+from train.model.encoder import Encoder, encode_texts
+from train.model.tokenizer import load_tokenizer
+from train.recipe import RecipeError, load
 
-Weights = dict[str, torch.Tensor]
-SETTINGS = "sentence_bert_config.json"
-PROMPTS = "config_sentence_transformers.json"
-
-
-def saved(config: PretrainedConfig, folder: Path, with_head: bool = True) -> Path:
-    """A small model of an architecture as transformers saves it, tied weights once."""
-    torch.manual_seed(0)
-    model = AutoModelForMaskedLM.from_config(copy.deepcopy(config))
-    (model if with_head else model.base_model).save_pretrained(folder)
-    return folder
+TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 
 
-def change(folder: Path, edit: Callable[[Weights], Any]) -> Path:
-    """Edits a folder's weights in place."""
-    weights = load_file(folder / "model.safetensors")
-    edit(weights)
-    (folder / "model.safetensors").unlink()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+def trained_on(folder: Path, *overrides: str) -> Encoder:
+    given = ["data.text.path=d", "output=o", f"model.path={folder}", "model.pooling=null", *overrides]
+    encoder = build_encoder(load("mlm-only", given), load_tokenizer(folder))
+    encoder.drop_mlm_head()
+    return encoder
+
+
+def exported(encoder: Encoder, source: Path, folder: Path) -> SentenceTransformer:
+    save_model(encoder, load_tokenizer(source), folder, "")
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
 @pytest.fixture
-def folder(minilm: Path, tmp_path: Path) -> Path:
-    """A copy of a real sentence-transformers folder; its weights are a link to the real ones."""
-    folder = tmp_path / "model"
-    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("model.safetensors"))
-    (folder / "model.safetensors").symlink_to(minilm / "model.safetensors")
-    return folder
+def rich(minilm: Path, tmp_path: Path) -> Path:
+    """all-MiniLM-L6-v2 pooled by its first token, with a Dense module, prompts and cut dimensions."""
+    torch.manual_seed(0)
+    modules = [Transformer(str(minilm)), Pooling(384, "cls"), Dense(384, 384), Normalize()]
+    prompts = {"query": "Find: ", "document": ""}
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts, default_prompt_name="query")
+    model.truncate_dim = 64
+    model.save_pretrained(str(tmp_path / "rich"))
+    return tmp_path / "rich"
 
 
-@pytest.mark.parametrize("with_head", [True, False])
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_whole_folder_is_loaded_and_only_a_head_that_it_has_not_is_new(
-    name: str, with_head: bool, tmp_path: Path
+def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
+    minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = saved(CONFIGS[name], tmp_path, with_head)
-    for auto_class in (AutoModel, AutoModelForMaskedLM):
-        model, new = load_model(folder, auto_class)
-        assert set(new) == (set() if with_head or auto_class is AutoModel else new_names(name))
-        assert not any(model.get_parameter(key).any() for key in new if key.endswith("bias"))
-        states = model.base_model.state_dict()
-        expected = AutoModel.from_pretrained(folder).state_dict()
-        assert all(torch.equal(states[key], expected[key]) for key in states)
+    encoder = trained_on(minilm)
+    assert (encoder.max_tokens, encoder.pooling, encoder.notes) == (256, "mean", [])
+    tokenizer = load_tokenizer(minilm)
+    ours = encode_texts(encoder, tokenizer, TEXTS, batch_tokens=300)
+    model = exported(encoder, minilm, tmp_path / "model")
+    assert model.max_seq_length == 256
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(model.encode(TEXTS), ours, atol=1e-5)
+    np.testing.assert_allclose(SentenceTransformer(str(minilm), device="cpu").encode(TEXTS), ours, atol=1e-5)
+    assert "LOAD REPORT" not in "".join(capfd.readouterr())
+    assert "clearspan" not in (tmp_path / "model" / "config.json").read_text().lower()
 
 
-def new_names(name: str) -> set[str]:
-    """All of an architecture's head but what is tied to the embeddings."""
-    model = AutoModelForMaskedLM.from_config(copy.deepcopy(CONFIGS[name]))
-    embeddings = model.get_input_embeddings().weight
-    states = model.state_dict(keep_vars=True)
-    return {key for key in states if key not in inside(model) and states[key] is not embeddings}
+def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
+    encoder = trained_on(rich)
+    expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)
+    tokenizer = load_tokenizer(rich)
+    np.testing.assert_allclose(encode_texts(encoder, tokenizer, TEXTS)[:, :64], expected, atol=1e-5)
+    (tmp_path / "run").mkdir()
+    save_skeleton(encoder, tokenizer, tmp_path / "run")
+    again = load_skeleton(tmp_path / "run")
+    again.drop_mlm_head()
+    again.load_state_dict(encoder.state_dict())
+    model = exported(again, tmp_path / "run", tmp_path / "model")
+    assert (model.prompts, model.default_prompt_name) == ({"query": "Find: ", "document": ""}, "query")
+    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(load_model(tmp_path / "model").encode(TEXTS), expected, atol=1e-5)
 
 
-def inside(model: torch.nn.Module) -> set[str]:
-    return {f"{model.base_model_prefix}.{key}" for key in model.base_model.state_dict()}
+def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
+    encoder = trained_on(rich, "model.pooling=mean")
+    assert encoder.pooling == "mean"
+    assert encoder.notes == [f"model.path {rich}: pools cls, from here on mean"]
 
 
-@pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForMaskedLM])
-@pytest.mark.parametrize("name", CONFIGS)
-def test_weights_that_are_missing_left_over_or_of_other_shapes_are_named(
-    name: str, auto_class: Any, tmp_path: Path
-) -> None:
-    whole = saved(CONFIGS[name], tmp_path / "whole")
-    keys = load_file(whole / "model.safetensors")
-    (embedding,) = [key for key in keys if keys[key].shape[0] == 500 and keys[key].dim() == 2]
-    layer = sorted(key for key in keys if ".2." in key)
-
-    def refused(edit: Callable[[Weights], Any], message: str) -> None:
-        folder = change(shutil.copytree(whole, tmp_path / "edited"), edit)
-        with pytest.raises(EncoderError, match=message) as error:
-            load_model(folder, auto_class)
-        assert "\n" not in str(error.value)
-        shutil.rmtree(folder)
-
-    bare = layer[0].split(".", 1)[1]
-    refused(lambda w: [w.pop(key) for key in layer], rf"lacks {len(layer)} of its weights: .*{bare}, .* and .* more")
-    refused(lambda w: w.pop(embedding), "lacks 1 of its weights: .*embeddings")
-    refused(lambda w: w.update({layer[0].replace(".2.", ".3."): w[layer[0]].clone()}), "no place for 1 of its weights")
-    refused(lambda w: w.update({layer[0]: torch.zeros(3)}), r"has shape \[3\] where its config.json asks for \[\d")
-    refused(lambda w: w[layer[0]].view(-1)[-1:].fill_(torch.nan), f"{bare} holds a NaN or an infinity")
+def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    (folder / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 384, "pooling_mode": "max"}')
+    with pytest.raises(RecipeError, match="pooling 'max' is not one of mean, cls"):
+        trained_on(folder)
+    assert trained_on(folder, "model.pooling=mean").pooling == "mean"
 
 
-def test_a_real_model_without_its_last_layer_is_refused(folder: Path) -> None:
-    change(folder, lambda w: [w.pop(key) for key in list(w) if "layer.5." in key])
-    names = r"encoder\.layer\.5\.attention\.output\.LayerNorm\.bias, .* and 13 more"
-    with pytest.raises(EncoderError, match=f"lacks 16 of its weights: {names}"):
-        TextEncoder.load(folder)
+def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path, rich: Path, tmp_path: Path) -> None:
+    heads = [trained_on(minilm, "model.head=tanh", f"training.seed={seed}").head for seed in (1, 1, 2)]
+    first, same, other = (head[0].linear.weight for head in heads)
+    assert torch.equal(first, same) and not torch.equal(first, other)
+    assert len(trained_on(rich, "model.head=tanh").head) == 1
+    encoder = trained_on(minilm, "model.head=tanh")
+    ours = encode_texts(encoder, load_tokenizer(minilm), TEXTS)
+    np.testing.assert_allclose(exported(encoder, minilm, tmp_path / "model").encode(TEXTS), ours, atol=1e-5)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    assert [one["type"].rsplit(".")[-1] for one in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
 
 
-def test_a_configuration_of_fewer_layers_than_there_are_is_refused(folder: Path) -> None:
-    edit(folder / "config.json", num_hidden_layers=4)
-    with pytest.raises(EncoderError, match=r"no place for 32 of its weights: encoder\.layer\.4\."):
-        TextEncoder.load(folder)
-
-
-def test_positions_that_older_versions_saved_are_no_weights(tmp_path: Path) -> None:
-    folder = saved(CONFIGS["modernbert"], tmp_path, with_head=False)
-    change(folder, lambda w: w.update({"embeddings.position_ids": torch.arange(512)[None]}))
-    assert load_model(folder, AutoModel)[1] == []
-
-
-def test_an_adapter_beside_a_model_is_refused(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(EncoderError, match="adapter"):
-        TextEncoder.load(folder)
+def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: Path) -> None:
+    for number, (after, named) in enumerate(
+        (
+            ([Normalize(), Dense(384, 384)], "training keeps Transformer, Pooling, Dense, Normalize in this order"),
+            ([Dense(384, 64)], "cannot keep a Dense of 384 to 64 dimensions"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        modules = [Transformer(str(minilm)), Pooling(384), *after]
+        SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+        with pytest.raises(RecipeError, match=named):
+            trained_on(folder)
 
 
 def edit(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
+def without_tokenizer(folder: Path) -> None:
+    for path in (*folder.glob("*token*"), *folder.glob("vocab.txt")):
+        path.unlink()
+
+
+def absurd_id(folder: Path) -> None:
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    edit(folder / "tokenizer.json", model={**model, "vocab": {**model["vocab"], "zebra crossing": 4_000_000_000}})
+
+
+def not_finite(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.3.output.dense.weight"][5, 7] = torch.inf
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(
-    ("file", "fields", "named"),
+    ("damage", "named"),
     [
-        (SETTINGS, {"max_seq_length": "128"}, "max_seq_length must be a number of tokens above 0, found '128'"),
-        (SETTINGS, {"max_seq_length": -1}, "max_seq_length must be"),
-        (SETTINGS, {"max_seq_length": 0}, "max_seq_length must be"),
-        (SETTINGS, {"max_seq_length": True}, "max_seq_length must be"),
-        (SETTINGS, {"max_seq_length": 1e400}, "max_seq_length must be"),
-        (SETTINGS, {"max_seq_length": 2}, "takes 2 tokens, 2 of them special"),
-        (SETTINGS, {"do_lower_case": "false"}, "do_lower_case must be true or false, found 'false'"),
-        (PROMPTS, {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}, "'passage' is not among"),
-        (PROMPTS, {"prompts": ["query"], "default_prompt_name": "query"}, "'query' is not among"),
-        (PROMPTS, {"prompts": {}, "default_prompt_name": ["query"]}, "is not among"),
-        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' must be a text, found 7"),
-        (PROMPTS, {"prompts": {"query": "\ud800"}, "default_prompt_name": "query"}, "'query' must be a text"),
-        ("config.json", {"model_type": ["bert"]}, "model_type"),
-        ("config.json", {"hidden_size": "wide"}, "no usable model .*'hidden_size' expected int"),
-        ("config.json", {"hidden_size": -384}, "no usable model"),
-        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": "yes"}, "pooling none"),
+        (without_tokenizer, "no tokenizer here"),
+        (absurd_id, "'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"),
+        (not_finite, r"layer\.3\.output\.dense\.weight holds a NaN or an infinity"),
+        (lambda folder: edit(folder / "config.json", num_hidden_layers=7), "lacks 16 of its weights"),
+        (lambda folder: edit(folder / "config.json", num_hidden_layers=5), "no place for 16 of its weights"),
+        (lambda folder: edit(folder / "config.json", model_type="own"), "model_type 'own' is unknown"),
+        (lambda folder: (folder / "tokenizer.json").write_bytes(b"{"), "tokenizer"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "an adapter's weights are not supported"),
     ],
 )
-def test_a_setting_of_another_type_is_named(folder: Path, file: str, fields: dict[str, Any], named: str) -> None:
-    edit(folder / file, **fields)
-    with pytest.raises(EncoderError, match=named) as error:
-        TextEncoder.load(folder)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "file", ["config.json", "modules.json", SETTINGS, PROMPTS, "tokenizer.json", "tokenizer_config.json"]
-)
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00\x01", b'{"a":' * 100_000, b'{"a": 1'])
-def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, content: bytes) -> None:
-    (folder / file).write_bytes(content)
-    with pytest.raises(EncoderError, match=str(folder)) as error:
-        TextEncoder.load(folder)
-    assert "\n" not in str(error.value) and len(str(error.value)) < 600
-
-
-@pytest.mark.parametrize(
-    ("modules", "named"),
-    [
-        ([{"type": 7, "path": ""}], "must be strings"),
-        ([{"type": "sentence_transformers.models.Transformer", "path": None}], "must be strings"),
-        ([{"type": "own_code.Transformer", "path": ""}], "own_code.Transformer' is code of the folder's own"),
-    ],
-)
-def test_modules_of_another_kind_are_named(folder: Path, modules: list[dict], named: str) -> None:
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(EncoderError, match=named):
-        TextEncoder.load(folder)
-
-
-def test_a_file_of_settings_that_has_no_end_is_not_read(folder: Path) -> None:
-    with (folder / "config.json").open("ab") as file:
-        file.truncate(1 << 25)
-    with pytest.raises(EncoderError, match=r"config\.json: more than 16,777,216 bytes"):
-        TextEncoder.load(folder)
-
-
-def test_the_length_limit_is_found_under_its_older_names(folder: Path) -> None:
-    """sentence-transformers reads them too."""
-    from sentence_transformers import SentenceTransformer
-
-    (folder / SETTINGS).rename(folder / "sentence_roberta_config.json")
-    edit(folder / "sentence_roberta_config.json", max_seq_length=8)
-    texts = ["a text of more than six words, of which the last are not read"]
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(TextEncoder.load(folder, device="cpu").encode(texts), theirs, atol=1e-5)
-
-
-def test_a_tokenizer_with_more_ids_than_the_model_has_embeddings_is_one_line(minilm: Path, tmp_path: Path) -> None:
-    folder = saved(BertConfig(**{**SIZE, "vocab_size": 2000}), tmp_path / "model")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(minilm / name, folder)
-    encoder = TextEncoder.load(folder, device="cpu")
-    with pytest.raises(EncoderError, match=r"gives id \d\d,\d{3}, but its model has 2,000 embeddings"):
-        encoder.encode(["an unusual albatross"])
-
-
-def test_a_tokenizer_that_cannot_encode_a_text_is_one_line(tmp_path: Path) -> None:
-    folder = saved(BertConfig(**SIZE), tmp_path)
-    Tokenizer(models.WordPiece({"a": 0, "b": 1})).save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(EncoderError, match=r"cannot encode every text .*Missing"):
-        TextEncoder.load(folder, device="cpu").encode(["a text"])
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_the_first_token_is_pooled_on_whichever_side_the_tokenizer_pads(
-    side: str, tokenizer_folder: Path, tmp_path: Path
+def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
+    minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], named: str, plain: bool
 ) -> None:
-    """With an architecture that runs padded."""
-    folder = tmp_path / "mpnet"
-    saved(MPNetConfig(**{**SIZE, "vocab_size": 1500}), folder, with_head=False)
-    load_tokenizer(tokenizer_folder).save_pretrained(folder)
-    edit(folder / "tokenizer_config.json", padding_side=side)
-    encoder = TextEncoder.load(folder, device="cpu")
-    encoder.pooling = "cls"
-    texts = ["two words", "a longer sentence of several words"]
-    alone = np.concatenate([encoder.encode([text]) for text in texts])
-    np.testing.assert_allclose(encoder.encode(texts), alone, atol=1e-5)
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    damage(folder)
+    if plain:
+        (folder / "modules.json").unlink()
+    recipe = load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+    with pytest.raises(RecipeError, match=f"{folder}.*{named}") as error:
+        build_encoder(recipe, load_tokenizer(minilm))
+    assert "\n" not in str(error.value)
+    with pytest.raises(EncoderError, match=named):
+        load_model(folder)
+
+
+def test_an_activation_of_ones_own_is_refused(rich: Path) -> None:
+    edit(rich / "2_Dense" / "config.json", activation_function="own.Swish")
+    with pytest.raises(RecipeError, match=r"2_Dense/config\.json: activation_function 'own.Swish' is not one of"):
+        trained_on(rich)

@@ -275,15 +275,17 @@ def test_no_file_of_train_hides_another_module() -> None:
 
 
 def test_imports_go_one_way_through_the_house() -> None:
-    """DESIGN: pipelines and train import shards, eval imports train.model.encoder, run.py alone of train imports eval.
+    """DESIGN: pipelines and train import shards, eval nothing of ours; run.py alone of train imports what scores.
 
+    What checks a model folder, and what packs texts by length, is the evaluator's too: the trainer takes it from there.
     CLEAR's objective makes views with the pipelines' own functions, which need no Beam.
     """
     import ast
 
     clear = (ROOT / "train" / "objectives" / "clear.py", ["pipelines.augment.steps", "pipelines.augment.synonyms"])
+    shared = {"eval.embed", "eval.folder", "eval.model", "eval.settings"}
 
-    allowed = {"shards": set(), "pipelines": {"shards"}, "train": {"shards"}, "eval": {"train"}}
+    allowed = {"shards": set(), "pipelines": {"shards"}, "train": {"shards"}, "eval": set()}
     for package, others in allowed.items():
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -292,7 +294,8 @@ def test_imports_go_one_way_through_the_house() -> None:
                 for name in names:
                     house = name.split(".")[0]
                     if house not in allowed or house == package or house in others:
-                        assert house != "train" or package != "eval" or name == "train.model.encoder", f"{path}: {name}"
+                        continue
+                    if package == "train" and name in shared:
                         continue
                     if path == clear[0] and name in clear[1]:
                         continue

@@ -155,11 +155,11 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from train.model.encoder import TextEncoder
+    from eval.model import load
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]
-    ours = TextEncoder.load(folder, device="cpu").encode(chosen)
+    ours = load(folder).encode(chosen)
     theirs = SentenceTransformer(str(folder), device="cpu")
     assert theirs.max_seq_length == 64
     np.testing.assert_allclose(ours, theirs.encode(chosen), atol=1e-5)

@@ -7,13 +7,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from eval.folder import MOST_SAID, EncoderError
+from eval.settings import check_tokenizer_files
 from shards.terminal import one_line
-from shards.vocabulary import MOST_BYTES, vocab_size
-from train.model.folder import MOST_SAID, EncoderError, read_json
+from shards.vocabulary import vocab_size
 from train.model.packing import SpecialTokens
 
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
-CONFIGURATIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 USUAL = {
     "pad_token": ("<pad>", "[PAD]"),
     "mask_token": ("<mask>", "[MASK]"),
@@ -34,15 +33,7 @@ def load_tokenizer(folder: Path) -> Any:
     Raises:
         EncoderError: the folder holds none, or its files are not what a tokenizer's are.
     """
-    there = [name for name in VOCABULARIES if (folder / name).is_file()]
-    if not there:
-        raise EncoderError(f"{folder}: no tokenizer here (none of {', '.join(VOCABULARIES)})")
-    for name in there:
-        if (folder / name).stat().st_size > MOST_BYTES:
-            raise EncoderError(f"{folder / name}: more than {MOST_BYTES:,} bytes, which no tokenizer has")
-    for name in CONFIGURATIONS:
-        if (folder / name).is_file():
-            read_json(folder / name)
+    there = check_tokenizer_files(folder)
     try:
         # First by itself: transformers copies a tokenizer id by id, up to the largest that the file names.
         backend = Tokenizer.from_file(str(folder / there[0])) if there[0] == "tokenizer.json" else None

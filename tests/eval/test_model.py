@@ -1,0 +1,189 @@
+"""The model that is scored: what sentence-transformers makes of a folder, and what of folders it is not shown."""
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    MPNetConfig,
+    RobertaConfig,
+    T5Config,
+    T5EncoderModel,
+)
+
+from eval.folder import EncoderError
+from eval.model import load
+
+TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+
+
+@pytest.fixture
+def roberta(roberta_tokenizer: Path, tmp_path: Path) -> Path:
+    """A plain folder whose tokenizer knows no limit."""
+    config = RobertaConfig(**SIZE, vocab_size=50265, max_position_embeddings=66, type_vocab_size=1)
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "roberta")
+    shutil.copyfile(roberta_tokenizer / "tokenizer.json", tmp_path / "roberta" / "tokenizer.json")
+    return tmp_path / "roberta"
+
+
+def norms(embeddings: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(embeddings, axis=1)
+
+
+def saved(minilm: Path, folder: Path, *after: torch.nn.Module) -> Path:
+    """all-MiniLM-L6-v2's transformer with other modules after it."""
+    SentenceTransformer(modules=[Transformer(str(minilm)), *after], device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(minilm: Path) -> None:
+    model = load(minilm)
+    theirs = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)
+    for batch_tokens in (1, 512, 16384):
+        embeddings = model.encode(TEXTS, batch_tokens)
+        assert embeddings.dtype == np.float32
+        np.testing.assert_allclose(embeddings, theirs, atol=1e-5)
+    np.testing.assert_allclose(norms(embeddings), 1, atol=1e-5)
+    assert (model.name, model.dim, model.modules.max_seq_length) == ("model", 384, 256)
+    assert model.encode([]).shape == (0, 384)
+
+
+def test_a_dense_module_and_another_pooling_are_the_librarys_own(minilm: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    folder = saved(minilm, tmp_path / "model", Pooling(384, ("max", "cls")), Dense(768, 48), Normalize())
+    model = load(folder)
+    assert model.dim == 48
+    np.testing.assert_allclose(
+        model.encode(TEXTS), SentenceTransformer(str(folder), device="cpu").encode(TEXTS), atol=1e-5
+    )
+
+
+def test_prompts_lower_casing_and_cut_dimensions_are_honoured(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query", "truncate_dim": 64}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    model = load(folder)
+    assert model.dim == 64
+    np.testing.assert_allclose(
+        model.encode(["An Owl"]), load(minilm).modules.encode(["Find: an owl"], truncate_dim=64), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(roberta: Path, pooling: str) -> None:
+    """RoBERTa's positions begin at 2: of 66 rows, 64 are for tokens, which sentence-transformers does not know."""
+    embeddings = load(roberta, pooling).encode(TEXTS)
+    model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
+    for text, embedding in zip(TEXTS, embeddings, strict=True):
+        ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            hidden = model(input_ids=ids).last_hidden_state[0]
+        np.testing.assert_allclose(embedding, hidden.mean(0) if pooling == "mean" else hidden[0], atol=1e-5)
+    if pooling == "mean":
+        np.testing.assert_array_equal(load(roberta).encode(TEXTS), embeddings)
+
+
+def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
+    with pytest.raises(EncoderError, match="is a sentence-transformers folder, which says itself how it pools"):
+        load(minilm, "cls")
+
+
+def test_architectures_that_the_trainer_cannot_pack_are_scored(minilm: Path, tmp_path: Path) -> None:
+    t5 = T5Config(vocab_size=30522, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2)
+    mpnet = AutoModel.from_config(MPNetConfig(**SIZE, vocab_size=30522))
+    for number, model in enumerate((mpnet, T5EncoderModel(t5))):
+        folder = tmp_path / str(number)
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+        theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
+        np.testing.assert_allclose(load(folder).encode(TEXTS[:3]), theirs, atol=1e-5)
+
+
+def test_weights_after_the_transformer_are_checked_too(minilm: Path, tmp_path: Path) -> None:
+    dense = Dense(384, 8)
+    with torch.no_grad():
+        dense.linear.weight[3, 5] = torch.nan
+    folder = saved(minilm, tmp_path / "model", Pooling(384), dense)
+    with pytest.raises(EncoderError, match=r"2_Dense: linear\.weight holds a NaN"):
+        load(folder)
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(EncoderError, match="no usable model"):
+        load(folder)
+
+
+def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, tmp_path: Path) -> None:
+    folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
+    config = folder / "2_Dense" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "activation_function": "own.Swish"}))
+    with pytest.raises(EncoderError, match=r"2_Dense/config\.json: activation_function 'own.Swish' is not one of"):
+        load(folder)
+
+
+def test_a_pooler_that_is_used_must_be_there(minilm: Path, tmp_path: Path) -> None:
+    """BERT's is drawn where it is missing, which does no harm only where nothing reads it."""
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("model.safetensors"))
+    weights = load_file(minilm / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if not name.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    np.testing.assert_allclose(load(folder).encode(TEXTS), load(minilm).encode(TEXTS), atol=1e-6)
+    modules = [
+        module for module in json.loads((folder / "modules.json").read_text()) if "Pooling" not in module["type"]
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    uses = {"method": "forward", "method_output_name": "pooler_output"}
+    settings = {"modality_config": {"text": uses}, "module_output_name": "sentence_embedding"}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    with pytest.raises(EncoderError, match=r"lacks 2 of its weights: pooler\.dense\.bias, pooler\.dense\.weight"):
+        load(folder)
+
+
+def test_a_tokenizer_that_names_an_absurd_id_is_refused_before_it_is_copied(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["zebra crossing"] = 4_000_000_000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(EncoderError, match=r"'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"):
+        load(folder)
+
+
+def test_a_tokenizers_file_that_has_no_end_is_not_read(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    with (folder / "tokenizer.json").open("ab") as file:
+        file.truncate(1 << 28)
+    with pytest.raises(EncoderError, match=r"tokenizer\.json: more than 134,217,728 bytes"):
+        load(folder)
+
+
+def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="no such folder"):
+        load(tmp_path / "absent")
+    with pytest.raises(EncoderError, match=r"no config\.json"):
+        load(tmp_path)
+    bare = shutil.copytree(minilm, tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab.txt"))
+    with pytest.raises(EncoderError, match="no tokenizer here"):
+        load(bare)
+    broken = shutil.copytree(minilm, tmp_path / "broken", ignore=shutil.ignore_patterns("model.safetensors"))
+    (broken / "model.safetensors").write_text("garbage")
+    with pytest.raises(EncoderError, match="no usable model"):
+        load(broken)
+
+
+def test_the_evaluator_imports_nothing_of_ours() -> None:
+    houses = {"train", "shards", "pipelines", "benchmarks"}
+    for path in (Path(__file__).resolve().parents[2] / "eval").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & houses, path

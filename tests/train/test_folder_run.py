@@ -1,0 +1,113 @@
+"""A whole run on from a sentence-transformers folder: nothing of what its model did is lost on the way."""
+
+import json
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from transformers import AutoModel, RobertaConfig
+
+from eval.model import load as load_model
+from tests.train.conftest import TINY_MODEL, VOCABULARY
+from tests.train.ranks import train_alone
+from tests.train.runs import same_weights
+from train.build import load_tokenizer
+from train.engine.checkpoint import CheckpointError, Checkpoints
+from train.engine.sealing import read_manifest
+from train.export import _trained, load_skeleton, main, save_skeleton
+from train.model.encoder import encode_texts
+
+TEXTS = ["", "A sentence.", "A longer one, of Several words.", "words " * 100]
+HEAD = ("config.json", "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def source(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that does something at every step besides encoding."""
+    folder = tmp_path_factory.mktemp("source")
+    values = [option.removeprefix("model.config.").split("=") for option in TINY_MODEL[2:]]
+    config = RobertaConfig(vocab_size=VOCABULARY, pad_token_id=1, **{key: json.loads(value) for key, value in values})
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(folder / "plain")
+    load_tokenizer(tokenizer_folder).save_pretrained(folder / "plain")
+    transformer = Transformer(str(folder / "plain"), processor_kwargs={"model_max_length": 40})
+    modules = [transformer, Pooling(32, "cls"), Dense(32, 32), Normalize()]
+    model = SentenceTransformer(modules=modules, device="cpu", prompts={"q": "Find: "}, default_prompt_name="q")
+    model.save_pretrained(str(folder / "whole"))
+    settings = folder / "whole" / "sentence_bert_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": True}))
+    return folder / "whole"
+
+
+@pytest.fixture(scope="module")
+def run(source: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In bf16; spans are shorter than the folder's length limit."""
+    output = tmp_path_factory.mktemp("runs") / "run"
+    given = [option for option in tiny if option not in TINY_MODEL and "bf16" not in option]
+    given += ["model.config=null", f"model.path={source}", "model.pooling=null", "training.bf16=true"]
+    done = train_alone(*given, f"output={output}")
+    assert done.returncode == 0, done.stderr
+    assert "holds no masked-LM head" in done.stdout and "LOAD REPORT" not in done.stdout + done.stderr
+    return output
+
+
+def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run: Path, source: Path) -> None:
+    model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
+    assert [type(module) for module in model] == [Transformer, Pooling, Dense, Normalize]
+    assert (model.max_seq_length, model[1].pooling_mode) == (40, "cls")
+    assert np.array_equal(*model.encode(["An Owl", "an owl"]))
+    assert (model.prompts, model.default_prompt_name) == (SentenceTransformer(str(source)).prompts, "q")
+    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    packed = encode_texts(encoder, tokenizer, TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(packed, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(model.encode(TEXTS), packed, atol=1e-5)
+    np.testing.assert_allclose(load_model(run / "model").encode(TEXTS), packed, atol=1e-5)
+    before, after = (load_file(folder / "2_Dense" / "model.safetensors") for folder in (source, run / "model"))
+    assert before.keys() == after.keys() and not any(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_a_head_is_sealed_with_what_an_export_needs(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed = read_manifest(run / "encoder", "encoder")[1]
+    assert {"inference.json", *(f"head-0/{name}" for name in HEAD)} <= sealed.keys()
+    for path in (run / "encoder" / "head-0" / name for name in HEAD):
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert main([str(run), str(tmp_path / "out")]) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and f"{path}: damaged" in error and "--resume" in error
+        path.write_bytes(content)
+    assert main([str(run), str(tmp_path / "out" / "model")]) == 0
+    assert same_weights(tmp_path / "out", run)
+    assert {path.relative_to(run) for path in (run / "model").rglob("*.safetensors")} == {
+        Path("model/model.safetensors"),
+        Path("model/2_Dense/model.safetensors"),
+    }
+
+
+@pytest.mark.parametrize("limit", [100, 6000])
+def test_a_disk_that_fills_up_is_one_line_whatever_is_written(run: Path, tmp_path: Path, limit: int) -> None:
+    """The tokenizer's file is the largest, the head's the next."""
+    encoder, tokenizer = load_skeleton(run / "encoder"), load_tokenizer(run / "encoder")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+    try:
+        with pytest.raises((CheckpointError, OSError), match=rf"{tmp_path}.*too large|too large: '{tmp_path}"):
+            save_skeleton(encoder, tokenizer, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_pooling_that_the_recipe_names_is_said(source: Path, tiny: list[str], tmp_path: Path) -> None:
+    given = [option for option in tiny if option not in TINY_MODEL] + ["model.config=null", f"model.path={source}"]
+    done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert f"model.path {source}: pools cls, from here on mean\n" in done.stdout
+    assert load_model(tmp_path / "run" / "model").modules[1].pooling_mode == "mean"
