@@ -123,7 +123,7 @@ class Summary:
                 lines.append(f"  worker time: {shares}")
         else:
             lines.append("  was already finished: nothing to do")
-        return "\n".join([*lines, "  tokens per example", *lengths.text(self.manifest.lengths)])
+        return "\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])])
 
 
 def _tidy(job: Job) -> None:

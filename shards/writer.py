@@ -1,6 +1,6 @@
 """Writes the shards of one work unit into a local spool folder: reproducible bytes, bounded size, hashes as it goes.
 
-    batches -> encode -> tar member "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
+    batches -> the kind's layout -> members "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
 
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shards import lengths, storage
 from shards.manifest import ShardInfo
-from shards.schema import EXTENSION, encode, num_tokens
+from shards.schema import KINDS, num_tokens
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 
@@ -52,17 +52,22 @@ class ShardWriter:
         self._file: _HashingFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends one batch of examples, as one tar member."""
-        data = encode(batch)
-        padded = tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        """Appends one batch of examples, as its kind's layout packs it."""
+        if not batch.num_rows:
+            return
+        # A member's name is this behind the batch's key, which depends on where the sizes put the batch.
+        members = list(KINDS[self.kind].layout.members(batch, ""))
+        padded = sum(tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE for _, data in members)
         if self._file is not None and _tar_bytes(self._file.bytes + padded) > self.max_bytes:
             self._finish_shard()
         if self._file is None:
             self._start_shard()
         assert self._file is not None
-        info = tarfile.TarInfo(f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}.{EXTENSION}")
-        info.size, info.mode, info.mtime = len(data), 0o644, 0
-        self._tar.addfile(info, io.BytesIO(data))
+        key = f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}"
+        for name, data in members:
+            info = tarfile.TarInfo(key + name)
+            info.size, info.mode, info.mtime = len(data), 0o644, 0
+            self._tar.addfile(info, io.BytesIO(data))
         self._batches += 1
         self._examples += batch.num_rows
         self._tokens += num_tokens(batch)
@@ -79,7 +84,7 @@ class ShardWriter:
         self._file = _HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
         self._batches = self._examples = self._tokens = 0
-        self._lengths: list[dict[str, int]] = []
+        self._lengths: list[lengths.Histograms] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards import ShardInfo, ShardWriter
+from shards.layouts import pack
 from shards.reader import check_bytes, read_batches
-from shards.schema import encode
 
 END_OF_TAR_BYTES = 10_240
 
@@ -55,7 +55,7 @@ def test_a_shard_is_as_full_as_its_size_allows(batches: list[pa.RecordBatch], tm
     max_bytes = 60_000
     shards = write(tmp_path, batches, max_bytes)
     assert len(shards) > 2
-    members = [512 + -(-len(encode(batch)) // 512) * 512 for batch in batches]
+    members = [512 + -(-len(pack(batch)) // 512) * 512 for batch in batches]
     position = 0
     for shard in shards[:-1]:
         held = sum(members[position : position + shard.batches])
