@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self, cast
 
-from pipelines.readers import jsonl
+from pipelines.readers import files, jsonl
 from pipelines.readers.content import (
     MAGIC_BYTES,
     PARQUET,
@@ -45,13 +45,17 @@ SPARSE = "a sparse member, which a text is not: pack it without --sparse"
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The documents of the members that start in the piece, named file/member or file/member/member."""
+    """The documents of the members that start in the piece, named file/member or file/member/member; or the members
+    themselves, as bytes.
+    """
     if piece.start:
         stream.seek(piece.start)
     length = None if piece.end is None else piece.end - piece.start
     for name, member in _members(stream, piece.input.name, length):
         if member is None:
             yield Record(name, None, None, b"", "a link or a device, not a file")
+        elif reading.as_bytes:
+            yield files.whole(member, name, reading.max_bytes)
         else:
             yield from unpack(member, name, reading.max_bytes)
 

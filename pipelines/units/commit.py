@@ -22,11 +22,6 @@ def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None
         allowed = f"--max-bad-fraction {job.max_bad_fraction:g}"
         raise PipelineError(f"{counts.complaint()} (allowed: {allowed}; all of them: {rejected})")
     if counts.kept == 0:
-        if excluded := counts.filtered.get("excluded"):
-            others = "".join(f", {n:,} {why}" for why, n in counts.filtered.items() if n and why != "excluded")
-            raise PipelineError(
-                f"none of {counts.read:,} {job.kind.name} is kept: {excluded:,} hold a text of --exclude{others}"
-            )
         raise PipelineError(job.kind.nothing_kept(counts))
     figures = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
     shards = [shard for account in accounts for shard in account.shards]

@@ -1,6 +1,6 @@
 """One work unit, from its pieces of input to published shards and an account of them.
 
-    records -> kind's batches -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
+    records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
 
 Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
 the verdicts are known, from there. The spool is beside the shards where those are local, under a temporary name that a
@@ -18,40 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import PipelineError
+from pipelines.kinds import Worker
 from pipelines.readers import read_pieces
-from pipelines.records import Reading
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.text.exclude import Excluded
-from pipelines.text.tokenization import MAIN, Encoder
 from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
-from pipelines.units.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units, load_account
+from pipelines.units.job import CURATED, STAGED, VALIDATION, Done, Job, done_units, load_account
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
-from shards.reader import TOKENIZER_FOLDER, check_bytes, read_batches
+from shards.reader import check_bytes, read_batches
+from shards.schema import KINDS, ragged_columns
 
 BATCH_BYTES = 1 << 20
-
-
-@dataclasses.dataclass
-class Tools:
-    """What a worker loads once, from the output folder."""
-
-    encoder: Encoder
-    excluded: Excluded | None
-    maker: Maker
-
-    @classmethod
-    def load(cls, job: Job) -> "Tools":
-        tokenizer = storage.read_bytes(storage.join(job.folder, TOKENIZER_FOLDER, MAIN))
-        return cls.of(job, Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder))
-
-    @classmethod
-    def of(cls, job: Job, encoder: Encoder) -> "Tools":
-        """The same with an encoder that is there already."""
-        excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
-        files = {name: storage.read_bytes(job.file_path(name)) for name in job.files}
-        return cls(encoder, excluded, job.kind.maker(encoder, files))
 
 
 @contextlib.contextmanager
@@ -92,7 +70,7 @@ class _Shards:
             self.published += 1
 
 
-def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
+def process_unit(unit: Unit, job: Job, worker: Worker) -> Done:
     """Does the whole of a unit, or its first stage; done twice, it leaves the same.
 
     Raises:
@@ -101,17 +79,16 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
     """
     watch = Stopwatch()
     tally = Tally(job.reasons, job.max_bad_fraction)
-    tools.encoder.start_unit(watch)
-    reading = Reading(job.max_document_bytes, job.kind.text_field)
-    records = watch.each("read", read_pieces(job.root, unit.pieces, reading))
-    batches = tools.maker.batches(records, tools.encoder, tally, tools.excluded)
+    records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading))
+    batches = worker.examples(records, tally, watch)
+    columns = ragged_columns(KINDS[job.kind.name].schema(pa.uint16()))
     found: list[np.ndarray] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
             staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
             for batch in batches:
                 if job.curation.dedup:
-                    found.append(keys(batch, rows))
+                    found.append(keys(batch, rows, columns))
                 rows += batch.num_rows
                 staged.write(batch)
             shards, held = staged.close(), list[ShardInfo]()

@@ -25,7 +25,7 @@ from shards import storage
         (["--unit-bytes", "0"], "--unit-bytes must be at least 1"),
         (["--max-document-bytes", "-1"], "--max-document-bytes must be at least 1"),
         (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be between 0 and 1"),
-        (["--encoder", "magic"], "invalid choice"),
+        (["--tokenization", "magic"], "invalid choice"),
         (["--min-token", "5"], "no such option: --min-token"),
         (["--direct_num_worker=5"], "no such option: --direct_num_worker"),
         (["--runner=FnApiRunner", "--workers", "2"], "--workers is for this machine"),

@@ -79,7 +79,10 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     options = ("--unit-bytes", "60000", "--min-tokens", "300", "--max-bad-fraction", "0.1", "--text-per", "line")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
-    monkeypatch.setattr("pipelines.run.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265))
+    monkeypatch.setattr(
+        "pipelines.kinds.text.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+    )
+    monkeypatch.setattr(tokenization, "vocab_size_of", lambda _: 50265)
     return lambda *more: direct("--input", corpus, *options, *more)
 
 
