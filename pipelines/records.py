@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 HEAD_BYTES = 1000
-"""Of a bad record this much is kept."""
+"""So much of a bad record is kept."""
 MAX_BYTES = 64_000_000
 """A longer record is bad, unless the user says otherwise."""
 
@@ -36,8 +36,8 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Which of the inputs' content are records: texts and JSON objects, or (`as_bytes`) whole files and members of
-    tars, whatever they hold.
+    """A reading tells which of the inputs' content are records: texts and JSON objects, or (`as_bytes`) whole files
+    and members of tars, whatever they hold.
 
     Of JSON objects and tables `field` holds the text (None: the one called "text", or a table's only one); a plain text
     is a record as a whole, or each of its lines is (`text_per`: "file" or "line"). A record of more than `max_bytes` is

@@ -2,7 +2,7 @@
 
     output folder       what happens
     none or empty       begins
-    same plan           goes on with the units that have no account, or whose shards are gone
+    same plan           goes on with the units that have no result, or whose shards are gone
     same, finished      nothing, at once
     other plan          refused, unless no shard was written under it
     anything else       refused
@@ -25,12 +25,12 @@ from pipelines.execution.quiet import quiet_beam
 from pipelines.kinds import Kind
 from pipelines.tally import Counts
 from pipelines.units import plan as planning
-from pipelines.units.commit import commit, damaged, load_accounts, staged_units
+from pipelines.units.commit import commit, damaged, load_results, staged_units
 from pipelines.units.curation import Curation
-from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Done, Job, done_units
+from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Job, UnitResult, done_units
 from pipelines.units.ownership import is_own
 from pipelines.units.plan import Plan, Unit
-from pipelines.units.unit import ruled
+from pipelines.units.unit import units_with_verdicts
 from shards import Manifest, lengths, storage
 from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from shards.manifest import NAME as MANIFEST
@@ -187,17 +187,17 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
         for path, data in resources.items():
             storage.keep(data, storage.join(dataset, *path.split("/")))
-    accounts = load_accounts(job)
-    lost = damaged(job, accounts)
-    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(accounts):
+    results = load_results(job)
+    lost = damaged(job, results)
+    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(results):
         for dataset in (job.folder, job.validation_folder):
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
-    ready = set(accounts) - lost
+    ready = set(results) - lost
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
-        ready = ready | staged if len(ruled(job)) == job.num_units else staged
+        ready = ready | staged if len(units_with_verdicts(job)) == job.num_units else staged
     return [unit for unit in plan.units if unit.number not in ready]
 
 
@@ -235,10 +235,10 @@ def run(kind: Kind, options: Options) -> Summary | None:
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
-    if not units and len(accounts := load_accounts(job)) == job.num_units:
-        commit(job, accounts)
+    if not units and len(results := load_results(job)) == job.num_units:
+        commit(job, results)
         _leave_stage(job)
-        return _summary(job, accounts, [], 0.0, {})
+        return _summary(job, results, [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)
@@ -247,22 +247,22 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
     _leave_stage(job)
     _tidy(job)
     seconds = time.perf_counter() - start
-    return _summary(job, load_accounts(job), units, seconds, stages)
+    return _summary(job, load_results(job), units, seconds, stages)
 
 
 def _summary(
-    job: Job, accounts: Mapping[int, Done], units: list[Unit], seconds: float, stages: dict[str, float]
+    job: Job, results: Mapping[int, UnitResult], units: list[Unit], seconds: float, stages: dict[str, float]
 ) -> Summary:
-    """Of the dataset that all accounts make, and of these units' part in it."""
+    """Sums up the dataset that all results make, and these units' part in it."""
     counts = Counts()
-    for account in accounts.values():
-        counts.add(account.counts)
+    for result in results.values():
+        counts.add(result.counts)
     return Summary(
         output=job.folder,
         manifest=Manifest.load(job.folder),
         num_units=len(units),
         input_bytes=sum(unit.bytes for unit in units),
-        records=sum(accounts[unit.number].counts.read for unit in units),
+        records=sum(results[unit.number].counts.read for unit in units),
         seconds=seconds,
         stages=stages,
         sums=counts.sums,

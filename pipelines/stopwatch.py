@@ -1,4 +1,7 @@
-"""Where a worker's time goes. Times never enter a dataset's files: they reach the driver as Beam's counters."""
+"""A stopwatch measures where a worker's time goes.
+
+Times never enter a dataset's files: they reach the driver as Beam's counters.
+"""
 
 import contextlib
 import time

@@ -23,7 +23,7 @@ MAX_MEMBER_BYTES = 1 << 30
 """A member that says it decompresses to more than this is refused before any of it is decompressed."""
 SAMPLE = re.compile(r"(?P<batch>\d{5}-\d{3}-\d{5})-(?P<row>\d{5})-(?P<id>[0-7][0-9a-f]{15})\.(?P<extension>[a-z0-9]+)")
 MAX_ROWS = 100_000
-"""Of a batch of samples: the row's number has five digits."""
+"""A batch of samples has at most so many: the row's number has five digits."""
 
 Members = Iterable[tuple[str, bytes]]
 Check = Callable[[pa.Schema], None]
@@ -73,7 +73,7 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """How a value of a column is a file of a sample."""
+    """A form says how a value of a column is a file of a sample."""
 
     type: pa.DataType
     to_bytes: Callable[[Any], bytes]
@@ -90,7 +90,7 @@ NUMBER = Form(pa.int64(), lambda value: b"%d" % value, _whole_number)
 TEXT = Form(pa.string(), lambda value: str(value).encode(), lambda data: data.decode("utf-8"))
 AS_IT_IS = Form(pa.binary(), bytes, bytes)
 FORMS = {"cls": NUMBER, "txt": TEXT}
-"""By extension, with webdataset's meanings; a file of any other holds the column's bytes as they are."""
+"""The forms by extension, with webdataset's meanings; a file of any other holds the column's bytes as they are."""
 
 
 class Samples(Layout):

@@ -1,4 +1,4 @@
-"""How long examples are, in each of their ragged columns: counts by length, two to an octave, as text and as a picture.
+"""Counts of examples by length, in each of their ragged columns: two to an octave, as text and as a picture.
 
 A length n counts under the largest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not above it; 0 under 0.
 """
@@ -18,11 +18,11 @@ WIDTH = 40
 Histogram = dict[str, int]
 """Counts by the lower edge of the lengths counted."""
 Histograms = dict[str, Histogram]
-"""By column."""
+"""The histogram of each column."""
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """How long the lists in a batch's ragged columns are."""
+    """Counts the lists in a batch's ragged columns by length."""
     found = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())

@@ -124,7 +124,7 @@ class Manifest:
         return seal(record, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
-        """The same list in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
+        """The list of shards in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
         shards = [
             {
                 "url": storage.join(base, shard.name) if base else shard.name,

@@ -48,7 +48,9 @@ def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The same without webdataset, so that a pipeline's workers, which check what they wrote, need no torch."""
+    """(name, bytes) of a tar's regular files without webdataset: a pipeline's workers, which check what they wrote,
+    need no torch.
+    """
     with tarfile.open(path, "r:") as tar:
         for member in tar:
             if stream := tar.extractfile(member):
@@ -132,7 +134,7 @@ class Dataset:
 
     @property
     def tokenizer_folder(self) -> str:
-        """Where the pipeline left a copy of the tokenizer that made the ids."""
+        """The folder in which the pipeline left a copy of the tokenizer that made the ids."""
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:

@@ -88,7 +88,7 @@ def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.S
 
 
 def num_views(batch_schema: pa.Schema) -> int:
-    """How many views a schema stores beside the examples."""
+    """Counts the views that a schema stores beside the examples."""
     return sum(name.startswith("view_") for name in batch_schema.names)
 
 

@@ -33,7 +33,7 @@ class FileInfo:
         return cls(path.stat().st_size, storage.sha256(path))
 
     def difference(self, path: Path) -> str:
-        """How the file that is there now is another one, its size first; empty where it is this one."""
+        """Says how the file that is there now is another one, its size first; empty where it is this one."""
         size = path.stat().st_size
         if size != self.bytes:
             return f"{size:,} bytes where the manifest says {self.bytes:,}"

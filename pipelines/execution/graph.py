@@ -16,14 +16,14 @@ from apache_beam.metrics import Metrics
 from pipelines.errors import PipelineError, carrying
 from pipelines.execution.runners import MILLISECONDS
 from pipelines.units.commit import commit
-from pipelines.units.job import Done, Job
+from pipelines.units.job import Job, UnitResult
 from pipelines.units.plan import Unit
 from pipelines.units.unit import finish_unit, process_unit, resolve
 from shards import storage
 from shards.terminal import one_line
 
 
-def _count_time(done: Done) -> None:
+def _count_time(done: UnitResult) -> None:
     for stage, seconds in done.seconds.items():
         Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 

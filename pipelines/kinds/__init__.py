@@ -74,7 +74,7 @@ class Kind(ABC):
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Which of the inputs' content are records, and in which form."""
+        """Tells readers which of the inputs' content are records, and in which form."""
 
     def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
         """What shapes the examples beside the options: files that workers and readers find in the dataset's folder.

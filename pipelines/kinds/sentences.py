@@ -88,12 +88,12 @@ class Sentences(TextKind):
         add("--views", type=int, metavar="K", help="augmented views of each sentence (default 2)")
         add("--unit", choices=UNITS, help="what deletions and reordering take (default token)")
         add("--augment-seed", type=int, metavar="N", help="of the views (default 42)")
-        add("--del-word", type=float, metavar="P", help="share of units deleted (default 0.7)")
+        add("--del-word", type=float, metavar="P", help="fraction of units deleted (default 0.7)")
         add("--del-spans", type=int, metavar="N", help="spans deleted (default 5)")
-        add("--del-span", type=float, metavar="P", help="share of units in each (default 0.05)")
+        add("--del-span", type=float, metavar="P", help="fraction of units in each (default 0.05)")
         add("--reorder-pairs", type=int, metavar="N", help="pairs of spans that change places (default 5)")
-        add("--reorder-span", type=float, metavar="P", help="share of units in each span (default 0.05)")
-        add("--subs", type=float, metavar="P", help="share of words replaced (default 0.3)")
+        add("--reorder-span", type=float, metavar="P", help="fraction of units in each span (default 0.05)")
+        add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
         add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer though nothing here deletes")
         add("--language", metavar="CODE", help="of the texts, by ISO 639-1 (default en)")
         add("--no-split", action="store_true", help="a record is a sentence already (lines: with --text-per line)")
@@ -153,7 +153,7 @@ class Sentences(TextKind):
         }
 
     def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
-        """The same with the synonyms, in the order of their file, which says which comes first."""
+        """Adds the synonyms to what every kind of text has, in their file's order, which says which comes first."""
         found = super().resources(inputs)
         if not self.synonyms:
             return found
@@ -192,7 +192,7 @@ class Sentences(TextKind):
         )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """The same with how far the synonyms reach."""
+        """Says how many texts are excluded, and how far the synonyms reach."""
         found = super().remarks(fingerprint, sums)
         if not sums.get("words"):
             return found
@@ -322,7 +322,7 @@ class SentenceWorker(TextWorker[Sentences]):
 
 
 def _met(texts: Sequence[str], excluded: Excluded) -> list[int]:
-    """Which sentences hold an excluded text: many at once are asked for first, as lines of one text."""
+    """Numbers the sentences that hold an excluded text: many at once are asked for first, as lines of one text."""
     found = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]

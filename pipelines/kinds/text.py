@@ -81,7 +81,7 @@ class TextKind(Kind):
         return found
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """The same with the tokenizer, and what is excluded."""
+        """Adds to the kind's fingerprint the tokenizer, and what is excluded."""
         found = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
         excluded = excluded_of(resources)
         found["options"]["exclude"] = excluded.options() if excluded else None
@@ -98,7 +98,7 @@ class TextKind(Kind):
         return super().nothing_kept(counts)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """How many texts are excluded."""
+        """Says how many texts are excluded."""
         excluded = fingerprint["options"]["exclude"]
         if not excluded:
             return []

@@ -84,7 +84,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
 
 
 def look_for_files(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """The same where files are taken as they are: a "tar" is one of files, all else is a "file"."""
+    """An opened file's (format, compression) where files are taken as they are: a "tar" of files, or a "file"."""
     compression = compression_of(stream.read(MAGIC_BYTES))
     stream.seek(0)
     with naming(path, compression), decompressed(stream, compression) as content:

@@ -66,8 +66,8 @@ def _is_in(group: RowGroup, piece: Piece) -> bool:
 
 
 def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
-    """How many rows of a group can be decoded at once in bounded memory: each may be as large as the largest page, but
-    where all pages are within the bound and none has a text that may be in many rows.
+    """Tells how many rows of a group can be decoded at once in bounded memory: each may be as large as the largest
+    page, but where all pages are within the bound and none has a text that may be in many rows.
 
     Raises:
         PipelineError: a page is too large.

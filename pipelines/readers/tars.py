@@ -106,7 +106,7 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Where members start, about every `size` bytes, the first at 0: a seekable tar's pieces.
+    """Finds where members start, about every `size` bytes, the first at 0: a seekable tar's pieces.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -140,7 +140,7 @@ class _Header(tarfile.TarInfo):
             archive.headers -= 1
 
     def _proc_member(self, archive: "_Archive") -> Self:
-        """Where tarfile lets a subclass in, before it reads what belongs to the header."""
+        """Checks the header where tarfile lets a subclass in, before it reads what belongs to it."""
         size = self.size if self.type in EXTENSIONS else 0
         if self.type == tarfile.XGLTYPE:  # holds from here on
             size += sum(len(key) + len(value) for key, value in archive.pax_headers.items())

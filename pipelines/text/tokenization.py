@@ -32,9 +32,9 @@ BACKENDS = ("auto", "tokenizers")
 """What computes ids: gigatoken where it gives those of `tokenizers`, or `tokenizers` alone."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
-"""How much of a unit's text is tokenized twice: a part of it, and at least this much. A few per cent of the time."""
+"""This part of a unit's text is tokenized twice, or so many characters if that is more: a few per cent of the time."""
 PROOF_LONGEST = 1 << 20
-"""Of a longer text its head is proved: `tokenizers` takes a hundred bytes of memory and more for each token."""
+"""A longer text is proved by its head: `tokenizers` takes a hundred bytes of memory and more for each token."""
 AWKWARD = (
     "",
     " ",
@@ -67,7 +67,7 @@ class TokenizerFiles:
 
     @staticmethod
     def main(resources: Mapping[str, bytes]) -> bytes:
-        """Its tokenizer.json among a dataset's resources."""
+        """Picks the tokenizer.json from a dataset's resources."""
         return resources[f"{TOKENIZER_FOLDER}/{MAIN}"]
 
     @property
@@ -227,7 +227,7 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Which of the texts are proved; depends on the texts since `start_unit`, however they come together."""
+        """Chooses the texts that are proved, by number: by the texts since `start_unit`, however they come together."""
         sample = []
         for index, length in enumerate(map(len, texts)):
             self._seen += length

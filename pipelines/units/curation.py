@@ -57,7 +57,7 @@ class Curation:
         return tuple(reason for reason, used in on.items() if used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Which examples are held out, (n,) bool: by id, so that copies of a text are on one side."""
+        """Marks the examples that are held out, (n,) bool: by id, so that copies of a text are on one side."""
         return batch.column("id").to_numpy() < int(self.holdout_fraction * (1 << ID_BITS))
 
 
@@ -107,7 +107,7 @@ def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
 
 
 def _repeats(part: np.ndarray) -> np.ndarray:
-    """Which of these keys, by place, are equal to an earlier one; ascending."""
+    """Finds the keys that are equal to an earlier one, by place, ascending."""
     # Stable: of equal keys the first in plan order stays first. By id alone it is a merge of what is sorted already.
     order = np.argsort(part["id"], kind="stable")
     same_id, same_content = _as_before(part["id"], order), _as_before(part["content"], order)
@@ -119,7 +119,7 @@ def _repeats(part: np.ndarray) -> np.ndarray:
 
 
 def _as_before(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Which values, in this order and from the second on, are the one before, (n - 1,) bool."""
+    """Marks the values that, in this order and from the second on, equal the one before, (n - 1,) bool."""
     values = values[order]
     return values[1:] == values[:-1]
 

@@ -4,7 +4,7 @@
         validation/ the held-out part, a dataset too      _curated/ verdicts (`curation`)
         _files/     the kind's other resources, such as synonyms
 
-All of it stays in a finished dataset, and all of it is the same whatever interrupted the run: `_done` is the account
+All of it stays in a finished dataset, and all of it is the same whatever interrupted the run: `_done` is the result
 of each unit, and lets a run after damage redo only the units whose shards are gone.
 """
 
@@ -27,7 +27,7 @@ CURATED = "_curated"
 VALIDATION = "validation"
 REJECTED = "_rejected"
 STOPPED = "_stopped.json"
-ACCOUNT = re.compile(r"\d{5}\.json")
+RESULT_NAME = re.compile(r"\d{5}\.json")
 STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys)|{SHARD_NAME.pattern}")
 
 
@@ -80,11 +80,11 @@ class Job:
 
     @staticmethod
     def keys_name(unit: int) -> str:
-        """Where the keys of the unit's documents are, in the folder."""
+        """Names the file of the keys of the unit's documents, in the folder."""
         return f"{STAGED}/{unit:05d}.keys"
 
     def path(self, name: str) -> str:
-        """Of something in the folder."""
+        """Gives the whole path of something in the folder."""
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
@@ -95,7 +95,7 @@ class Job:
 
     @staticmethod
     def rejected_name(unit: int) -> str:
-        """Where the unit's bad records are, in the folder."""
+        """Names the file of the unit's bad records, in the folder."""
         return f"{REJECTED}/{unit:05d}.jsonl.zst"
 
     @property
@@ -104,8 +104,8 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
-    """The account of a finished unit of a plan; the `seconds` it took, by stage, are not part of what is written.
+class UnitResult:
+    """The result of a finished unit of a plan; the `seconds` it took, by stage, are not part of what is written.
 
     `held` are the shards of its held-out part, whose documents `counts` counts as kept too; `files` the sha256 of what
     else the unit left, by path in the folder.
@@ -118,33 +118,33 @@ class Done:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """The account of that unit of the plan with that hash."""
+        """Gives the file's bytes, for that unit of the plan with that hash."""
         record = dataclasses.asdict(self)
         del record["seconds"]
         return seal({"plan": plan, "unit": unit, **record})
 
     @classmethod
-    def from_json(cls, data: bytes, plan: str, unit: int) -> "Done":
-        """Raises ValueError where the bytes are no account, not as they were written, or another unit's or plan's."""
+    def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
+        """Raises ValueError where the bytes are no result, not as they were written, or another unit's or plan's."""
         record = unseal(data)
         if (record.get("plan"), record.get("unit")) != (plan, unit):
-            raise ValueError("the account of another unit, or of another plan's")
+            raise ValueError("the result of another unit, or of another plan's")
         try:
             shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
             return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"not an account: {error}") from None
+            raise ValueError(f"not a result: {error}") from None
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
-    """The units that have an account."""
+    """The units that have a result."""
     names = storage.list_files(storage.join(folder, stage))
-    return {int(name[:5]) for name in names if ACCOUNT.fullmatch(name)}
+    return {int(name[:5]) for name in names if RESULT_NAME.fullmatch(name)}
 
 
-def load_account(path: str, plan: str, unit: int) -> Done | None:
-    """A unit's account; None for one that is damaged or another's: it says nothing of the unit."""
+def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
+    """A unit's result; None for one that is damaged or another's: it says nothing of the unit."""
     try:
-        return Done.from_json(storage.read_bytes(path), plan, unit)
+        return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Which files in an output folder a run of ours wrote: under another plan only these may be removed.
+"""Tells which files in an output folder a run of ours wrote: under another plan only these may be removed.
 
 Asked of a folder whose plan came to no shard: where a text field was misnamed, say, and the user mends the command. A
 file is a run's own if its plan gives it that name, and its content is what the run would have written.
@@ -15,7 +15,7 @@ import numpy as np
 import zstandard
 
 from pipelines.units.curation import pack_keys, pack_verdicts
-from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STOPPED, VALIDATION, Done
+from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
 from pipelines.units.plan import NAME
 from shards import storage
 from shards.manifest import resources
@@ -45,8 +45,8 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
         return False
     place, suffix = match[1], match[3]
     if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
-        account = Done.from_json(read(), plan, int(match[2]))
-        return not account.shards and not account.held
+        result = UnitResult.from_json(read(), plan, int(match[2]))
+        return not result.shards and not result.held
     if (place, suffix) == (STAGED, "keys"):
         return read() == pack_keys([])
     if (place, suffix) == (CURATED, "zst"):

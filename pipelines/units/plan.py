@@ -126,7 +126,7 @@ def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Inp
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
-    """Where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking there."""
+    """Finds where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking."""
     starts = {}
     for entry in inputs:
         path = storage.join(root, entry.name)

@@ -1,4 +1,4 @@
-"""One work unit, from its pieces of input to published shards and an account of them.
+"""One work unit, from its pieces of input to published shards and a file that says what they are, its result.
 
     records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
 
@@ -23,7 +23,7 @@ from pipelines.readers import read_pieces
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
 from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
-from pipelines.units.job import CURATED, STAGED, VALIDATION, Done, Job, done_units, load_account
+from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
 from shards.reader import check_bytes, read_batches
@@ -70,7 +70,7 @@ class _Shards:
             self.published += 1
 
 
-def process_unit(unit: Unit, job: Job, worker: Worker) -> Done:
+def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     """Does the whole of a unit, or its first stage; done twice, it leaves the same.
 
     Raises:
@@ -102,7 +102,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> Done:
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    done = Done(shards, tally.counts, held, sums)
+    done = UnitResult(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return dataclasses.replace(done, seconds=watch.stop())
@@ -111,7 +111,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> Done:
 def resolve(job: Job) -> list[int]:
     """Between the stages: writes the verdicts on every unit's documents; returns the units left to finish."""
     units = range(job.num_units)
-    if ruled(job) < set(units):
+    if units_with_verdicts(job) < set(units):
         kept = [_staged(job, unit).counts.kept for unit in units]
         keys_of = [job.path(job.keys_name(unit)) for unit in units]
         for unit, verdicts in enumerate(rule(job.curation, kept, keys_of)):
@@ -119,20 +119,20 @@ def resolve(job: Job) -> list[int]:
     return sorted(set(units) - done_units(job.folder))
 
 
-def ruled(job: Job) -> set[int]:
+def units_with_verdicts(job: Job) -> set[int]:
     """The units on whose documents there are verdicts."""
     names = set(storage.list_files(job.path(CURATED)))
     return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
 
 
-def _staged(job: Job, unit: int) -> Done:
+def _staged(job: Job, unit: int) -> UnitResult:
     path = job.staged_path(unit)
-    if account := load_account(path, job.plan, unit):
-        return account
+    if result := load_result(path, job.plan, unit):
+        return result
     raise PipelineError(f"{path}: damaged: run again to make it anew")
 
 
-def finish_unit(unit: int, job: Job) -> Done:
+def finish_unit(unit: int, job: Job) -> UnitResult:
     """The second stage of a unit: its staged documents but those ruled out; done twice, it leaves the same."""
     watch = Stopwatch()
     staged = _staged(job, unit)
@@ -149,12 +149,12 @@ def finish_unit(unit: int, job: Job) -> Done:
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
-    done = Done(shards, counts, held, files)
+    done = UnitResult(shards, counts, held, files)
     storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
 
 
-def _remaining(job: Job, staged: Done, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+def _remaining(job: Job, staged: UnitResult, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:
