@@ -26,7 +26,7 @@ from pipelines.text.tokenization import TokenizerFiles
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 3
+FORMAT = 4
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 RANGES = ("jsonl", "lines", "parquet")
