@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by text hash")
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=f"drop {name} with its texts")
-        add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
+        add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
         add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
         add("--max-document-bytes", type=int, default=64_000_000, metavar="N", help="a longer record is bad (64 MB)")

@@ -141,6 +141,11 @@ class Sentences(Kind):
         """What the tokenizer is given where it lacks it."""
         return (DEL,) if self.del_token else ()
 
+    @property
+    def bytes_per_s(self) -> float:
+        """Measured on 57 MB of books, articles and speeches; two views of subs+del-span."""
+        return 5e6 if self.views else 12e6
+
     def options(self) -> dict[str, Any]:
         """What shapes the dataset, for its fingerprint."""
         augmentation = self.augmentation

@@ -63,6 +63,10 @@ class Kind(Protocol):
         """Why a good record may be filtered out: the keys of the manifest's counts."""
 
     @property
+    def bytes_per_s(self) -> float:
+        """About what one process reads of it: by this the number of processes is chosen."""
+
+    @property
     def text_field(self) -> str | None:
         """Of a JSON object or a table, the field that holds the text."""
 
