@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         kind.add_arguments(command)
         add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
-        add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
+        add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
         add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help="a longer record is bad (64 MB)")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")

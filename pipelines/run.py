@@ -278,7 +278,8 @@ def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
-            processes = runners.num_processes(options.workers, len(units), sum(unit.bytes for unit in units))
+            size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
+            processes = runners.num_processes(options.workers, len(units), size, speed, runners.num_cores())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
         return runners.run(pipeline)

@@ -19,7 +19,7 @@ from shards import storage
 from shards.layouts import MemberError
 from shards.manifest import FILES_FOLDER, NAME, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
 from shards.schema import KINDS, Kind, num_tokens, token_columns
-from shards.sealed import FileInfo
+from shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 
@@ -79,6 +79,30 @@ def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -
             f"{shard.name}: holds {batches:,} batches, {examples:,} examples, {tokens:,} tokens where the manifest "
             f"says {shard.batches:,}, {shard.examples:,}, {shard.tokens:,}"
         )
+
+
+def read_back(path: Path, shard: ShardInfo) -> None:
+    """Reads a shard that was just written, once: every byte is hashed and every member decoded on the way.
+
+    Raises:
+        ShardError: it is not what its writer says.
+    """
+    with storage.naming_disk(path), path.open("rb", buffering=0) as stream:
+        file = HashingFile(stream)
+        for _ in read_batches(path, shard, lambda _: _passing_members(file)):
+            pass
+        while file.read(storage.COPY_BYTES):
+            pass
+    if difference := FileInfo(shard.bytes, shard.sha256).difference_from(file.info):
+        raise ShardError(f"{shard.name}: {difference}")
+
+
+def _passing_members(file: HashingFile) -> Iterator[tuple[str, bytes]]:
+    """The members of a tar that is read without seeking."""
+    with tarfile.open(fileobj=file, mode="r|", bufsize=storage.COPY_BYTES) as tar:  # type: ignore[call-overload]
+        for member in tar:
+            if stream := tar.extractfile(member):
+                yield member.name, stream.read()
 
 
 def read_resource(folder: str, path: str, sha256: str) -> bytes:

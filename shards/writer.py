@@ -5,17 +5,16 @@
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
 
-import hashlib
 import io
 import tarfile
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
 from shards import lengths, storage
 from shards.manifest import ShardInfo
 from shards.schema import KINDS, num_tokens
+from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 
@@ -25,31 +24,13 @@ def _tar_bytes(content: int) -> int:
     return -(-(content + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
 
 
-class _HashingFile:
-    """A file for tarfile to write to, which hashes and counts what passes."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream = stream
-        self.sha256 = hashlib.sha256()
-        self.bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        self.bytes += len(data)
-        with storage.naming_disk(self.stream.name):
-            return self.stream.write(data)
-
-    def tell(self) -> int:
-        return self.bytes
-
-
 class ShardWriter:
     """Cuts one unit's batches into tars of at most `max_bytes` (one batch is never split, so it may exceed that)."""
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
         self.finished: list[ShardInfo] = []
-        self._file: _HashingFile | None = None
+        self._file: HashingFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends one batch of examples, as its kind's layout packs it."""
@@ -67,7 +48,8 @@ class ShardWriter:
         for name, data in members:
             info = tarfile.TarInfo(key + name)
             info.size, info.mode, info.mtime = len(data), 0o644, 0
-            self._tar.addfile(info, io.BytesIO(data))
+            with storage.naming_disk(self.spool / self._name):
+                self._tar.addfile(info, io.BytesIO(data))
         self._batches += 1
         self._examples += batch.num_rows
         self._tokens += num_tokens(batch)
@@ -81,20 +63,22 @@ class ShardWriter:
 
     def _start_shard(self) -> None:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
-        self._file = _HashingFile((self.spool / self._name).open("wb"))
+        self._file = HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
         self._batches = self._examples = self._tokens = 0
         self._lengths: list[lengths.Histograms] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None
-        self._tar.close()
-        self._file.stream.close()
+        with storage.naming_disk(self.spool / self._name):
+            self._tar.close()
+            self._file.stream.close()
+        info = self._file.info
         self.finished.append(
             ShardInfo(
                 name=self._name,
-                bytes=self._file.bytes,
-                sha256=self._file.sha256.hexdigest(),
+                bytes=info.bytes,
+                sha256=info.sha256,
                 examples=self._examples,
                 tokens=self._tokens,
                 unit=self.unit,

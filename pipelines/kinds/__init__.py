@@ -68,6 +68,11 @@ class Kind(ABC):
         """Whether of equal examples the first alone is kept."""
         return False
 
+    @property
+    def bytes_per_s(self) -> float:
+        """About what one process reads: by this the number of processes is chosen."""
+        return 50e6
+
     def options(self) -> dict[str, Any]:
         """The options that shape the dataset, for its fingerprint."""
         return dataclasses.asdict(self)

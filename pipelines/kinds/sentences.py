@@ -138,6 +138,11 @@ class Sentences(TextKind):
     def special_tokens(self) -> tuple[str, ...]:
         return (DEL,) if self.del_token else ()
 
+    @property
+    def bytes_per_s(self) -> float:
+        """Measured on 57 MB of books, articles and speeches; two views of subs+del-span."""
+        return 5e6 if self.views else 12e6
+
     def options(self) -> dict[str, Any]:
         augmentation = self.augmentation
         return {

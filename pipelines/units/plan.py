@@ -25,9 +25,11 @@ from pipelines.records import Input, Piece, Reading
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 3
+FORMAT = 4
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
+EXPANSION = 3
+"""About how many times its compressed size text has."""
 RANGES = ("jsonl", "lines", "parquet")
 """Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
 
@@ -42,6 +44,11 @@ class Unit:
     @property
     def bytes(self) -> int:
         return sum(piece.bytes for piece in self.pieces)
+
+    @property
+    def text_bytes(self) -> int:
+        """About how much it is once decompressed."""
+        return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@
     records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
 
 Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
-the verdicts are known, from there. The spool is beside the shards where those are local, under a temporary name that a
-later run clears away.
+the verdicts are known, from there. The spool is in the output folder where that is local, under a temporary name that
+a later run clears away: a shard on the same disk is published by renaming it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, 
 from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
-from shards.reader import check_bytes, read_batches
+from shards.reader import check_bytes, read_back, read_batches
 from shards.schema import KINDS, ragged_columns
 
 BATCH_BYTES = 1 << 20
@@ -62,11 +62,9 @@ class _Shards:
     def _publish(self) -> None:
         for shard in self.writer.finished[self.published :]:
             local = self.spool / shard.name
-            check_bytes(local, shard)
-            for _ in read_batches(local, shard):
-                pass
+            read_back(local, shard)
             storage.publish_file(local, storage.join(self.folder, shard.name))
-            local.unlink()
+            local.unlink(missing_ok=True)
             self.published += 1
 
 

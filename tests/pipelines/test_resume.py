@@ -119,7 +119,8 @@ def ending(command: list[str]) -> subprocess.CompletedProcess[str]:
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from pipelines.execution import graph\nfrom pipelines.units import unit\n"
+        "from pipelines.execution import graph\n"
+        "from pipelines.units import unit\n"
         "process = unit.process_unit\n"
         "def terminated(work, job, worker):\n"
         "    if work.number == 3: os.kill(os.getpid(), signal.SIGTERM)\n"

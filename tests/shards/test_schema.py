@@ -42,6 +42,14 @@ def test_any_batch_comes_back_as_it_was(rows: list[dict]) -> None:
     assert num_tokens(batch) == sum(len(row["tokens"]) for row in rows)
 
 
+@pytest.mark.parametrize("level", [1, 3, 19])
+def test_a_member_says_the_same_at_every_level_of_compression(batches: list[pa.RecordBatch], level: int) -> None:
+    for batch in batches:
+        other = zstandard.ZstdCompressor(level=level).compress(arrow_stream(batch))
+        assert other != pack(batch)
+        assert unpacked(other).equals(unpacked(pack(batch)))
+
+
 def test_a_slice_is_packed_without_the_rest(batches: list[pa.RecordBatch]) -> None:
     part = batches[0].slice(2, 1)
     assert unpacked(pack(part)).equals(part)
