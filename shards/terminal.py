@@ -8,6 +8,15 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from importlib import metadata
+
+
+def version() -> str:
+    """What `--version` prints."""
+    try:
+        return f"clearspan {metadata.version('clearspan')}"
+    except metadata.PackageNotFoundError:
+        return "clearspan, not installed"
 
 
 def visible(text: str) -> str:
