@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="kind", required=True)
     for name, kind in KINDS.items():
         command = commands.add_parser(

@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
     for name, text in (("ls", "summary"), ("verify", "read everything again"), ("cat", "examples as readable text")):
         command = commands.add_parser(name, help=text, description=text)

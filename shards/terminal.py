@@ -8,11 +8,20 @@ import io
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
+from importlib import metadata
 from typing import Literal
 
 GAP = 3
 """Cells between the columns of a table."""
 NARROWEST = 8
+
+
+def version() -> str:
+    """What `--version` prints."""
+    try:
+        return f"clearspan {metadata.version('clearspan')}"
+    except metadata.PackageNotFoundError:
+        return "clearspan, not installed"
 
 
 def visible(text: str) -> str:

@@ -18,6 +18,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
 from pipelines.errors import carried
+from shards import isolation
 
 START_S = 4.0
 """What worker processes take to start (Beam's imports, the tokenizer) that this process, which has both, does not: with
@@ -54,8 +55,9 @@ def num_cores() -> int:
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
     if processes > 1:
-        command = f"exec {shlex.quote(sys.executable)} -m pipelines.execution.worker {os.getpid()}"
-        runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(command))
+        variables = [f"{name}={value}" for name, value in isolation.environment().items()]
+        words = ["exec", "env", *variables, sys.executable, "-m", "pipelines.execution.worker", str(os.getpid())]
+        runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(shlex.join(words)))
     else:
         runner = FnApiRunner()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
