@@ -8,8 +8,10 @@ COPY constraints.txt setup.py README.md ./
 COPY pipelines pipelines
 COPY shards shards
 
-# The package without its training dependencies (torch, DeepSpeed), and what its pipelines import.
-RUN pip install --no-cache-dir -c constraints.txt \
-        "apache-beam[gcp]" gigatoken numpy orjson pyarrow tokenizers tqdm zstandard \
-    && pip install --no-cache-dir --no-deps . \
-    && python -c "import pipelines.execution.graph, pipelines.readers, shards.reader"
+# The package without its training dependencies (torch, DeepSpeed), and what its workers import: the extra `worker`.
+RUN pip install --no-cache-dir --no-deps . \
+    && python -c "from importlib.metadata import requires; \
+          print(*(r.split(';')[0] for r in requires('clearspan') if r.endswith('extra == \"worker\"')), sep='\n')" \
+       > worker.txt \
+    && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
+    && python -c "import pipelines.execution.graph, pipelines.kinds.documents, pipelines.kinds.sentences"

@@ -6,6 +6,18 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 
+WORKER = [
+    "apache-beam>=2.77,<3",
+    "gigatoken>=0.10,<0.11",
+    "numpy>=2.0",
+    "orjson>=3.10",
+    "pyarrow>=18",
+    "sentencex>=1.0.32,<2",
+    "tokenizers>=0.22,<0.24",
+    "zstandard>=0.23",
+]
+"""What a Beam worker imports, for every kind of dataset. The Dockerfile installs this extra alone."""
+
 setup(
     name="clearspan",
     version="0.1.0",
@@ -16,30 +28,34 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["pipelines*", "shards*", "train*", "eval*"]),
     package_data={"train": ["recipes/*.yaml"]},
+    entry_points={
+        "console_scripts": [
+            "clearspan-pipelines = pipelines.__main__:main",
+            "clearspan-shards = shards.__main__:main",
+            "clearspan-train = train.__main__:main",
+            "clearspan-export = train.export:main",
+            "clearspan-eval = eval.__main__:main",
+        ]
+    },
     install_requires=[
-        "apache-beam>=2.77,<3",
+        *WORKER,
         "deepspeed>=0.19.8,<0.21",
-        "gigatoken>=0.10,<0.11",
         "matplotlib>=3.9",
-        "numpy>=2.0",
         "omegaconf>=2.3,<3",
-        "orjson>=3.10",
         "psutil>=5.9",
-        "pyarrow>=18",
         "pyyaml>=6",
+        "rich>=13",
         "safetensors>=0.5",
         "scipy>=1.13",
         "sentence-transformers>=6.0,<7",
-        "sentencex>=1.0.32,<2",
         "tensorboard>=2.17",
-        "tokenizers>=0.22,<0.24",
         "torch>=2.11",
         "tqdm>=4.66",
         "transformers>=5.20,<6",
         "webdataset>=1.0.2,<2",
-        "zstandard>=0.23",
     ],
     extras_require={
+        "worker": WORKER,
         "demo": ["scikit-learn>=1.5"],
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.pipelines import machine, write
 from pipelines.augment.steps import DEL, Augmentation, Augmenter
 from pipelines.augment.synonyms import SynonymTable, read_synonyms
-from pipelines.text.tokenization import Encoder
+from pipelines.text.tokenization import Tokenization
 from shards import keyed
 from shards.ragged import Ragged
 
@@ -81,8 +81,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     # Of 8 words or more: on some shorter ones nlpaug's crop fails.
     lines = arguments.sentences.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if len(line.split()) >= 8]
-    encoder = Encoder(tokenizer.to_str().encode(), tokenizer.get_vocab_size())
-    ids = encoder.encode(lines, lines)
+    tokenization = Tokenization(tokenizer.to_str().encode(), tokenizer.get_vocab_size())
+    ids = tokenization.tokenize(lines, lines)
     block = Ragged.concatenate([ids] * arguments.times)
     keys = keyed.mix(42, np.arange(len(block)), 0)
     synonyms = read_synonyms(arguments.synonyms)
@@ -94,7 +94,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     few = lines[:: max(1, len(lines) // arguments.peer_sentences)]
     times: dict[str, list[float]] = {}
     for _ in range(arguments.rounds):
-        times.setdefault("tokenize", []).append(seconds(lambda: encoder.encode(lines, lines)) / len(lines))
+        times.setdefault("tokenize", []).append(seconds(lambda: tokenization.tokenize(lines, lines)) / len(lines))
         for steps, augmenter in augmenters.items():
             used = seconds(lambda augmenter=augmenter: augmenter(block, keys))
             times.setdefault(steps, []).append(used / len(block))

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print results.json instead of the summary table")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument("--version", action="version", version=_version())
     parser.add_argument(
         "--pooling", choices=("mean", "cls"), help="of a plain Hugging Face folder, which names none (default: mean)"
     )
@@ -79,6 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"python -m eval: {printable(str(error))}", file=sys.stderr)
         code = 1
     return _print(output) or code
+
+
+def _version() -> str:
+    try:
+        return f"clearspan {version('clearspan')}"
+    except PackageNotFoundError:
+        return "clearspan, not installed"
 
 
 def _print(text: str) -> int:

@@ -1,13 +1,20 @@
 """Raw corpora to verified shards, on Beam: plan, process, commit.
 
     plan      inputs -> deterministic work units, plan.json (driver)
-    process   a unit: read -> filter -> tokenize -> spool -> re-read -> publish -> _done/unit.json (workers)
+    process   a unit: read -> the kind's examples -> spool -> re-read -> publish -> _done/unit.json (workers)
     (resolve  what one document means for another: duplicates, limits -> a second stage of units, see `curation`)
     commit    every unit done, every record accounted for -> manifest.json (one worker)
 
 Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. What a kind of dataset
-does with its records is in a file of its own (`documents`, `sentences`); the graph, the plan and the readers serve all.
+takes of records, and makes of them, is in a file of its own (`kinds`); the graph, the plan and the readers serve all.
 
-Sentences' views (`augment`, with `choices`, `synonyms` and `words`) are pure functions of arrays, apart from Beam: the
-trainer imports them to make the same views while it trains, and nothing else of this package.
+Sentences' views (`augment`) are pure functions of arrays, apart from Beam: the trainer imports them to make the same
+views while it trains, and nothing else of this package.
 """
+
+import sys
+from pathlib import Path
+
+# `python -m` looks in the working folder first, where a file of the user's may bear the name of a package of ours.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and Path(sys.path[0]) != Path(__file__).resolve().parents[1]:
+    del sys.path[0]

@@ -2,22 +2,34 @@
 
 import argparse
 import contextlib
+import importlib
+import inspect
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from pipelines import kinds
 from pipelines.errors import EXPECTED
 from pipelines.execution.quiet import quiet_beam
-from pipelines.kinds.documents import Documents
-from pipelines.kinds.sentences import Sentences
+from pipelines.kinds import Kind
+from pipelines.records import MAX_BYTES
 from pipelines.run import Options, run
-from pipelines.units.curation import Curation
-from pipelines.units.job import Kind
 from shards import storage, terminal
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Documents, Sentences)}
+
+def find_kinds() -> dict[str, type[Kind]]:
+    """The kinds of dataset by name: what the files of `pipelines.kinds` define."""
+    names = [found.name for found in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
+    modules = map(importlib.import_module, names)
+    classes = [found for module in modules for found in vars(module).values() if inspect.isclass(found)]
+    found = [one for one in classes if issubclass(one, Kind) and not inspect.isabstract(one)]
+    return {kind.name: kind for kind in sorted(found, key=lambda kind: kind.name)}
+
+
+KINDS = find_kinds()
 AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
 
 
@@ -29,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="kind", required=True)
     for name, kind in KINDS.items():
         command = commands.add_parser(
@@ -42,19 +55,13 @@ def parser() -> argparse.ArgumentParser:
         add = command.add_argument
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
-        add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         kind.add_arguments(command)
-        once = f"keep the first of equal {name} (default: {'yes' if kind.drops_duplicates else 'no'})"
-        add("--dedup", action=argparse.BooleanOptionalAction, default=kind.drops_duplicates, help=once)
         add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
-        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by text hash")
-        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=f"drop {name} with its texts")
-        add("--workers", type=int, metavar="N", help="processes (default: one per core, one for small inputs)")
+        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
+        add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
-        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
-        add("--max-document-bytes", type=int, default=64_000_000, metavar="N", help="a longer record is bad (64 MB)")
+        add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help="a longer record is bad (64 MB)")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
-        add("--encoder", choices=("auto", "tokenizers"), default="auto", help="auto: gigatoken where it gives the same")
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="the summary for programs to read")
     return root
@@ -114,15 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = Options(
         inputs=arguments.input,
         output=arguments.output,
-        tokenizer=arguments.tokenizer,
         unit_bytes=arguments.unit_bytes,
         max_document_bytes=arguments.max_document_bytes,
         max_bad_fraction=arguments.max_bad_fraction,
-        text_per=arguments.text_per,
-        curation=Curation(arguments.dedup, arguments.limit, arguments.holdout_fraction),
-        exclude=arguments.exclude,
+        limit=arguments.limit,
+        holdout_fraction=arguments.holdout_fraction,
         workers=arguments.workers,
-        encoder=arguments.encoder,
         quiet=arguments.quiet,
         beam=rest,
     )

@@ -4,7 +4,9 @@ import dataclasses
 from typing import Any
 
 HEAD_BYTES = 1000
-"""Of a bad record this much is kept."""
+"""So much of a bad record is kept."""
+MAX_BYTES = 64_000_000
+"""A longer record is bad, unless the user says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +36,23 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What readers are told: a longer record is a problem; of a table, the column to read (None: find it)."""
+    """A reading tells which of the inputs' content are records: texts and JSON objects, or (`as_bytes`) whole files
+    and members of tars, whatever they hold.
 
-    max_bytes: int
-    column: str | None = None
+    Of JSON objects and tables `field` holds the text (None: the one called "text", or a table's only one); a plain text
+    is a record as a whole, or each of its lines is (`text_per`: "file" or "line"). A record of more than `max_bytes` is
+    a problem.
+    """
+
+    max_bytes: int = MAX_BYTES
+    field: str | None = None
+    text_per: str = "file"
+    as_bytes: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """What a reader found at one place: a JSON object or a whole text (`value`), or a `problem`.
+    """What a reader found at one place: a JSON object, a whole text or a file's bytes (`value`), or a `problem`.
 
     `raw` is the record's bytes as read, or at least their head. `offset` counts in the decompressed file (rows
     in a table), None where the record is the whole file.

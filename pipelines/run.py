@@ -2,7 +2,7 @@
 
     output folder       what happens
     none or empty       begins
-    same plan           goes on with the units that have no account, or whose shards are gone
+    same plan           goes on with the units that have no result, or whose shards are gone
     same, finished      nothing, at once
     other plan          refused, unless no shard was written under it
     anything else       refused
@@ -13,7 +13,6 @@ or removed. One run at a time writes to a local folder: a second one is refused.
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -23,19 +22,18 @@ from pipelines import stopwatch
 from pipelines.errors import PipelineError
 from pipelines.execution.progress import Progress
 from pipelines.execution.quiet import quiet_beam
+from pipelines.kinds import Kind
 from pipelines.tally import Counts
-from pipelines.text.exclude import Excluded, read_texts
-from pipelines.text.tokenization import TokenizerFiles, read_tokenizer, with_special_token
 from pipelines.units import plan as planning
-from pipelines.units.commit import commit, damaged, load_accounts, staged_units
+from pipelines.units.commit import commit, damaged, load_results, staged_units
 from pipelines.units.curation import Curation
-from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Done, Job, Kind, done_units
+from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Job, UnitResult, done_units
 from pipelines.units.ownership import is_own
 from pipelines.units.plan import Plan, Unit
-from pipelines.units.unit import ruled
+from pipelines.units.unit import units_with_verdicts
 from shards import Manifest, lengths, storage
+from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from shards.manifest import NAME as MANIFEST
-from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +42,12 @@ class Options:
 
     inputs: Sequence[str]
     output: str
-    tokenizer: str
     unit_bytes: int
     max_document_bytes: int
     max_bad_fraction: float
-    text_per: str
-    curation: Curation
-    exclude: Sequence[str]
+    limit: int | None
+    holdout_fraction: float
     workers: int | None
-    encoder: str
     quiet: bool
     beam: Sequence[str]
 
@@ -110,20 +105,18 @@ class Summary:
         lines = [
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
             f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
-            f"  tokens {totals['tokens']:,}",
+            *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
+            *(f"  {remark}" for remark in self.remarks),
         ]
-        if excluded := self.manifest.fingerprint["options"].get("exclude"):
-            lines.append(f"  {excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for")
-        lines += [f"  {remark}" for remark in self.remarks]
         if self.num_units:
             megabytes = self.input_bytes / 1e6
             rates = f"{megabytes / self.seconds:,.1f} MB/s, {self.records / self.seconds:,.0f} {self.manifest.kind}/s"
             lines.append(f"  {megabytes:,.1f} MB in {self.seconds:,.1f} s: {rates}")
-            if shares := stopwatch.shares(self.stages):
-                lines.append(f"  worker time: {shares}")
+            if percentages := stopwatch.percentages(self.stages):
+                lines.append(f"  worker time: {percentages}")
         else:
             lines.append("  was already finished: nothing to do")
-        return "\n".join([*lines, "  tokens per example", *lengths.text(self.manifest.lengths)])
+        return "\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])])
 
 
 def _tidy(job: Job) -> None:
@@ -181,9 +174,7 @@ def _claim(job: Job, plan: Plan) -> None:
             storage.remove(job.path(name))
 
 
-def prepare(
-    job: Job, plan: Plan, tokenizer: TokenizerFiles, excluded: Excluded | None, needed: Mapping[str, bytes]
-) -> list[Unit]:
+def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     """Brings the output folder to where the run can go on; returns the units left to do.
 
     Raises:
@@ -194,23 +185,19 @@ def prepare(
     storage.remove(job.stopped_path)
     storage.keep(plan.to_json(), job.path(planning.NAME))
     for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
-        for name, data in tokenizer.files.items():
-            storage.keep(data, storage.join(dataset, TOKENIZER_FOLDER, name))
-        for name, data in needed.items():
-            storage.keep(data, storage.join(dataset, FILES_FOLDER, name))
-    if excluded:
-        storage.keep(excluded.to_bytes(), job.excluded_path)
-    accounts = load_accounts(job)
-    lost = damaged(job, accounts)
-    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(accounts):
+        for path, data in resources.items():
+            storage.keep(data, storage.join(dataset, *path.split("/")))
+    results = load_results(job)
+    lost = damaged(job, results)
+    for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(results):
         for dataset in (job.folder, job.validation_folder):
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
-    ready = set(accounts) - lost
+    ready = set(results) - lost
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
-        ready = ready | staged if len(ruled(job)) == job.num_units else staged
+        ready = ready | staged if len(units_with_verdicts(job)) == job.num_units else staged
     return [unit for unit in plan.units if unit.number not in ready]
 
 
@@ -220,24 +207,15 @@ def run(kind: Kind, options: Options) -> Summary | None:
     Raises:
         PipelineError, OSError: it cannot be made; the message says why and what to do.
     """
-    tokenizer = read_tokenizer(options.tokenizer)
-    for token in kind.special_tokens:
-        tokenizer = with_special_token(tokenizer, token)
-    files = kind.files()
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    excluded = Excluded.of(read_texts(options.exclude), kind.of_sentences) if options.exclude else None
-    curation = dataclasses.replace(options.curation, exclude=excluded is not None)
-    shaping = {
-        **kind.options(),
-        **dataclasses.asdict(curation),
-        "exclude": excluded.options() if excluded else None,
-        "max_document_bytes": options.max_document_bytes,
-        "text_per": options.text_per,
-    }
-    if files:
-        shaping["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    plan = planning.make_plan(options.inputs, shaping, tokenizer, options.unit_bytes, options.text_per)
+    reading = dataclasses.replace(kind.reading(), max_bytes=options.max_document_bytes)
+    curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction)
+    root, inputs = planning.find_inputs(options.inputs, reading)
+    resources = kind.resources(inputs)
+    fingerprint = kind.fingerprint(resources)
+    fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": options.max_document_bytes}
+    plan = planning.make_plan(root, inputs, fingerprint, options.unit_bytes)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,
@@ -246,23 +224,21 @@ def run(kind: Kind, options: Options) -> Summary | None:
         kind=kind,
         fingerprint=plan.fingerprint,
         num_units=len(plan.units),
-        max_document_bytes=options.max_document_bytes,
+        reading=reading,
         max_bad_fraction=options.max_bad_fraction,
-        encoder=options.encoder,
         beam=tuple(options.beam),
         curation=curation,
-        files=tuple(files),
     )
     with storage.alone(job.folder):  # two runs on an object store do the same work, and write the same bytes
-        units = prepare(job, plan, tokenizer, excluded, files)
+        units = prepare(job, plan, resources)
         return _run(job, plan, units, options)
 
 
 def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
-    if not units and len(accounts := load_accounts(job)) == job.num_units:
-        commit(job, accounts)
+    if not units and len(results := load_results(job)) == job.num_units:
+        commit(job, results)
         _leave_stage(job)
-        return _summary(job, accounts, [], 0.0, {})
+        return _summary(job, results, [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)
@@ -271,26 +247,26 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
     _leave_stage(job)
     _tidy(job)
     seconds = time.perf_counter() - start
-    return _summary(job, load_accounts(job), units, seconds, stages)
+    return _summary(job, load_results(job), units, seconds, stages)
 
 
 def _summary(
-    job: Job, accounts: Mapping[int, Done], units: list[Unit], seconds: float, stages: dict[str, float]
+    job: Job, results: Mapping[int, UnitResult], units: list[Unit], seconds: float, stages: dict[str, float]
 ) -> Summary:
-    """Of the dataset that all accounts make, and of these units' part in it."""
+    """Sums up the dataset that all results make, and these units' part in it."""
     counts = Counts()
-    for account in accounts.values():
-        counts.add(account.counts)
+    for result in results.values():
+        counts.add(result.counts)
     return Summary(
         output=job.folder,
         manifest=Manifest.load(job.folder),
         num_units=len(units),
         input_bytes=sum(unit.bytes for unit in units),
-        records=sum(accounts[unit.number].counts.read for unit in units),
+        records=sum(results[unit.number].counts.read for unit in units),
         seconds=seconds,
         stages=stages,
         sums=counts.sums,
-        remarks=job.kind.remarks(counts.sums),
+        remarks=job.kind.remarks(job.fingerprint, counts.sums),
     )
 
 
@@ -302,7 +278,8 @@ def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
-            processes = runners.num_processes(options.workers, len(units), sum(unit.bytes for unit in units))
+            size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
+            processes = runners.num_processes(options.workers, len(units), size, speed, runners.num_cores())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
         return runners.run(pipeline)

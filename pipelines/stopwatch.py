@@ -1,4 +1,7 @@
-"""Where a worker's time goes. Times never enter a dataset's files: they reach the driver as Beam's counters."""
+"""A stopwatch measures where a worker's time goes.
+
+Times never enter a dataset's files: they reach the driver as Beam's counters.
+"""
 
 import contextlib
 import time
@@ -6,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-STAGES = ("read", "segment", "tokenize", "augment", "write", "other")
-"""In the order of the work; a run has those that its kind times."""
+FIRST, LAST = ("read",), ("write", "other")
+"""Stages that every run times; those of its kind are between them."""
 
 
 class Stopwatch:
@@ -44,8 +47,9 @@ class Stopwatch:
         return {**self.seconds, "other": max(0.0, total - sum(self.seconds.values()))}
 
 
-def shares(seconds: dict[str, float]) -> str:
+def percentages(seconds: dict[str, float]) -> str:
     """e.g. "read 12 %, tokenize 60 %, write 20 %, other 8 %"."""
     total = sum(seconds.values())
-    timed = [stage for stage in STAGES if stage in seconds]
+    between = [stage for stage in seconds if stage not in (*FIRST, *LAST)]
+    timed = [stage for stage in (*FIRST, *between, *LAST) if stage in seconds]
     return ", ".join(f"{stage} {100 * seconds[stage] / total:.0f} %" for stage in timed) if total else ""

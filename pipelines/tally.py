@@ -33,8 +33,8 @@ class MissingFieldError(RecordError):
 
 @dataclasses.dataclass
 class Counts:
-    """The figures of a unit or of many; `longest` measures what was looked at, `sums` what was kept (before stages that
-    drop duplicates), in the kind's own terms.
+    """What is counted of a unit or of many; `longest` measures what was looked at, `sums` what was kept (before
+    duplicates are dropped), in the kind's own terms.
     """
 
     read: int = 0
@@ -57,7 +57,7 @@ class Counts:
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
-        """Adds a later unit's figures."""
+        """Adds a later unit's counts."""
         for name in ("read", "kept", "bad", "lacking"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():

@@ -2,13 +2,14 @@
 
     ShardWriter -> documents-00003-001.tar ... -> Manifest (written last: the commit point) -> Dataset (verified reader)
 
-Text members are zstd-compressed Arrow streams holding many examples each (`schema`); plain webdataset opens the tars
-and `decode` is its one handler. This package imports nothing else of the project.
+A kind of dataset has its columns and a layout (`schema`, `layouts`): text is packed many examples a member, as
+zstd-compressed Arrow streams; images lie as plain files, a key an example. Plain webdataset opens all of them. This
+package imports nothing else of the project.
 """
 
 from shards.manifest import Manifest, ShardInfo
 from shards.reader import Dataset, ShardError, verify
-from shards.schema import KINDS, decode, encode, token_type
+from shards.schema import KINDS, token_type
 from shards.writer import ShardWriter
 
 __all__ = [
@@ -18,8 +19,6 @@ __all__ = [
     "ShardError",
     "ShardInfo",
     "ShardWriter",
-    "decode",
-    "encode",
     "token_type",
     "verify",
 ]

@@ -1,6 +1,7 @@
 """`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
 
 import argparse
+import hashlib
 import json
 import logging
 import shutil
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shards import lengths, reader, storage, terminal
-from shards.beside import columns_of
-from shards.manifest import Manifest, ManifestError
+from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
+from shards.schema import token_columns
 from shards.terminal import say
 
 EXAMPLES = """examples:
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
     for name, text in (("ls", "summary"), ("verify", "read everything again"), ("cat", "examples as readable text")):
         command = commands.add_parser(name, help=text, description=text)
@@ -53,17 +55,21 @@ def ls(folder: str, as_json: bool, picture: Path | None) -> int:
     if as_json:
         say(manifest.to_json().decode().rstrip())
         return 0
-    totals, counts = manifest.totals, manifest.counts
+    totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     say(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
-    say(f"  examples {totals['examples']:,}  tokens {totals['tokens']:,}")
+    say(f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}" if tokenizer else ""))
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
-    say(f"  tokenizer {manifest.tokenizer.sha256[:16]}, {manifest.tokenizer.vocab_size:,} ids")
-    for shard in manifest.shards:
-        say(f"  {shard.name}  {shard.bytes:,} bytes  {shard.examples:,} examples  {shard.tokens:,} tokens")
-    if bars := lengths.text(manifest.lengths):
-        say("  tokens per example")
-        say("\n".join(bars))
+    if tokenizer:
+        say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
+    for path, sha256 in manifest.resources.items():
+        if not path.startswith(f"{TOKENIZER_FOLDER}/"):
+            say(f"  {path} {sha256[:16]}")
+    columns = ("bytes", "examples", *(["tokens"] if tokenizer else []))
+    rows = [(shard.name, *(f"{getattr(shard, column):,}" for column in columns)) for shard in manifest.shards]
+    say(terminal.table(("shard", *columns), rows, right=range(1, 4)))
+    if shown := lengths.text(manifest.lengths):
+        say(shown)
     return 0
 
 
@@ -76,20 +82,24 @@ def verify(folder: str, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-def examples(dataset: reader.Dataset, limit: int) -> Iterator[dict[str, Any]]:
-    """The first examples as dictionaries, token columns as lists of ids."""
+def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """The first examples as dictionaries, and the columns of each that hold token ids, as lists."""
     for batch in dataset:
         rows = batch.slice(0, limit).to_pylist()
-        yield from rows
+        yield from ((row, token_columns(batch.schema)) for row in rows)
         limit -= len(rows)
         if limit <= 0:
             return
 
 
-def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
+def load_tokenizer(dataset: reader.Dataset, tokenizer_path: str | None) -> Any:
+    """The tokenizer beside the shards, or the one that is named in its place.
+
+    Raises:
+        ShardError: it is not there, or damaged.
+    """
     from tokenizers import Tokenizer
 
-    dataset = reader.Dataset(folder)
     try:
         path = Path(tokenizer_path) if tokenizer_path else dataset.local_tokenizer()
     except reader.ShardError as error:
@@ -98,24 +108,36 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
     if not path.is_file():
         raise reader.ShardError(f"{path}: no tokenizer here: name one with --tokenizer")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        return Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
         raise reader.ShardError(f"{path}: not a tokenizer.json ({error})") from None
-    for row in examples(dataset, limit):
-        columns = [name for name, value in row.items() if isinstance(value, list)]
-        texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns}
+
+
+def plain(value: Any) -> Any:
+    """A value of an example as JSON can say it: of bytes, how many and which."""
+    return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes) else value
+
+
+def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
+    dataset = reader.Dataset(folder)
+    tokenizer = load_tokenizer(dataset, tokenizer_path) if dataset.kind.has_tokens else None
+    if tokenizer_path and not tokenizer:
+        raise reader.ShardError(f"{folder}: {dataset.kind.name} hold no token ids: leave --tokenizer out")
+    for row, columns in examples(dataset, limit):
+        texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns} if tokenizer else {}
         if as_json:
-            say(json.dumps({**row, **texts}))
+            say(json.dumps({name: plain(value) for name, value in {**row, **texts}.items()}))
             continue
-        labels = "  ".join(f"{name} {value}" for name, value in row.items() if name not in columns)
-        say(labels)
+        others = {name: value for name, value in row.items() if name not in columns}
+        said = {name: f"{len(value):,} bytes" if isinstance(value, bytes) else value for name, value in others.items()}
+        say("  ".join(f"{name} {value}" for name, value in said.items()))
         shown = {
             f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
             for name, text in texts.items()
         }
         if len(shown) > 1:
-            say("\n".join(f"  {line}" for line in columns_of(shown, shutil.get_terminal_size((120, 24)).columns - 2)))
-        else:
+            say(terminal.table(list(shown), [list(shown.values())], shutil.get_terminal_size((120, 24)).columns))
+        elif shown:
             say("\n".join(f"  {heading}: {text}" for heading, text in shown.items()))
     return 0
 

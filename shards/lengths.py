@@ -1,4 +1,4 @@
-"""How long examples are, in tokens: counts by length, two to an octave, as text and as a picture.
+"""Counts of examples by length, in each of their ragged columns: two to an octave, as text and as a picture.
 
 A length n counts under the largest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not above it; 0 under 0.
 """
@@ -10,26 +10,36 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shards.schema import token_columns
+from shards import terminal
+from shards.schema import ragged_columns
 
 EDGES = np.array([0, 1, *sorted([2**k for k in range(1, 41)] + [3 * 2**k for k in range(40)])])
 WIDTH = 40
+Histogram = dict[str, int]
+"""Counts by the lower edge of the lengths counted."""
+Histograms = dict[str, Histogram]
+"""The histogram of each column."""
 
 
-def measure(batch: pa.RecordBatch) -> dict[str, int]:
-    """Counts by length of the first token column's lists, keyed by the lower edge."""
-    offsets = batch.column(token_columns(batch.schema)[0]).offsets.to_numpy()
-    edges, counts = np.unique(np.searchsorted(EDGES, np.diff(offsets), side="right") - 1, return_counts=True)
-    return {str(EDGES[edge]): int(count) for edge, count in zip(edges, counts, strict=True)}
+def measure(batch: pa.RecordBatch) -> Histograms:
+    """Counts the lists in a batch's ragged columns by length."""
+    found = {}
+    for name in ragged_columns(batch.schema):
+        sizes = np.diff(batch.column(name).offsets.to_numpy())
+        edges, counts = np.unique(np.searchsorted(EDGES, sizes, side="right") - 1, return_counts=True)
+        found[name] = {str(EDGES[edge]): int(count) for edge, count in zip(edges, counts, strict=True)}
+    return found
 
 
-def add(histograms: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Their sum, shortest first."""
-    total: dict[str, int] = {}
-    for histogram in histograms:
-        for edge, count in histogram.items():
-            total[edge] = total.get(edge, 0) + count
-    return dict(sorted(total.items(), key=lambda item: int(item[0])))
+def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
+    """The sum of the histograms of each column, shortest first."""
+    total: Histograms = {}
+    for part in parts:
+        for column, histogram in part.items():
+            into = total.setdefault(column, {})
+            for edge, count in histogram.items():
+                into[edge] = into.get(edge, 0) + count
+    return {column: dict(sorted(into.items(), key=lambda item: int(item[0]))) for column, into in total.items()}
 
 
 def _bars(histogram: Mapping[str, int]) -> list[tuple[int, int, int]]:
@@ -41,23 +51,31 @@ def _bars(histogram: Mapping[str, int]) -> list[tuple[int, int, int]]:
     return [(low, high - 1, histogram.get(str(low), 0)) for low, high in itertools.pairwise(edges)]
 
 
-def text(histogram: Mapping[str, int]) -> list[str]:
-    """One line a bar."""
+def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
+    """A table of each column's lengths with a line a bar, the views of a sentence apart; empty where there are none."""
+    return "\n".join(
+        f"  {column} per example\n{_text(histogram)}"
+        for column, histogram in histograms.items()
+        if histogram and not column.startswith("view_")
+    )
+
+
+def _text(histogram: Mapping[str, int]) -> str:
     bars = _bars(histogram)
-    most = max((count for *_, count in bars), default=0)
-    return [
-        f"{low:>9,} - {high:>9,}  {'#' * -(-WIDTH * count // most):<{WIDTH}}  {count:,}" for low, high, count in bars
-    ]
+    most = max(count for *_, count in bars)
+    rows = [(f"{low:,}", f"{high:,}", "#" * -(-WIDTH * count // most), f"{count:,}") for low, high, count in bars]
+    return terminal.table(("from", "to", "", "examples"), rows, right=(0, 1, 3), indent=4)
 
 
-def picture(histogram: Mapping[str, int], path: Path, title: str) -> None:
-    """The same as a PNG (or whatever else the path's suffix names)."""
+def picture(histograms: Mapping[str, Mapping[str, int]], path: Path, title: str) -> None:
+    """The first column's as a PNG (or whatever else the path's suffix names)."""
     import matplotlib.figure
 
+    column, histogram = next(iter(histograms.items()), ("values", {}))
     bars = _bars(histogram)
     figure = matplotlib.figure.Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     axes.bar(range(len(bars)), [count for *_, count in bars], width=1.0, align="edge", edgecolor="white")
     axes.set_xticks(range(len(bars)), [f"{low:,}" for low, *_ in bars], rotation=60, ha="right")
-    axes.set(title=title, xlabel="tokens per example (from)", ylabel="examples")
+    axes.set(title=title, xlabel=f"{column} per example (from)", ylabel="examples")
     figure.savefig(path, dpi=120)

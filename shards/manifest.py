@@ -2,21 +2,30 @@
 
 A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist. The manifest holds
 the hash of its own content, and the hashes of all that decides a dataset's ids and training.
+
+What shaped the shards, and is needed to read them or to make more, lies in files beside them: its resources. A kind of
+token ids has its tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`; all other resources, such as
+the synonyms of views or a table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
 """
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from shards import lengths, storage
-from shards.schema import KINDS
+from shards.schema import KINDS, Kind
 from shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
-VERSION = 2
+VERSION = 3
+OLDER = (2,)
+"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens."""
+TOKENIZER_FOLDER = "tokenizer"
+FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
-FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
 class ManifestError(ValueError):
@@ -25,8 +34,8 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """One tar: its size and hash as published, and what it holds. `batches` counts its members, `lengths` its examples
-    by tokens (`shards.lengths`).
+    """One tar: its size and hash as published, and what it holds. `lengths` counts its examples by length in each
+    ragged column (`shards.lengths`).
     """
 
     name: str
@@ -36,7 +45,12 @@ class ShardInfo:
     tokens: int
     unit: int
     batches: int
-    lengths: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    lengths: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def kind(self) -> Kind:
+        """What its examples are, which its name says. Raises KeyError for no known kind."""
+        return KINDS[self.name.partition("-")[0]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +62,20 @@ class TokenizerInfo:
     sha256: str
     vocab_size: int
     files: dict[str, str]
+
+
+def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
+    """The sha256 of each resource that a fingerprint names, by its path in the dataset's folder."""
+    tokenizer = fingerprint.get("tokenizer") or {"files": {}}
+    named = {TOKENIZER_FOLDER: tokenizer["files"], FILES_FOLDER: fingerprint.get("options", {}).get("files", {})}
+    return {f"{folder}/{name}": sha256 for folder, files in named.items() for name, sha256 in files.items()}
+
+
+def _as_now(shard: dict[str, Any], version: int) -> dict[str, Any]:
+    """A shard's entry in a manifest of that version, as this one has it."""
+    if version == VERSION or not shard.get("lengths"):
+        return shard
+    return {**shard, "lengths": {"tokens": shard["lengths"]}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +95,19 @@ class Manifest:
         return {name: sum(getattr(shard, name) for shard in self.shards) for name in ("examples", "tokens", "bytes")}
 
     @property
-    def tokenizer(self) -> TokenizerInfo:
-        """What the fingerprint says of the tokenizer."""
-        return build(TokenizerInfo, self.fingerprint.get("tokenizer"))
+    def tokenizer(self) -> TokenizerInfo | None:
+        """What the fingerprint says of the tokenizer; None for a dataset without token ids."""
+        known = self.fingerprint.get("tokenizer")
+        return None if known is None else build(TokenizerInfo, known)
 
     @property
-    def files(self) -> dict[str, str]:
-        """What else shaped the shards, such as the synonyms of their views: name -> sha256."""
-        return dict(self.fingerprint.get("options", {}).get("files", {}))
+    def resources(self) -> dict[str, str]:
+        """The sha256 of each file beside the shards that is needed to read them or to make more, by path."""
+        return resources(self.fingerprint)
 
     @property
-    def lengths(self) -> dict[str, int]:
-        """Examples by length in tokens; empty where the shards do not tell."""
+    def lengths(self) -> lengths.Histograms:
+        """Examples by length in each ragged column; empty where the shards do not tell."""
         return lengths.add(shard.lengths for shard in self.shards)
 
     def to_json(self) -> bytes:
@@ -95,10 +124,14 @@ class Manifest:
         return seal(record, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
-        """The same list in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
+        """The list of shards in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
         shards = [
-            {"url": storage.join(base, s.name) if base else s.name, "nsamples": s.batches, "filesize": s.bytes}
-            for s in self.shards
+            {
+                "url": storage.join(base, shard.name) if base else shard.name,
+                "nsamples": shard.examples if shard.kind.layout.row_is_sample else shard.batches,
+                "filesize": shard.bytes,
+            }
+            for shard in self.shards
         ]
         return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": self.kind, "shardlist": shards}
 
@@ -118,9 +151,9 @@ class Manifest:
         try:
             record = unseal(storage.read_bytes(path))
             found = (record["format"], record["version"])
-            if found != (FORMAT, VERSION):
+            if found not in {(FORMAT, version) for version in (*OLDER, VERSION)}:
                 raise ManifestError(f"{path}: format {found[0]} version {found[1]}, not {FORMAT} {VERSION}")
-            shards = [build(ShardInfo, shard) for shard in record["shards"]]
+            shards = [build(ShardInfo, _as_now(shard, found[1])) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
             manifest._check(path, record["totals"])
         except ManifestError:
@@ -133,17 +166,19 @@ class Manifest:
     def _check(self, path: str, totals: dict[str, int]) -> None:
         if self.kind not in KINDS:
             raise ManifestError(f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        if KINDS[self.kind].has_tokens and self.tokenizer is None:
+            raise ManifestError(f"{path}: {self.kind} hold token ids, but its fingerprint names no tokenizer")
         names = [shard.name for shard in self.shards]
         for shard in self.shards:
-            if not SHARD_NAME.fullmatch(shard.name):
-                raise ManifestError(f"{path}: {shard.name!r} is not a shard's name")
-            if shard.lengths and sum(shard.lengths.values()) != shard.examples:
+            if not SHARD_NAME.fullmatch(shard.name) or shard.kind.name != self.kind:
+                raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
+            if any(sum(histogram.values()) != shard.examples for histogram in shard.lengths.values()):
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")
-        for name in (*self.tokenizer.files, *self.files):
-            if not FILE_NAME.fullmatch(name):
+        for name in self.resources:
+            if not RESOURCE.fullmatch(name):
                 raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")
         if totals != self.totals:
             raise ManifestError(f"{path}: totals {totals} are not the sum over its shards {self.totals}")

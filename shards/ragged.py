@@ -19,7 +19,7 @@ class Ragged:
 
     @classmethod
     def of(cls, lists: Sequence[np.ndarray], dtype: np.dtype | type) -> "Ragged":
-        """From separate arrays."""
+        """Joins separate arrays."""
         values = np.concatenate([np.empty(0, dtype), *lists]).astype(dtype, copy=False)
         return cls(values, bounds(np.array([len(one) for one in lists], np.int64)))
 
@@ -36,7 +36,7 @@ class Ragged:
         return cls(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_arrow(self, list_type: pa.DataType) -> pa.ListArray:
-        """As a column of that type."""
+        """Makes a column of that type, without copying values."""
         return pa.ListArray.from_arrays(self.offsets.astype(np.int32), self.values, type=list_type)
 
     def __len__(self) -> int:

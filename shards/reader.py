@@ -1,6 +1,6 @@
 """Reads a dataset: every shard is checked against the manifest (size, sha256, counts) before its examples are used.
 
-    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> decode -> record batches
+    manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> layout -> record batches
 
 A truncated tar can read as a shorter, valid one, so only the manifest's figures say that a shard is whole. A dataset
 on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
@@ -16,13 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from shards import storage
-from shards.manifest import NAME, Manifest, ShardInfo
-from shards.schema import EXTENSION, MemberError, decode, num_tokens, token_columns
-from shards.sealed import FileInfo
+from shards.layouts import MemberError
+from shards.manifest import FILES_FOLDER, NAME, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
+from shards.schema import KINDS, Kind, num_tokens, token_columns
+from shards.sealed import FileInfo, HashingFile
 
-TOKENIZER_FOLDER = "tokenizer"
-FILES_FOLDER = "_files"
-"""Where these are, whose sha256 the manifest's options hold under `files`."""
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 
 
@@ -50,7 +48,9 @@ def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The same without webdataset, so that a pipeline's workers, which check what they wrote, need no torch."""
+    """(name, bytes) of a tar's regular files without webdataset: a pipeline's workers, which check what they wrote,
+    need no torch.
+    """
     with tarfile.open(path, "r:") as tar:
         for member in tar:
             if stream := tar.extractfile(member):
@@ -65,11 +65,7 @@ def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -
     """
     batches = examples = tokens = 0
     try:
-        for member, data in members(path):
-            name = f"{shard.name}/{member}"
-            if not member.endswith(f".{EXTENSION}"):
-                raise ShardError(f"{name}: not a file with extension .{EXTENSION}")
-            batch = decode(data, name)
+        for batch in shard.kind.layout.batches(members(path), shard.kind.check):
             batches += 1
             examples += batch.num_rows
             tokens += num_tokens(batch)
@@ -77,12 +73,51 @@ def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -
     except tarfile.TarError as error:
         raise ShardError(f"{shard.name}: not a readable tar ({error})") from None
     except MemberError as error:
-        raise ShardError(str(error)) from None
+        raise ShardError(f"{shard.name}/{error}") from None
     if (batches, examples, tokens) != (shard.batches, shard.examples, shard.tokens):
         raise ShardError(
             f"{shard.name}: holds {batches:,} batches, {examples:,} examples, {tokens:,} tokens where the manifest "
             f"says {shard.batches:,}, {shard.examples:,}, {shard.tokens:,}"
         )
+
+
+def read_back(path: Path, shard: ShardInfo) -> None:
+    """Reads a shard that was just written, once: every byte is hashed and every member decoded on the way.
+
+    Raises:
+        ShardError: it is not what its writer says.
+    """
+    with storage.naming_disk(path), path.open("rb", buffering=0) as stream:
+        file = HashingFile(stream)
+        for _ in read_batches(path, shard, lambda _: _passing_members(file)):
+            pass
+        while file.read(storage.COPY_BYTES):
+            pass
+    if difference := FileInfo(shard.bytes, shard.sha256).difference_from(file.info):
+        raise ShardError(f"{shard.name}: {difference}")
+
+
+def _passing_members(file: HashingFile) -> Iterator[tuple[str, bytes]]:
+    """The members of a tar that is read without seeking."""
+    with tarfile.open(fileobj=file, mode="r|", bufsize=storage.COPY_BYTES) as tar:  # type: ignore[call-overload]
+        for member in tar:
+            if stream := tar.extractfile(member):
+                yield member.name, stream.read()
+
+
+def read_resource(folder: str, path: str, sha256: str) -> bytes:
+    """The content of a file beside the shards, by its path in the dataset's folder.
+
+    Raises:
+        ShardError: it is missing, or not the one with that hash.
+    """
+    whole, mend = storage.join(folder, *path.split("/")), "put it back, or run the pipeline again"
+    if not storage.exists(whole):
+        raise ShardError(f"{whole}: the manifest names this file, but it is missing: {mend}")
+    data = storage.read_bytes(whole)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ShardError(f"{whole}: its sha256 is not the manifest's: the file is damaged; {mend}")
+    return data
 
 
 class Dataset:
@@ -106,12 +141,24 @@ class Dataset:
         return self.manifest.totals["examples"]
 
     @property
+    def kind(self) -> Kind:
+        """What its examples are."""
+        return KINDS[self.manifest.kind]
+
+    @property
+    def tokenizer(self) -> TokenizerInfo:
+        """What made the ids. Raises ShardError for a dataset without token ids."""
+        if self.manifest.tokenizer is None:
+            raise ShardError(f"{self.folder}: {self.manifest.kind} have no tokenizer: name a dataset of token ids")
+        return self.manifest.tokenizer
+
+    @property
     def vocab_size(self) -> int:
-        return self.manifest.tokenizer.vocab_size
+        return self.tokenizer.vocab_size
 
     @property
     def tokenizer_folder(self) -> str:
-        """Where the pipeline left a copy of the tokenizer that made the ids."""
+        """The folder in which the pipeline left a copy of the tokenizer that made the ids."""
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:
@@ -121,7 +168,7 @@ class Dataset:
             ShardError: one of its files is not the one of the manifest, or the manifest does not name it: a loader
                 would take both for the tokenizer that made the ids.
         """
-        files = self.manifest.tokenizer.files
+        files = self.tokenizer.files
         local = Path(self.tokenizer_folder)
         if storage.is_remote(self.folder):
             local = cache_folder() / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
@@ -142,8 +189,10 @@ class Dataset:
 
     @property
     def files(self) -> dict[str, str]:
-        """What else shaped the shards, such as the synonyms of their views: name -> sha256."""
-        return self.manifest.files
+        """The resources beside the tokenizer, such as the synonyms of views: name -> sha256."""
+        folder = f"{FILES_FOLDER}/"
+        resources = self.manifest.resources.items()
+        return {path.removeprefix(folder): sha256 for path, sha256 in resources if path.startswith(folder)}
 
     def read_file(self, name: str) -> bytes:
         """The content of one of `files`.
@@ -151,14 +200,7 @@ class Dataset:
         Raises:
             ShardError: it is missing, or not the one of the manifest.
         """
-        path = storage.join(self.folder, FILES_FOLDER, name)
-        mend = "put it back, or run the pipeline again"
-        if not storage.exists(path):
-            raise ShardError(f"{path}: the manifest names this file, but it is missing: {mend}")
-        data = storage.read_bytes(path)
-        if hashlib.sha256(data).hexdigest() != self.files[name]:
-            raise ShardError(f"{path}: its sha256 is not the manifest's: the file is damaged; {mend}")
-        return data
+        return read_resource(self.folder, f"{FILES_FOLDER}/{name}", self.files[name])
 
     def fetch(self, shard: ShardInfo) -> Path:
         """A local path whose bytes are those of the manifest, downloading if needed."""
@@ -203,7 +245,7 @@ def verify(folder: str | Path) -> list[str]:
     """
     dataset = Dataset(folder)
     problems = []
-    checks: list[Callable[[], object]] = [dataset.local_tokenizer]
+    checks: list[Callable[[], object]] = [dataset.local_tokenizer] if dataset.manifest.tokenizer else []
     checks += [functools.partial(dataset.read_file, name) for name in dataset.files]
     for check in checks:
         try:

@@ -1,33 +1,24 @@
-"""What a text member holds: one Arrow record batch of many examples, as a stream in one zstd frame.
-
-The ragged token columns' buffers are the flat tokens and the cumulative lengths that the packed encoder wants, so a
-decoded member is used without copying. Only data types of the schemas here are accepted: decoding runs no code.
+"""The kinds of datasets: their columns, and how these lie in a tar. A new kind is one line here.
 
     documents  id, tokens, source
     sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline was asked for
+    triplets   id, tokens, positive, and perhaps negative
+    images     id, image, label
+
+No column is nullable. Every kind has an `id`, which is not negative.
 """
 
-import struct
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import zstandard
 
-EXTENSION = "arrow.zst"
-MAX_MEMBER_BYTES = 1 << 30
-"""A member that says it decompresses to more than this is refused before any of it is decompressed."""
+from shards.layouts import ARROW, EXTENSION, Layout, MemberError, Samples, unpack
 
-KINDS: dict[str, tuple[str, ...]] = {
-    "documents": ("id:int64", "tokens:tokens", "source:string"),
-    "sentences": ("id:int64", "tokens:tokens"),
-}
-"""Columns of each kind of text shard, as name:type. `tokens` is list<uint16> or list<uint32>, by vocabulary size."""
-VIEWS = ("sentences",)
-"""Kinds whose columns may be followed by view_0, view_1, ..., of type `tokens`."""
-
-
-class MemberError(ValueError):
-    """A member's bytes are no batch of examples. The message names the member."""
+TOKENS = "tokens"
+"""The type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same in all of a batch."""
+TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 
 
 def token_type(vocab_size: int) -> pa.DataType:
@@ -35,84 +26,81 @@ def token_type(vocab_size: int) -> pa.DataType:
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
-def schema(kind: str, tokens: pa.DataType, views: int = 0) -> pa.Schema:
-    """The Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`."""
-    types = {"int64": pa.int64(), "string": pa.string(), "tokens": pa.list_(pa.field("item", tokens, nullable=False))}
-    fields = [column.split(":") for column in KINDS[kind]]
-    fields += [[f"view_{view}", "tokens"] for view in range(views)]
-    return pa.schema([pa.field(name, types[type_name], nullable=False) for name, type_name in fields])
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of dataset. Columns are given as name:type; of those in `optional`, which follow the others in this order,
+    any may be absent, and `view_*` stands for view_0, view_1, ...
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    layout: Layout = ARROW
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether its examples hold token ids, so that a dataset must have a tokenizer."""
+        return any(column.endswith(f":{TOKENS}") for column in self.columns)
+
+    def schema(self, tokens: pa.DataType | None = None, optional: Sequence[str] = ()) -> pa.Schema:
+        """The Arrow schema, with the type of token ids, and those of the optional columns that are there.
+
+        Raises:
+            KeyError: it has no such optional column.
+        """
+        types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
+        known = dict(column.split(":") for column in self.optional)
+        columns = [column.split(":") for column in self.columns]
+        columns += [[name, known[name if name in known else f"{name.rstrip('0123456789')}*"]] for name in optional]
+        return pa.schema([pa.field(name, types[kind], nullable=False) for name, kind in columns])
+
+    def check(self, found: pa.Schema) -> None:
+        """Raises MemberError unless a batch's columns are this kind's."""
+        optional = list(self._in_order(found.names[len(self.columns) :]))
+        wanted = [self.schema(tokens, optional) for tokens in (pa.uint16(), pa.uint32())]
+        if not any(found.equals(schema) for schema in wanted):
+            raise MemberError(f"columns {found.names} are not those of {self.name} ({', '.join(wanted[0].names)})")
+
+    def _in_order(self, names: Sequence[str]) -> Iterator[str]:
+        """The optional columns that a batch with these may have."""
+        for column in self.optional:
+            name = column.partition(":")[0]
+            if name.endswith("*"):
+                yield from (f"{name[:-1]}{number}" for number in range(sum(n.startswith(name[:-1]) for n in names)))
+            elif name in names:
+                yield name
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("documents", ("id:int64", "tokens:tokens", "source:string")),
+        Kind("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
+        Kind("triplets", ("id:int64", "tokens:tokens", "positive:tokens"), optional=("negative:tokens",)),
+        Kind("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
+    )
+}
+
+
+def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:
+    """The Arrow schema of a kind with so many views, e.g. `schema("sentences", pa.uint16(), views=2)`."""
+    return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
 
 
 def num_views(batch_schema: pa.Schema) -> int:
-    """How many views a schema stores beside the examples."""
+    """Counts the views that a schema stores beside the examples."""
     return sum(name.startswith("view_") for name in batch_schema.names)
 
 
-def token_columns(batch_schema: pa.Schema) -> list[str]:
-    """The ragged token columns of a schema, in order."""
+def ragged_columns(batch_schema: pa.Schema) -> list[str]:
+    """The columns of lists, in order."""
     return [field.name for field in batch_schema if pa.types.is_list(field.type)]
 
 
-def encode(batch: pa.RecordBatch) -> bytes:
-    """One record batch as the bytes of a tar member; the same batch gives the same bytes."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return zstandard.ZstdCompressor(level=3).compress(memoryview(sink.getvalue()))
-
-
-def decode(data: bytes, name: str = "member") -> pa.RecordBatch:
-    """The record batch in a tar member's bytes.
-
-    Raises:
-        MemberError: it is not one zstd frame of at most MAX_MEMBER_BYTES holding one batch of a known kind.
-    """
-    try:
-        size = zstandard.frame_content_size(data)
-        if not 0 <= size <= MAX_MEMBER_BYTES:
-            stated = f"of {size:,} bytes" if size >= 0 else "that does not state its size"
-            raise MemberError(f"{name}: a frame {stated} is outside the limit of {MAX_MEMBER_BYTES:,}")
-        stream = pa.py_buffer(zstandard.ZstdDecompressor().decompress(data))
-        messages = list(pa.ipc.MessageReader.open_stream(stream))
-        if [message.type for message in messages] != ["schema", "record batch"]:
-            raise MemberError(f"{name}: holds {[message.type for message in messages]}, expected one record batch")
-        batch_schema = pa.ipc.read_schema(messages[0])
-        views = num_views(batch_schema)
-        known = [
-            schema(kind, tokens, views if kind in VIEWS else 0)
-            for kind in KINDS
-            for tokens in (pa.uint16(), pa.uint32())
-        ]
-        if not any(batch_schema.equals(candidate) for candidate in known):
-            raise MemberError(f"{name}: columns {batch_schema.names} are of no known kind ({', '.join(KINDS)})")
-        if _is_compressed(messages[1].metadata):
-            raise MemberError(f"{name}: compressed inside its frame, where the limit on its size does not reach")
-        batch = pa.ipc.read_record_batch(messages[1], batch_schema)
-        batch.validate(full=True)
-    except MemberError:
-        raise
-    except (zstandard.ZstdError, pa.ArrowException, OSError, ValueError, OverflowError, struct.error) as error:
-        raise MemberError(f"{name}: not a zstd-compressed Arrow stream ({error})".splitlines()[0]) from None
-    return batch
-
-
-def _is_compressed(metadata: pa.Buffer) -> bool:
-    """Whether an Arrow record batch message says that its buffers are compressed.
-
-    Reads the field of its flatbuffer that pyarrow does not show: Message.header (field 2), then RecordBatch.compression
-    (field 3). A table's field is absent where its vtable is too short or holds 0.
-    """
-    data = metadata.to_pybytes()
-
-    def field(table: int, index: int) -> int:
-        vtable = table - int(struct.unpack_from("<i", data, table)[0])
-        if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
-            return 0
-        offset = int(struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0])
-        return table + offset if offset else 0
-
-    header = field(struct.unpack_from("<I", data, 0)[0], 2)
-    return field(header + struct.unpack_from("<I", data, header)[0], 3) != 0
+def token_columns(batch_schema: pa.Schema) -> list[str]:
+    """The columns of token ids, in order."""
+    types = (pa.uint16(), pa.uint32())
+    return [name for name in ragged_columns(batch_schema) if batch_schema.field(name).type.value_type in types]
 
 
 def num_tokens(batch: pa.RecordBatch) -> int:
@@ -120,6 +108,16 @@ def num_tokens(batch: pa.RecordBatch) -> int:
     return sum(len(batch.column(name).flatten()) for name in token_columns(batch.schema))
 
 
+def check_known(found: pa.Schema) -> None:
+    """Raises MemberError unless a batch's columns are those of some kind."""
+    for kind in KINDS.values():
+        try:
+            return kind.check(found)
+        except MemberError:
+            continue
+    raise MemberError(f"columns {found.names} are of no known kind ({', '.join(KINDS)})")
+
+
 def webdataset_decoder(key: str, data: bytes) -> Any:
     """`wds.WebDataset(tars).decode(shards.schema.webdataset_decoder)` gives record batches under "arrow.zst"."""
-    return decode(data, key) if key.endswith(EXTENSION) else None
+    return unpack(data, key, check_known) if key.endswith(EXTENSION) else None

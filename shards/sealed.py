@@ -13,7 +13,7 @@ import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from shards import storage
 
@@ -33,11 +33,45 @@ class FileInfo:
         return cls(path.stat().st_size, storage.sha256(path))
 
     def difference(self, path: Path) -> str:
-        """How the file that is there now is another one, its size first; empty where it is this one."""
+        """Says how the file that is there now is another one, its size first; empty where it is this one."""
         size = path.stat().st_size
-        if size != self.bytes:
-            return f"{size:,} bytes where the manifest says {self.bytes:,}"
-        return "" if storage.sha256(path) == self.sha256 else "its sha256 is not the manifest's"
+        return self.difference_from(FileInfo(size, storage.sha256(path) if size == self.bytes else ""))
+
+    def difference_from(self, other: "FileInfo") -> str:
+        """How another file differs, its size first; empty where it is the same."""
+        if other.bytes != self.bytes:
+            return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
+        return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
+
+
+class HashingFile:
+    """A file written or read from its start to its end, which hashes and counts what passes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.bytes = 0
+        self._sha256 = hashlib.sha256()
+
+    @property
+    def info(self) -> FileInfo:
+        """The file as far as it has passed."""
+        return FileInfo(self.bytes, self._sha256.hexdigest())
+
+    def write(self, data: bytes) -> int:
+        self._pass(data)
+        return self.stream.write(data)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stream.read(size)
+        self._pass(data)
+        return data
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def _pass(self, data: bytes) -> None:
+        self._sha256.update(data)
+        self.bytes += len(data)
 
 
 def _hash(record: Mapping[str, Any]) -> str:

@@ -273,16 +273,26 @@ def _atomic(path: str) -> Iterator[BinaryIO]:
     try:
         with naming_disk(path), temporary.open("wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _move(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _move(local: Path, target: Path) -> None:
+    """Gives a file its name once its bytes are on disk, and returns once its name is."""
+    with naming_disk(target):
+        _sync(local)
+        local.replace(target)
+        _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 @contextlib.contextmanager
@@ -328,9 +338,15 @@ def tree(folder: str) -> list[str]:
 
 
 def publish_file(local: Path, path: str) -> None:
-    """Copies a finished local file to its final name, whole or not at all."""
-    with local.open("rb") as source, _upload(path) if is_remote(path) else _atomic(path) as stream:
-        shutil.copyfileobj(source, stream, COPY_BYTES)
+    """Gives a finished local file its final name, whole or not at all: on a disk, which must be the same, the file is
+    moved; an object store gets a copy, in one PUT.
+    """
+    if is_remote(path):
+        with local.open("rb") as source, _upload(path) as stream:
+            shutil.copyfileobj(source, stream, COPY_BYTES)
+    else:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _move(local, Path(path))
 
 
 def download(path: str, local: Path) -> None:

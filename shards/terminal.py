@@ -7,7 +7,21 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Sequence
+from importlib import metadata
+from typing import Literal
+
+GAP = 3
+"""Cells between the columns of a table."""
+NARROWEST = 8
+
+
+def version() -> str:
+    """What `--version` prints."""
+    try:
+        return f"clearspan {metadata.version('clearspan')}"
+    except metadata.PackageNotFoundError:
+        return "clearspan, not installed"
 
 
 def visible(text: str) -> str:
@@ -40,6 +54,36 @@ def say(text: str) -> None:
         if isinstance(error, BrokenPipeError):
             raise OutputClosedError from None
         raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    right: Container[int] = (),
+    indent: int = 2,
+) -> str:
+    """Texts beside each other under their headings, each wrapped in a column of its own.
+
+    Args:
+        width: the cells that a line takes at most, in columns of one width, none of fewer than NARROWEST; None: as many
+            as the texts need.
+        right: the columns, by number, whose texts stand to the right.
+        indent: cells before each line.
+    """
+    from rich.console import Console  # here, since a pipeline's workers print nothing
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="", pad_edge=False, padding=(0, GAP, 0, 0))
+    each = (width - indent - GAP * (len(headings) - 1)) // len(headings) if width else None
+    for place, heading in enumerate(headings):
+        side: Literal["left", "right"] = "right" if place in right else "left"
+        grid.add_column(visible(heading), justify=side, overflow="fold", width=each and max(NARROWEST, each))
+    for row in rows:
+        grid.add_row(*(visible(" ".join(text.split())) for text in row))
+    shown = io.StringIO()
+    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
+    return "\n".join((" " * indent + line).rstrip() for line in shown.getvalue().splitlines())
 
 
 def notice(text: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 MOST_BYTES = 1 << 27
-"""Of one file of a tokenizer. The largest vocabularies in use, of a million tokens, take half of it."""
+"""A file of a tokenizer has at most so many. The largest vocabularies in use, of a million tokens, take half."""
 USUAL_IDS = 1 << 20
 SPARSEST = 4
 """Ids may go up to `USUAL_IDS`, more than any vocabulary in use has, or to so many times the number of tokens. Memory

@@ -1,21 +1,20 @@
 """Writes the shards of one work unit into a local spool folder: reproducible bytes, bounded size, hashes as it goes.
 
-    batches -> encode -> tar member "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
+    batches -> the kind's layout -> members "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
 
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
 
-import hashlib
 import io
 import tarfile
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
 from shards import lengths, storage
 from shards.manifest import ShardInfo
-from shards.schema import EXTENSION, encode, num_tokens
+from shards.schema import KINDS, num_tokens
+from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 
@@ -25,44 +24,32 @@ def _tar_bytes(content: int) -> int:
     return -(-(content + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
 
 
-class _HashingFile:
-    """A file for tarfile to write to, which hashes and counts what passes."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream = stream
-        self.sha256 = hashlib.sha256()
-        self.bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        self.bytes += len(data)
-        with storage.naming_disk(self.stream.name):
-            return self.stream.write(data)
-
-    def tell(self) -> int:
-        return self.bytes
-
-
 class ShardWriter:
     """Cuts one unit's batches into tars of at most `max_bytes` (one batch is never split, so it may exceed that)."""
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
         self.finished: list[ShardInfo] = []
-        self._file: _HashingFile | None = None
+        self._file: HashingFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends one batch of examples, as one tar member."""
-        data = encode(batch)
-        padded = tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        """Appends one batch of examples, as its kind's layout packs it."""
+        if not batch.num_rows:
+            return
+        # A member's name is this behind the batch's key, which depends on where the sizes put the batch.
+        members = list(KINDS[self.kind].layout.members(batch, ""))
+        padded = sum(tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE for _, data in members)
         if self._file is not None and _tar_bytes(self._file.bytes + padded) > self.max_bytes:
             self._finish_shard()
         if self._file is None:
             self._start_shard()
         assert self._file is not None
-        info = tarfile.TarInfo(f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}.{EXTENSION}")
-        info.size, info.mode, info.mtime = len(data), 0o644, 0
-        self._tar.addfile(info, io.BytesIO(data))
+        key = f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}"
+        for name, data in members:
+            info = tarfile.TarInfo(key + name)
+            info.size, info.mode, info.mtime = len(data), 0o644, 0
+            with storage.naming_disk(self.spool / self._name):
+                self._tar.addfile(info, io.BytesIO(data))
         self._batches += 1
         self._examples += batch.num_rows
         self._tokens += num_tokens(batch)
@@ -76,20 +63,22 @@ class ShardWriter:
 
     def _start_shard(self) -> None:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
-        self._file = _HashingFile((self.spool / self._name).open("wb"))
+        self._file = HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
         self._batches = self._examples = self._tokens = 0
-        self._lengths: list[dict[str, int]] = []
+        self._lengths: list[lengths.Histograms] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None
-        self._tar.close()
-        self._file.stream.close()
+        with storage.naming_disk(self.spool / self._name):
+            self._tar.close()
+            self._file.stream.close()
+        info = self._file.info
         self.finished.append(
             ShardInfo(
                 name=self._name,
-                bytes=self._file.bytes,
-                sha256=self._file.sha256.hexdigest(),
+                bytes=info.bytes,
+                sha256=info.sha256,
                 examples=self._examples,
                 tokens=self._tokens,
                 unit=self.unit,

@@ -270,9 +270,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
     parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
-        options = parser.parse_args(argv)
         from eval.folder import EncoderError
         from shards import terminal
+
+        parser.add_argument("--version", action="version", version=terminal.version())
+        options = parser.parse_args(argv)
         from train.engine.checkpoint import CheckpointError
 
         expected = (CheckpointError, EncoderError, OSError)

@@ -24,6 +24,7 @@ EXAMPLE = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
+    from shards import terminal
     from train import recipe
 
     root = argparse.ArgumentParser(
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="print recipe, parameters, token budget, memory; no training"
     )
     root.add_argument("--quiet", action="store_true", help="no progress bar")
+    root.add_argument("--version", action="version", version=terminal.version())
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
     return root
 

@@ -45,9 +45,9 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
     return chosen
 
 
-def share_of(share: float, counts: np.ndarray) -> np.ndarray:
-    """That share of counts, rounded half up, int64; what floating point takes from a half does not count."""
-    return np.floor(share * counts + (0.5 + 1e-9)).astype(np.int64)
+def fraction_of(fraction: float, counts: np.ndarray) -> np.ndarray:
+    """That fraction of counts, rounded half up, int64; what floating point takes from a half does not count."""
+    return np.floor(fraction * counts + (0.5 + 1e-9)).astype(np.int64)
 
 
 def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:

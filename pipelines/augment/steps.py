@@ -14,7 +14,7 @@ order. Special tokens in a sentence are never touched and keep their place, but 
 Short sentences. Shares are of the sentence's n units, rounded half up. A deletion deletes at least one unit and leaves
 at least one; five spans are fewer where their units in all are, and differ in length by one at most where those do not
 divide; reordering takes two units or more. Of a sentence of one unit nothing is deleted or moved. `subs` replaces at
-least one word, of those that have synonyms, and all of these where they are fewer than its share.
+least one word, of those that have synonyms, and all of these where they are fewer than that.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.augment.choices import choose, members, share_of, shuffled, spans_of
+from pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
 from pipelines.augment.synonyms import SynonymTable
 from pipelines.augment.words import WordStarts
 from shards import keyed
@@ -48,7 +48,7 @@ class AugmentationError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Which steps, in order, and their proportions (the paper's, section 4.1)."""
+    """An augmentation is a list of steps, in order, with their proportions (the paper's, section 4.1)."""
 
     steps: tuple[str, ...]
     unit: str = "token"
@@ -65,14 +65,14 @@ class Augmentation:
         for name in ("del_word", "del_span", "reorder_span", "subs"):
             if not 0 < getattr(self, name) <= 1:
                 raise AugmentationError(name, f"{getattr(self, name)} must be above 0 and at most 1")
-        for name, share, times in (("del_spans", "del_span", 1), ("reorder_pairs", "reorder_span", 2)):
+        for name, length, times in (("del_spans", "del_span", 1), ("reorder_pairs", "reorder_span", 2)):
             number = getattr(self, name)
             if number < 1:
                 raise AugmentationError(name, f"{number} must be at least 1")
-            if times * number * getattr(self, share) > 1 + 1e-9:
+            if times * number * getattr(self, length) > 1 + 1e-9:
                 what = "pairs of " if times == 2 else ""
                 raise AugmentationError(
-                    name, f"{number}: {what}spans of {getattr(self, share)} are more than a whole sentence"
+                    name, f"{number}: {what}spans of {getattr(self, length)} are more than a whole sentence"
                 )
 
     @classmethod
@@ -187,26 +187,26 @@ def _delete(sentences: Block, gone: np.ndarray, del_id: int) -> Block:
 
 
 def del_word(
-    sentences: Block, keys: np.ndarray, share: float, del_id: int, by_word: bool, special: np.ndarray
+    sentences: Block, keys: np.ndarray, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Deletes a share of each sentence's units (Figure 2a).
+    """Deletes a fraction of each sentence's units (Figure 2a).
 
     Args:
         keys: (n,) int64. special: (vocabulary,) bool, the ids not to touch.
     """
     units = _Units.of(sentences, by_word, special)
     counts = units.counts
-    quotas = np.minimum(np.maximum(share_of(share, counts), 1), np.maximum(counts - 1, 0))
+    quotas = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
     return _delete(sentences, units.tokens_of(choose(keys, counts, quotas)), del_id)
 
 
 def del_span(
-    sentences: Block, keys: np.ndarray, number: int, share: float, del_id: int, by_word: bool, special: np.ndarray
+    sentences: Block, keys: np.ndarray, number: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Deletes `number` spans, each of a share of the sentence's units (Figure 2b)."""
+    """Deletes `number` spans, each of a fraction of the sentence's units (Figure 2b)."""
     units = _Units.of(sentences, by_word, special)
     counts = units.counts
-    totals = np.minimum(np.maximum(share_of(number * share, counts), 1), np.maximum(counts - 1, 0))
+    totals = np.minimum(np.maximum(fraction_of(number * fraction, counts), 1), np.maximum(counts - 1, 0))
     starts, lengths = spans_of(keys, counts, totals, np.minimum(number, totals))
     gone = np.zeros(units.free_bounds[-1], bool)
     gone[members(starts, lengths)] = True
@@ -214,9 +214,9 @@ def del_span(
 
 
 def reorder(
-    sentences: Block, keys: np.ndarray, pairs: int, share: float, del_id: int, by_word: bool, special: np.ndarray
+    sentences: Block, keys: np.ndarray, pairs: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Lets `pairs` pairs of spans, each of a share of the sentence's units, change places (Figure 2c).
+    """Lets `pairs` pairs of spans, each of a fraction of the sentence's units, change places (Figure 2c).
 
     [DEL] is a unit like others here, though special elsewhere; where two come to stand in a row they become one.
     """
@@ -225,7 +225,7 @@ def reorder(
         special[del_id] = False
     units = _Units.of(sentences, by_word, special)
     counts = units.counts
-    totals = np.where(counts > 1, np.clip(share_of(2 * pairs * share, counts), 2, np.maximum(counts, 2)), 0)
+    totals = np.where(counts > 1, np.clip(fraction_of(2 * pairs * fraction, counts), 2, np.maximum(counts, 2)), 0)
     numbers = 2 * np.minimum(pairs, totals // 2)
     starts, lengths = spans_of(keys, counts, totals, numbers)
     # Partners: the spans in a random order, two by two.
@@ -267,8 +267,8 @@ def _rearranged(sentences: Block, units: _Units, order: np.ndarray) -> Block:
     return Block(Ragged(moved.values, offsets), starts)
 
 
-def subs(sentences: Block, keys: np.ndarray, share: float, table: SynonymTable, special: np.ndarray) -> Block:
-    """Replaces a share of each sentence's words by synonyms, of those that have any (Figure 2d)."""
+def subs(sentences: Block, keys: np.ndarray, fraction: float, table: SynonymTable, special: np.ndarray) -> Block:
+    """Replaces a fraction of each sentence's words by synonyms, of those that have any (Figure 2d)."""
     values = sentences.tokens.values
     units = _Units.of(sentences, True, special)
     entries = table.find(values, units.starts[:-1], units.lengths)
@@ -277,7 +277,7 @@ def subs(sentences: Block, keys: np.ndarray, share: float, table: SynonymTable, 
         replaceable &= units.is_free()
     candidates = np.flatnonzero(replaceable)
     counts = np.diff(bounds(replaceable)[units.bounds])
-    quotas = np.minimum(np.maximum(share_of(share, units.counts), 1), counts)
+    quotas = np.minimum(np.maximum(fraction_of(fraction, units.counts), 1), counts)
     chosen = choose(keys, counts, quotas)
     words = candidates[chosen]
     entry = entries[words]
@@ -346,8 +346,8 @@ class Augmenter:
             if step == "del-word":
                 sentences = del_word(sentences, own, options.del_word, self.del_id, by_word, special)
             elif step == "del-span":
-                number_of, share = options.del_spans, options.del_span
-                sentences = del_span(sentences, own, number_of, share, self.del_id, by_word, special)
+                number_of, fraction = options.del_spans, options.del_span
+                sentences = del_span(sentences, own, number_of, fraction, self.del_id, by_word, special)
             elif step == "reorder":
                 sentences = reorder(
                     sentences, own, options.reorder_pairs, options.reorder_span, self.del_id, by_word, special

@@ -1,4 +1,4 @@
-"""Where words start in a sentence's tokens, from the vocabulary alone: shards hold ids, not texts.
+"""Finds where words start in a sentence's tokens, from the vocabulary alone: shards hold ids, not texts.
 
     vocabulary -> each token's first and last character, each of a class -> a word starts where the class changes
 
@@ -121,7 +121,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tuple[bytes, bool, bool]]:
-    """Of each id the bytes of text that it stands for, and whether it is marked to continue or to end a word."""
+    """Gives the bytes of text that each id stands for, and whether it is marked to continue or to end a word."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""

@@ -16,14 +16,14 @@ from apache_beam.metrics import Metrics
 from pipelines.errors import PipelineError, carrying
 from pipelines.execution.runners import MILLISECONDS
 from pipelines.units.commit import commit
-from pipelines.units.job import Done, Job
+from pipelines.units.job import Job, UnitResult
 from pipelines.units.plan import Unit
-from pipelines.units.unit import Tools, finish_unit, process_unit, resolve
+from pipelines.units.unit import finish_unit, process_unit, resolve
 from shards import storage
 from shards.terminal import one_line
 
 
-def _count_time(done: Done) -> None:
+def _count_time(done: UnitResult) -> None:
     for stage, seconds in done.seconds.items():
         Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 
@@ -35,16 +35,15 @@ class ProcessUnit(beam.DoFn):
         self.job = job
 
     def setup(self) -> None:
-        job = self.job
         with carrying():
-            job.reach_stores()
-            self.tools = Tools.load(job)
+            self.job.reach_stores()
+            self.worker = self.job.worker()
 
     def process(self, unit: Unit) -> Iterator[int]:
         with carrying():
             self._stop_if_stopped()
             try:
-                done = process_unit(unit, self.job, self.tools)
+                done = process_unit(unit, self.job, self.worker)
             except PipelineError as error:
                 # Final, unlike a disk's or a network's errors, which a runner may try again: the others need not go on.
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Progress of a run, from the accounts that its units leave: works wherever the workers are."""
+"""Progress of a run, from the results that its units leave: works wherever the workers are."""
 
 import threading
 from types import TracebackType

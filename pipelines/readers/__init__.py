@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from pipelines.errors import PipelineError
-from pipelines.readers import jsonl, lines, parquet, tars, text
+from pipelines.readers import files, jsonl, lines, parquet, tars, text
 from pipelines.readers.content import sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Piece, Reading, Record
 from shards import storage
 
 READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
+    "file": files.read,
     "jsonl": jsonl.read,
     "lines": lines.read,
     "parquet": parquet.read,

@@ -16,7 +16,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[Record]:
-    """The same of a stream of this name."""
+    """Reads the records of a stream of this name, between two offsets."""
     for offset, line, problem in lines(stream, max_bytes, start, end):
         value = None
         if not problem:

@@ -1,4 +1,4 @@
-"""Where a parquet file's row groups and pages are, and how large, from its footer and the headers of pages.
+"""Finds where a parquet file's row groups and pages are, and how large, from its footer and the headers of pages.
 
 Arrow takes a page's memory before it looks at it, and its own view of a damaged footer can end the process: both are
 read here, as far as they are numbers, in Thrift's compact protocol. What field of which struct is what: parquet.thrift.

@@ -41,8 +41,8 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     stream.seek(0)
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
         schema = table.schema_arrow
-        packed = reading.column is None and all(schema.names.count(column) == 1 for column in PACKED)
-        columns = list(PACKED) if packed else [_column(schema, name, reading.column)]
+        packed = reading.field is None and all(schema.names.count(column) == 1 for column in PACKED)
+        columns = list(PACKED) if packed else [_column(schema, name, reading.field)]
         row = 0
         for number, group in enumerate(groups):
             if _is_in(group, piece):
@@ -66,8 +66,8 @@ def _is_in(group: RowGroup, piece: Piece) -> bool:
 
 
 def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
-    """How many rows of a group can be decoded at once in bounded memory: each may be as large as the largest page, but
-    where all pages are within the bound and none has a text that may be in many rows.
+    """Tells how many rows of a group can be decoded at once in bounded memory: each may be as large as the largest
+    page, but where all pages are within the bound and none has a text that may be in many rows.
 
     Raises:
         PipelineError: a page is too large.

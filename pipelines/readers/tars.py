@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self, cast
 
-from pipelines.readers import jsonl
+from pipelines.readers import files, jsonl
 from pipelines.readers.content import (
     MAGIC_BYTES,
     PARQUET,
@@ -45,13 +45,17 @@ SPARSE = "a sparse member, which a text is not: pack it without --sparse"
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The documents of the members that start in the piece, named file/member or file/member/member."""
+    """The documents of the members that start in the piece, named file/member or file/member/member; or the members
+    themselves, as bytes.
+    """
     if piece.start:
         stream.seek(piece.start)
     length = None if piece.end is None else piece.end - piece.start
     for name, member in _members(stream, piece.input.name, length):
         if member is None:
             yield Record(name, None, None, b"", "a link or a device, not a file")
+        elif reading.as_bytes:
+            yield files.whole(member, name, reading.max_bytes)
         else:
             yield from unpack(member, name, reading.max_bytes)
 
@@ -102,7 +106,7 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Where members start, about every `size` bytes, the first at 0: a seekable tar's pieces.
+    """Finds where members start, about every `size` bytes, the first at 0: a seekable tar's pieces.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -136,7 +140,7 @@ class _Header(tarfile.TarInfo):
             archive.headers -= 1
 
     def _proc_member(self, archive: "_Archive") -> Self:
-        """Where tarfile lets a subclass in, before it reads what belongs to the header."""
+        """Checks the header where tarfile lets a subclass in, before it reads what belongs to it."""
         size = self.size if self.type in EXTENSIONS else 0
         if self.type == tarfile.XGLTYPE:  # holds from here on
             size += sum(len(key) + len(value) for key, value in archive.pax_headers.items())

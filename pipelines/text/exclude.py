@@ -96,7 +96,7 @@ class _Words:
         self.num_lines = len(ends_of[1])
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Of words first..last, both inclusive."""
+        """Hashes the words first..last, both inclusive."""
         start, end = self.starts[first], self.ends[last]
         mixed = (self.sums[end] - self.sums[start]) * self._down[start]
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
@@ -107,14 +107,14 @@ class _Words:
         return self._hashes(first, first + NGRAM - 1)
 
     def sentences(self) -> np.ndarray:
-        """Of its sentences, and its lines, of SHORTEST to NGRAM - 1 words."""
+        """Hashes its sentences and its lines of SHORTEST to NGRAM - 1 words."""
         lengths = self.unit_ends - self.unit_starts
         wanted = (lengths >= SHORTEST) & (lengths < NGRAM)
         return self._hashes(self.unit_starts[wanted], self.unit_ends[wanted] - 1)
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Of the bytes between each word and the next, which marks are among them."""
+    """Tells which marks are among the bytes between each word and the next."""
     if len(starts) < 2:
         return np.empty(0, np.uint8)
     bounds = np.column_stack([ends[:-1], starts[1:]]).ravel()
@@ -172,8 +172,8 @@ class Excluded:
 
     def options(self) -> dict[str, Any]:
         """What of it shapes the dataset, for the fingerprint."""
-        figures = {"texts": self.texts, "sentences_of_4_to_7_words": self.short, "too_short": self.ignored}
-        return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **figures}
+        counts = {"texts": self.texts, "sentences_of_4_to_7_words": self.short, "too_short": self.ignored}
+        return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
     def to_bytes(self) -> bytes:
         head = np.array([len(self.ngrams), len(self.sentences), self.texts, self.short, self.ignored], "<u8")

@@ -81,7 +81,7 @@ def _pieces(text: str, language: str) -> list[str]:
 
 
 def _stops(text: str) -> list[int]:
-    """Where the next sentences begin: all up to the last after a full-width stop, which is never an abbreviation's.
+    """Finds where the next sentences begin: all up to the last after a full-width stop, never an abbreviation's.
 
     Or else the first after a word too long for most abbreviations and before no small letter: from there on sentencex
     may do better.

@@ -1,15 +1,16 @@
 """Exact and fast token ids: those of the tokenizer the user names, computed by gigatoken where that gives the same.
 
-    tokenizer.json -> Encoder -> encode(texts) -> ids of every text, without special tokens
+    tokenizer.json -> Tokenization -> tokenize(texts) -> ids of every text, without special tokens
 
 `tokenizers` defines the ids and is always at hand. gigatoken (byte-level BPE, SentencePiece BPE) is used when it loads
 the file and agrees on a set of awkward texts, and a sample of each work unit proves it against `tokenizers` again.
 """
 
 import dataclasses
+import functools
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,19 @@ from tokenizers import Tokenizer
 from pipelines.errors import PipelineError
 from pipelines.stopwatch import Stopwatch
 from shards import token_type
-from shards.manifest import TokenizerInfo
+from shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
 from shards.ragged import Ragged
-from shards.reader import TOKENIZER_FOLDER
 from shards.vocabulary import MOST_BYTES, vocab_size
 
 MAIN = "tokenizer.json"
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
-PROOF_SHARE = 0.001
+BACKENDS = ("auto", "tokenizers")
+"""What computes ids: gigatoken where it gives those of `tokenizers`, or `tokenizers` alone."""
+PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
-"""How much of a unit's text is encoded twice: a part of it, and at least this much. A few per cent of the time."""
+"""This part of a unit's text is tokenized twice, or so many characters if that is more: a few per cent of the time."""
 PROOF_LONGEST = 1 << 20
-"""Of a longer text its head is proved: `tokenizers` takes a hundred bytes of memory and more for each token."""
+"""A longer text is proved by its head: `tokenizers` takes a hundred bytes of memory and more for each token."""
 AWKWARD = (
     "",
     " ",
@@ -56,6 +58,23 @@ class TokenizerFiles:
     files: dict[str, bytes]
     vocab_size: int
 
+    @classmethod
+    def of(cls, resources: Mapping[str, bytes]) -> "TokenizerFiles":
+        """The tokenizer among a dataset's resources."""
+        folder = f"{TOKENIZER_FOLDER}/"
+        files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
+        return cls(files, vocab_size_of(files[MAIN]))
+
+    @staticmethod
+    def main(resources: Mapping[str, bytes]) -> bytes:
+        """Picks the tokenizer.json from a dataset's resources."""
+        return resources[f"{TOKENIZER_FOLDER}/{MAIN}"]
+
+    @property
+    def resources(self) -> dict[str, bytes]:
+        """The files by their path in a dataset's folder."""
+        return {f"{TOKENIZER_FOLDER}/{name}": data for name, data in self.files.items()}
+
     @property
     def info(self) -> TokenizerInfo:
         """What the manifest says of it."""
@@ -75,7 +94,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     files = {MAIN: _read(main)}
     if Path(path).is_dir():
         files.update({name: _read(main.parent / name) for name in BESIDE if (main.parent / name).is_file()})
-    return TokenizerFiles(files, _vocab_size(load(files[MAIN], str(main)), str(main)))
+    return TokenizerFiles(files, vocab_size_of(files[MAIN], str(main)))
 
 
 def _read(path: Path) -> bytes:
@@ -84,10 +103,15 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _vocab_size(tokenizer: Tokenizer, name: str) -> int:
-    """Every id is below it."""
+@functools.lru_cache(maxsize=2)
+def vocab_size_of(data: bytes, name: str = MAIN) -> int:
+    """What every id of a tokenizer.json is below.
+
+    Raises:
+        PipelineError: the bytes are no tokenizer.json, or out of all proportion.
+    """
     try:
-        return vocab_size(tokenizer.get_vocab(with_added_tokens=True))
+        return vocab_size(load(data, name).get_vocab(with_added_tokens=True))
     except ValueError as error:
         raise PipelineError(f"{name}: {error}") from None
 
@@ -115,7 +139,7 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     record["added_tokens"] = [*record.get("added_tokens", []), {"id": number, "content": token, **flags}]
     data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
-    return TokenizerFiles({**tokenizer.files, MAIN: data}, _vocab_size(load(data), MAIN))
+    return TokenizerFiles({**tokenizer.files, MAIN: data}, vocab_size_of(data))
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
@@ -148,22 +172,22 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     return re.compile("|".join(re.escape(token.content) for token in words)) if words else None
 
 
-class Encoder:
-    """Encodes texts to ids, exactly as `Tokenizer.encode(text, add_special_tokens=False).ids`.
+class Tokenization:
+    """Texts to ids, exactly as `Tokenizer.encode(text, add_special_tokens=False).ids` gives them.
 
     Args:
         data: the bytes of tokenizer.json.
-        vocab_size: every id is below it.
-        backend: "auto", or "tokenizers" to leave gigatoken out.
+        vocab_size: every id is below it; None: the tokenizer's own tells.
+        backend: one of BACKENDS.
 
     Attributes:
         byte_level: no text has more ids than UTF-8 bytes.
         dtype: of the ids.
     """
 
-    def __init__(self, data: bytes, vocab_size: int, backend: str = "auto") -> None:
+    def __init__(self, data: bytes, vocab_size: int | None = None, backend: str = "auto") -> None:
         self.tokenizer = load(data)
-        self.dtype = np.dtype(str(token_type(vocab_size)))
+        self.dtype = np.dtype(str(token_type(vocab_size_of(data) if vocab_size is None else vocab_size)))
         self.byte_level = _is_byte_level(self.tokenizer)
         self._careful = _careful_tokens(self.tokenizer)
         self._fast: Any = None
@@ -178,7 +202,7 @@ class Encoder:
         self._seen = self._proved = 0
         self.watch = watch or Stopwatch()
 
-    def encode(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
+    def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         """The ids of each text, of `dtype`.
 
         Raises:
@@ -198,16 +222,16 @@ class Encoder:
             if not np.array_equal(found[number], expected[number]):
                 raise PipelineError(
                     f"{sources[index]}: gigatoken and tokenizers give different ids for this text: run again with "
-                    "--encoder tokenizers, in another --output"
+                    "--tokenization tokenizers, in another --output"
                 )
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Which of the texts are proved; depends on the texts since `start_unit`, however they come together."""
+        """Chooses the texts that are proved, by number: by the texts since `start_unit`, however they come together."""
         sample = []
         for index, length in enumerate(map(len, texts)):
             self._seen += length
-            if self._proved == 0 or self._proved + length <= max(PROOF_CHARACTERS, PROOF_SHARE * self._seen):
+            if self._proved == 0 or self._proved + length <= max(PROOF_CHARACTERS, PROOF_FRACTION * self._seen):
                 self._proved += length
                 sample.append(index)
         return sample
@@ -216,7 +240,7 @@ class Encoder:
         try:
             encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # tokenizers raises plain Exception
-            raise PipelineError(f"the tokenizer cannot encode every text: {error}") from None
+            raise PipelineError(f"the tokenizer has no ids for some text: {error}") from None
         return Ragged.of([np.array(encoding.ids, dtype=self.dtype) for encoding in encodings], self.dtype)
 
     def _quick(self, texts: Sequence[str]) -> Ragged:

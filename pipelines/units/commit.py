@@ -1,20 +1,20 @@
-"""The commit: every unit's account into one manifest, if they add up to a dataset. Nothing before it is one."""
+"""The commit: every unit's result into one manifest, if they add up to a dataset. Nothing before it is one."""
 
 from pipelines.errors import PipelineError
 from pipelines.tally import Counts
-from pipelines.units.job import REJECTED, STAGED, Done, Job, done_units, load_account
+from pipelines.units.job import REJECTED, STAGED, Job, UnitResult, done_units, load_result
 from shards import Manifest, storage
 
 
-def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None]:
+def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
     """The manifest over all units, in order, and that of what is held out.
 
     Raises:
         PipelineError: there were no records, too many were bad, or none was kept.
     """
     counts = Counts()
-    for account in accounts:
-        counts.add(account.counts)
+    for result in results:
+        counts.add(result.counts)
     if counts.read == 0:
         raise PipelineError("the inputs hold no records at all: check --input")
     if counts.bad > job.max_bad_fraction * counts.read:
@@ -22,62 +22,57 @@ def reconcile(job: Job, accounts: list[Done]) -> tuple[Manifest, Manifest | None
         allowed = f"--max-bad-fraction {job.max_bad_fraction:g}"
         raise PipelineError(f"{counts.complaint()} (allowed: {allowed}; all of them: {rejected})")
     if counts.kept == 0:
-        if excluded := counts.filtered.get("excluded"):
-            others = "".join(f", {n:,} {why}" for why, n in counts.filtered.items() if n and why != "excluded")
-            raise PipelineError(
-                f"none of {counts.read:,} {job.kind.name} is kept: {excluded:,} hold a text of --exclude{others}"
-            )
         raise PipelineError(job.kind.nothing_kept(counts))
-    figures = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
-    shards = [shard for account in accounts for shard in account.shards]
+    reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
+    shards = [shard for result in results for shard in result.shards]
     fraction = job.curation.holdout_fraction
     if not fraction:
-        return Manifest(job.kind.name, job.fingerprint, shards, figures), None
-    held = [shard for account in accounts for shard in account.held]
+        return Manifest(job.kind.name, job.fingerprint, shards, reconciled), None
+    held = [shard for result in results for shard in result.held]
     manifests = []
     for split, mine, other, there in (("train", shards, held, "held_out"), ("validation", held, shards, "in_training")):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
             of = f"{counts.kept:,} {job.kind.name}"
             raise PipelineError(f"--holdout-fraction {fraction:g} of {of} leaves none to {split}")
-        split_figures = {**figures, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
-        manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, split_figures))
+        of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
+        manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))
     return manifests[0], manifests[1]
 
 
-def damaged(job: Job, accounts: dict[int, Done]) -> set[int]:
-    """Units of which something is missing, or a shard is not of the size that their account says."""
+def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
+    """Units of which something is missing, or a shard is not of the size that their result says."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
     rejected = {f"{REJECTED}/{name}" for name in storage.list_files(job.path(REJECTED))}
     return {
         unit
-        for unit, done in accounts.items()
+        for unit, done in results.items()
         if any(sizes.get(shard.name) != shard.bytes for shard in done.shards)
         or any(held.get(shard.name) != shard.bytes for shard in done.held)
         or (job.rejected_name(unit) in done.files and job.rejected_name(unit) not in rejected)
     }
 
 
-def load_accounts(job: Job) -> dict[int, Done]:
-    """The accounts there are, by unit, in order; a damaged one is none."""
+def load_results(job: Job) -> dict[int, UnitResult]:
+    """The results there are, by unit, in order; a damaged one is none."""
     units = sorted(done_units(job.folder) & set(range(job.num_units)))
-    accounts = {unit: load_account(job.done_path(unit), job.plan, unit) for unit in units}
-    return {unit: account for unit, account in accounts.items() if account}
+    results = {unit: load_result(job.done_path(unit), job.plan, unit) for unit in units}
+    return {unit: result for unit, result in results.items() if result}
 
 
 def staged_units(job: Job) -> set[int]:
-    """Units whose first stage is whole: account, shards and keys are as they were written."""
+    """Units whose first stage is whole: result, shards and keys are as they were written."""
     files = storage.file_sizes(job.staged_folder)
     units = set()
     for unit in done_units(job.folder, STAGED) & set(range(job.num_units)):
-        done = load_account(job.staged_path(unit), job.plan, unit)
+        done = load_result(job.staged_path(unit), job.plan, unit)
         if done and all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done):
             units.add(unit)
     return units
 
 
-def _same(job: Job, staged: Done) -> bool:
-    """Whether a unit's staged files have the hashes of its account."""
+def _same(job: Job, staged: UnitResult) -> bool:
+    """Whether a unit's staged files have the hashes of its result."""
     sums = {f"{STAGED}/{shard.name}": shard.sha256 for shard in staged.shards} | staged.files
     try:
         return all(storage.sha256(job.path(name)) == expected for name, expected in sums.items())
@@ -85,17 +80,17 @@ def _same(job: Job, staged: Done) -> bool:
         return False
 
 
-def commit(job: Job, accounts: dict[int, Done] | None = None) -> Manifest:
-    """Writes the manifest over all accounts (None: read here), and that of what is held out, unless they are there.
+def commit(job: Job, results: dict[int, UnitResult] | None = None) -> Manifest:
+    """Writes the manifest over all results (None: read here), and that of what is held out, unless they are there.
 
     Raises:
         PipelineError: a unit is missing, or the units add up to no dataset.
     """
-    accounts = load_accounts(job) if accounts is None else accounts
-    missing = (set(range(job.num_units)) - set(accounts)) | damaged(job, accounts)
+    results = load_results(job) if results is None else results
+    missing = (set(range(job.num_units)) - set(results)) | damaged(job, results)
     if missing:
         raise PipelineError(f"{len(missing)} work units are not done, the first {min(missing)}: run again to continue")
-    manifest, held = reconcile(job, list(accounts.values()))
+    manifest, held = reconcile(job, list(results.values()))
     if held:
         held.save(job.validation_folder)
     manifest.save(job.folder)

@@ -7,17 +7,18 @@ each unit's final shards are those without what was ruled out. So a kill at any 
 and nothing depends on which worker was first. `_staged` goes once the manifest is written; verdicts stay, so that a
 lost shard is made again from its own unit.
 
-A document's key is 127 bits of two hashes: blake2b of its text (the id) and a sum of hashes of its tokens, each with
-its place. Duplicates are found by sorting keys a slice of the key space at a time. In memory are one slice, of
-PART_KEYS keys (each key, its place in the order, columns in that order), and the verdicts, one byte a kept document.
-Every slice opens every unit's keys once, READERS at a time.
+A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens, each with its place. Duplicates
+are found by sorting keys a slice of the key space at a time. In memory are one slice, of PART_KEYS keys (each key, its
+place in the order, columns in that order), and the verdicts, one byte a kept document. Every slice opens every unit's
+keys once, READERS at a time.
 
-What is said here of documents holds for sentences, whose views take no part.
+What is said here of documents holds for the examples of any kind. Of a kind with several ragged columns all take part
+that each example has; so the views of a sentence do not.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,11 +27,10 @@ import zstandard
 
 from shards import keyed, storage
 from shards.ragged import Ragged, bounds
-from shards.schema import token_columns
 
 KEEP, DUPLICATE, OVER_LIMIT = range(3)
 REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
-KEY = np.dtype([("id", "<u8"), ("tokens", "<u8"), ("row", "<u4")])
+KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
 BUCKETS = 256
 ID_BITS = 63
 PART_KEYS = 32_000_000
@@ -39,14 +39,11 @@ READERS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Curation:
-    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids, leave out
-    what holds an excluded text (`exclude`).
-    """
+    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids."""
 
     dedup: bool = False
     limit: int | None = None
     holdout_fraction: float = 0.0
-    exclude: bool = False
 
     @property
     def is_staged(self) -> bool:
@@ -55,26 +52,27 @@ class Curation:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why a document that is long enough may still be left out."""
-        on = {"excluded": self.exclude, "duplicate": self.dedup, "over_limit": self.limit is not None}
+        """Why an example that the kind keeps may still be left out."""
+        on = {"duplicate": self.dedup, "over_limit": self.limit is not None}
         return tuple(reason for reason, used in on.items() if used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Which examples are held out, (n,) bool: by id, so that copies of a text are on one side."""
+        """Marks the examples that are held out, (n,) bool: by id, so that copies of a text are on one side."""
         return batch.column("id").to_numpy() < int(self.holdout_fraction * (1 << ID_BITS))
 
 
-def keys(batch: pa.RecordBatch, first: int) -> np.ndarray:
-    """The keys of a batch whose first row is the unit's row `first`, (n,) of KEY."""
+def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
+    """The keys of a batch by its ids and these ragged columns, (n,) of KEY; its first row is the unit's row `first`."""
     found = np.empty(batch.num_rows, KEY)
     found["id"] = batch.column("id").to_numpy()
     found["row"] = np.arange(first, first + batch.num_rows)
-    found["tokens"] = _token_hashes(Ragged.from_arrow(batch.column(token_columns(batch.schema)[0]))).view(np.uint64)
+    hashes = [_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
+    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes)
     return found
 
 
-def _token_hashes(lists: Ragged) -> np.ndarray:
-    """64-bit hashes of lists of ids, (n,) int64."""
+def _hashes(lists: Ragged) -> np.ndarray:
+    """64-bit hashes of lists of whole numbers, (n,) int64."""
     places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
     sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
@@ -84,7 +82,7 @@ def _token_hashes(lists: Ragged) -> np.ndarray:
 def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
     """A unit's keys as a file: how many are in each bucket of ids, then all, sorted."""
     found = np.concatenate([np.empty(0, KEY), *parts])
-    found = found[np.lexsort((found["row"], found["tokens"], found["id"]))]
+    found = found[np.lexsort((found["row"], found["content"], found["id"]))]
     counts = np.bincount((found["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
     return counts.astype("<u4").tobytes() + found.tobytes()
 
@@ -109,19 +107,19 @@ def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
 
 
 def _repeats(part: np.ndarray) -> np.ndarray:
-    """Which of these keys, by place, are equal to an earlier one; ascending."""
+    """Finds the keys that are equal to an earlier one, by place, ascending."""
     # Stable: of equal keys the first in plan order stays first. By id alone it is a merge of what is sorted already.
     order = np.argsort(part["id"], kind="stable")
-    same_id, same_tokens = _as_before(part["id"], order), _as_before(part["tokens"], order)
-    if (same_id & ~same_tokens).any():
+    same_id, same_content = _as_before(part["id"], order), _as_before(part["content"], order)
+    if (same_id & ~same_content).any():
         # Two texts of one id, a chance of 1 in 20 among a billion: equal keys need not be neighbours.
-        order = np.lexsort((part["tokens"], part["id"]))
-        same_id, same_tokens = _as_before(part["id"], order), _as_before(part["tokens"], order)
-    return np.sort(order[1:][same_id & same_tokens])
+        order = np.lexsort((part["content"], part["id"]))
+        same_id, same_content = _as_before(part["id"], order), _as_before(part["content"], order)
+    return np.sort(order[1:][same_id & same_content])
 
 
 def _as_before(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Which values, in this order and from the second on, are the one before, (n - 1,) bool."""
+    """Marks the values that, in this order and from the second on, equal the one before, (n - 1,) bool."""
     values = values[order]
     return values[1:] == values[:-1]
 

@@ -1,4 +1,4 @@
-"""Which files in an output folder a run of ours wrote: under another plan only these may be removed.
+"""Tells which files in an output folder a run of ours wrote: under another plan only these may be removed.
 
 Asked of a folder whose plan came to no shard: where a text field was misnamed, say, and the user mends the command. A
 file is a run's own if its plan gives it that name, and its content is what the run would have written.
@@ -15,12 +15,11 @@ import numpy as np
 import zstandard
 
 from pipelines.units.curation import pack_keys, pack_verdicts
-from pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, Done
+from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
 from pipelines.units.plan import NAME
 from shards import storage
-from shards.reader import FILES_FOLDER, TOKENIZER_FOLDER
+from shards.manifest import resources
 
-_BESIDE = re.compile(rf"(?:{VALIDATION}/)?({TOKENIZER_FOLDER}|{FILES_FOLDER})/([^/]+)")
 _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|zst)")
 
 
@@ -39,18 +38,15 @@ def is_own(name: str, plan: bytes, path: str) -> bool:
 def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, read: Callable[[], bytes]) -> bool:
     if name in (NAME, STOPPED):
         return True
-    if name == f"{CURATED}/{EXCLUDED}":
-        return _sha256(read()) == fingerprint["options"]["exclude"]["sha256"]
-    if match := _BESIDE.fullmatch(name):
-        of = fingerprint["tokenizer"] if match[1] == TOKENIZER_FOLDER else fingerprint["options"]
-        return _sha256(read()) == of["files"].get(match[2])
+    if sha256 := resources(fingerprint).get(name.removeprefix(f"{VALIDATION}/")):
+        return _sha256(read()) == sha256
     match = _OF_UNIT.fullmatch(name)
     if not match or int(match[2]) >= num_units:
         return False
     place, suffix = match[1], match[3]
     if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
-        account = Done.from_json(read(), plan, int(match[2]))
-        return not account.shards and not account.held
+        result = UnitResult.from_json(read(), plan, int(match[2]))
+        return not result.shards and not result.held
     if (place, suffix) == (STAGED, "keys"):
         return read() == pack_keys([])
     if (place, suffix) == (CURATED, "zst"):

@@ -19,16 +19,17 @@ from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.readers import tars
-from pipelines.readers.content import look, sample
+from pipelines.readers.content import look, look_for_files, sample
 from pipelines.readers.streams import naming, opened
-from pipelines.records import Input, Piece
-from pipelines.text.tokenization import TokenizerFiles
+from pipelines.records import Input, Piece, Reading
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 3
+FORMAT = 4
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
+EXPANSION = 3
+"""About how many times its compressed size text has."""
 RANGES = ("jsonl", "lines", "parquet")
 """Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
 
@@ -43,6 +44,11 @@ class Unit:
     @property
     def bytes(self) -> int:
         return sum(piece.bytes for piece in self.pieces)
+
+    @property
+    def text_bytes(self) -> int:
+        """About how much it is once decompressed."""
+        return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,24 +118,22 @@ def _common_folder(paths: Sequence[str]) -> str:
     return "/".join(names[0] for names in shared)
 
 
-def describe(root: str, files: dict[str, int], text_per: str) -> Iterator[Input]:
-    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again;
-    `text_per` tells of text.
-    """
+def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Input]:
+    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again."""
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
-            file_format, compression = look(stream, path)
-        if file_format == "text" and text_per == "line":
+            file_format, compression = (look_for_files if reading.as_bytes else look)(stream, path)
+        if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
         yield Input(name, size, file_format, compression, known_by)
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
-    """Where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking there."""
+    """Finds where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking."""
     starts = {}
     for entry in inputs:
         path = storage.join(root, entry.name)
@@ -165,23 +169,30 @@ def cut(
     return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
 
 
-def make_plan(
-    patterns: Sequence[str], options: dict[str, Any], tokenizer: TokenizerFiles, unit_bytes: int, text_per: str = "file"
-) -> Plan:
-    """The plan for these inputs. `options` are those that shape the data, besides `unit_bytes`.
+def find_inputs(patterns: Sequence[str], reading: Reading) -> tuple[str, tuple[Input, ...]]:
+    """The files that paths and globs name, as the plan has them: their common folder, and each file described.
 
     Raises:
-        PipelineError: an input is missing or of no known format, or there are too many units to number.
+        PipelineError: one is missing or of no known format.
     """
     root, files = find(patterns)
-    inputs = tuple(describe(root, files, text_per))
+    return root, tuple(describe(root, files, reading))
+
+
+def make_plan(root: str, inputs: tuple[Input, ...], fingerprint: Mapping[str, Any], unit_bytes: int) -> Plan:
+    """The plan for these inputs. `fingerprint` holds what shapes the data besides them: `options`, and what else the
+    kind names.
+
+    Raises:
+        PipelineError: an input is damaged, or there are too many units to number.
+    """
     units = tuple(cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes)))
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     listing = json.dumps([dataclasses.astuple(entry) for entry in inputs]).encode()
-    fingerprint = {
-        "tokenizer": dataclasses.asdict(tokenizer.info),
-        "options": {**options, "unit_bytes": unit_bytes},
+    whole = {
+        **fingerprint,
+        "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs),
             "bytes": sum(entry.bytes for entry in inputs),
@@ -189,7 +200,7 @@ def make_plan(
         },
         "code": {"version": metadata.version("clearspan"), "format": FORMAT},
     }
-    return Plan(root, inputs, units, fingerprint)
+    return Plan(root, inputs, units, whole)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:

@@ -1,10 +1,10 @@
-"""One work unit, from its pieces of input to published shards and an account of them.
+"""One work unit, from its pieces of input to published shards and a file that says what they are, its result.
 
-    records -> kind's batches -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
+    records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
 
 Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
-the verdicts are known, from there. The spool is beside the shards where those are local, under a temporary name that a
-later run clears away.
+the verdicts are known, from there. The spool is in the output folder where that is local, under a temporary name that
+a later run clears away: a shard on the same disk is published by renaming it.
 """
 
 import contextlib
@@ -18,40 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import PipelineError
+from pipelines.kinds import Worker
 from pipelines.readers import read_pieces
-from pipelines.records import Reading
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.text.exclude import Excluded
-from pipelines.text.tokenization import MAIN, Encoder
 from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
-from pipelines.units.job import CURATED, STAGED, VALIDATION, Done, Job, Maker, done_units, load_account
+from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
-from shards.reader import TOKENIZER_FOLDER, check_bytes, read_batches
+from shards.reader import check_bytes, read_back, read_batches
+from shards.schema import KINDS, ragged_columns
 
 BATCH_BYTES = 1 << 20
-
-
-@dataclasses.dataclass
-class Tools:
-    """What a worker loads once, from the output folder."""
-
-    encoder: Encoder
-    excluded: Excluded | None
-    maker: Maker
-
-    @classmethod
-    def load(cls, job: Job) -> "Tools":
-        tokenizer = storage.read_bytes(storage.join(job.folder, TOKENIZER_FOLDER, MAIN))
-        return cls.of(job, Encoder(tokenizer, job.fingerprint["tokenizer"]["vocab_size"], job.encoder))
-
-    @classmethod
-    def of(cls, job: Job, encoder: Encoder) -> "Tools":
-        """The same with an encoder that is there already."""
-        excluded = Excluded.from_bytes(storage.read_bytes(job.excluded_path)) if job.curation.exclude else None
-        files = {name: storage.read_bytes(job.file_path(name)) for name in job.files}
-        return cls(encoder, excluded, job.kind.maker(encoder, files))
 
 
 @contextlib.contextmanager
@@ -84,15 +62,13 @@ class _Shards:
     def _publish(self) -> None:
         for shard in self.writer.finished[self.published :]:
             local = self.spool / shard.name
-            check_bytes(local, shard)
-            for _ in read_batches(local, shard):
-                pass
+            read_back(local, shard)
             storage.publish_file(local, storage.join(self.folder, shard.name))
-            local.unlink()
+            local.unlink(missing_ok=True)
             self.published += 1
 
 
-def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
+def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     """Does the whole of a unit, or its first stage; done twice, it leaves the same.
 
     Raises:
@@ -101,17 +77,16 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
     """
     watch = Stopwatch()
     tally = Tally(job.reasons, job.max_bad_fraction)
-    tools.encoder.start_unit(watch)
-    reading = Reading(job.max_document_bytes, job.kind.text_field)
-    records = watch.each("read", read_pieces(job.root, unit.pieces, reading))
-    batches = tools.maker.batches(records, tools.encoder, tally, tools.excluded)
+    records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading))
+    batches = worker.examples(records, tally, watch)
+    columns = ragged_columns(KINDS[job.kind.name].schema(pa.uint16()))
     found: list[np.ndarray] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
             staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
             for batch in batches:
                 if job.curation.dedup:
-                    found.append(keys(batch, rows))
+                    found.append(keys(batch, rows, columns))
                 rows += batch.num_rows
                 staged.write(batch)
             shards, held = staged.close(), list[ShardInfo]()
@@ -125,7 +100,7 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    done = Done(shards, tally.counts, held, sums)
+    done = UnitResult(shards, tally.counts, held, sums)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return dataclasses.replace(done, seconds=watch.stop())
@@ -134,7 +109,7 @@ def process_unit(unit: Unit, job: Job, tools: Tools) -> Done:
 def resolve(job: Job) -> list[int]:
     """Between the stages: writes the verdicts on every unit's documents; returns the units left to finish."""
     units = range(job.num_units)
-    if ruled(job) < set(units):
+    if units_with_verdicts(job) < set(units):
         kept = [_staged(job, unit).counts.kept for unit in units]
         keys_of = [job.path(job.keys_name(unit)) for unit in units]
         for unit, verdicts in enumerate(rule(job.curation, kept, keys_of)):
@@ -142,20 +117,20 @@ def resolve(job: Job) -> list[int]:
     return sorted(set(units) - done_units(job.folder))
 
 
-def ruled(job: Job) -> set[int]:
+def units_with_verdicts(job: Job) -> set[int]:
     """The units on whose documents there are verdicts."""
     names = set(storage.list_files(job.path(CURATED)))
     return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
 
 
-def _staged(job: Job, unit: int) -> Done:
+def _staged(job: Job, unit: int) -> UnitResult:
     path = job.staged_path(unit)
-    if account := load_account(path, job.plan, unit):
-        return account
+    if result := load_result(path, job.plan, unit):
+        return result
     raise PipelineError(f"{path}: damaged: run again to make it anew")
 
 
-def finish_unit(unit: int, job: Job) -> Done:
+def finish_unit(unit: int, job: Job) -> UnitResult:
     """The second stage of a unit: its staged documents but those ruled out; done twice, it leaves the same."""
     watch = Stopwatch()
     staged = _staged(job, unit)
@@ -172,12 +147,12 @@ def finish_unit(unit: int, job: Job) -> Done:
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
-    done = Done(shards, counts, held, files)
+    done = UnitResult(shards, counts, held, files)
     storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
 
 
-def _remaining(job: Job, staged: Done, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+def _remaining(job: Job, staged: UnitResult, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:

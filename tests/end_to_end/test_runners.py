@@ -146,7 +146,7 @@ def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     location = package["location"].replace("storage.googleapis.com/", "gs://")
     with tarfile.open(fileobj=io.BytesIO(storage.read_bytes(location))) as staged:
         names = {name.partition("/")[2] for name in staged.getnames()}
-    assert {"setup.py", "pipelines/graph.py", "pipelines/readers/jsonl.py", "shards/storage.py"} <= names
+    assert {"setup.py", "pipelines/execution/graph.py", "pipelines/readers/jsonl.py", "shards/storage.py"} <= names
 
 
 def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[str]) -> None:

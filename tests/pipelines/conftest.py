@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,14 @@ from pipelines.__main__ import KINDS, main
 from pipelines.augment.steps import DEL, Augmentation, Augmenter
 from pipelines.augment.synonyms import SynonymTable, read_synonyms
 from pipelines.augment.words import WordStarts
+from pipelines.kinds import text
+from pipelines.kinds.text import TextKind
 from pipelines.run import Options
-from pipelines.text.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from pipelines.units.commit import commit
 from pipelines.units.job import Job
 from pipelines.units.plan import Unit
-from pipelines.units.unit import Tools, finish_unit, process_unit, resolve
+from pipelines.units.unit import finish_unit, process_unit, resolve
 from shards.ragged import Ragged
 
 
@@ -62,15 +64,15 @@ def roberta_files(roberta_tokenizer: Path) -> TokenizerFiles:
 
 
 @pytest.fixture(scope="session")
-def roberta_encoder(roberta_files: TokenizerFiles) -> Encoder:
-    return Encoder(roberta_files.files["tokenizer.json"], roberta_files.vocab_size)
+def roberta_tokenization(roberta_files: TokenizerFiles) -> Tokenization:
+    return Tokenization(roberta_files.files["tokenizer.json"], roberta_files.vocab_size)
 
 
 @pytest.fixture(scope="session")
-def del_encoder(roberta_files: TokenizerFiles) -> Encoder:
+def del_tokenization(roberta_files: TokenizerFiles) -> Tokenization:
     """RoBERTa's with [DEL]."""
     extended = with_special_token(roberta_files, DEL)
-    return Encoder(extended.files["tokenizer.json"], extended.vocab_size)
+    return Tokenization(extended.files["tokenizer.json"], extended.vocab_size)
 
 
 @pytest.fixture(scope="session")
@@ -126,18 +128,24 @@ def direct(
 ) -> Command:
     """The same command without Beam between its steps, and with RoBERTa's tokenizer loaded once: many runs a second."""
 
+    def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
+        made: Tokenization = request.getfixturevalue(
+            "del_tokenization" if kind.special_tokens else "roberta_tokenization"
+        )
+        return made
+
     def steps(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
-        encoder = "del_encoder" if job.kind.special_tokens else "roberta_encoder"
-        tools = Tools.of(job, request.getfixturevalue(encoder))
+        worker = job.worker()
         for unit in units:
-            process_unit(unit, job, tools)
+            process_unit(unit, job, worker)
         for number in resolve(job) if job.curation.is_staged else []:
             finish_unit(number, job)
         commit(job)
         return {}
 
     monkeypatch.setattr("pipelines.run._run_beam", steps)
-    monkeypatch.setattr("pipelines.run.read_tokenizer", lambda path: roberta_files)
+    monkeypatch.setattr(text, "read_tokenizer", lambda path: roberta_files)
+    monkeypatch.setattr(TextKind, "tokenization_of", loaded)
     return pipeline
 
 

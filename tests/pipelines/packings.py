@@ -120,7 +120,7 @@ def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: s
     """What units of the size read, in order."""
     write(folder, files)
     found = {name: len(data) for name, data in sorted(files.items())}
-    inputs = list(describe(str(folder), found, text_per))
+    inputs = list(describe(str(folder), found, Reading(text_per=text_per)))
     units = cut(inputs, unit_bytes, member_starts(str(folder), inputs, unit_bytes))
     return [record for unit in units for record in read_pieces(str(folder), unit.pieces, READING)]
 

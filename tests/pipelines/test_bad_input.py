@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from pipelines import tally
-from pipelines.text.tokenization import Encoder
+from pipelines.text.tokenization import Tokenization
 from shards import storage
 from shards.ragged import Ragged
 
@@ -209,13 +209,13 @@ def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = Encoder._quick
+    quick = Tokenization._quick
 
-    def wrong(encoder: Encoder, texts: list[str]) -> Ragged:
-        found = zip(texts, quick(encoder, texts), strict=True)
-        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], encoder.dtype)
+    def wrong(tokenization: Tokenization, texts: list[str]) -> Ragged:
+        found = zip(texts, quick(tokenization, texts), strict=True)
+        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], tokenization.dtype)
 
-    monkeypatch.setattr(Encoder, "_quick", wrong)
+    monkeypatch.setattr(Tokenization, "_quick", wrong)
     assert_fails(
         pipeline("--input", head, "--min-tokens", "100"), "head.jsonl:0: gigatoken and tokenizers give different ids"
     )

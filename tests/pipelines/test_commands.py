@@ -10,9 +10,11 @@ import pytest
 
 from pipelines.errors import PipelineError, carried, carrying
 from pipelines.execution import progress
-from pipelines.execution.runners import SMALL_BYTES, num_processes
-from pipelines.records import Input
-from pipelines.units.plan import cut
+from pipelines.execution.runners import num_processes
+from pipelines.kinds.documents import Documents
+from pipelines.kinds.sentences import Sentences
+from pipelines.records import Input, Piece
+from pipelines.units.plan import Unit, cut
 from shards import storage
 
 
@@ -25,7 +27,7 @@ from shards import storage
         (["--unit-bytes", "0"], "--unit-bytes must be at least 1"),
         (["--max-document-bytes", "-1"], "--max-document-bytes must be at least 1"),
         (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be between 0 and 1"),
-        (["--encoder", "magic"], "invalid choice"),
+        (["--tokenization", "magic"], "invalid choice"),
         (["--min-token", "5"], "no such option: --min-token"),
         (["--direct_num_worker=5"], "no such option: --direct_num_worker"),
         (["--runner=FnApiRunner", "--workers", "2"], "--workers is for this machine"),
@@ -121,18 +123,48 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("workers", "units", "size", "expected"),
     [
-        (None, 9, SMALL_BYTES - 1, 1),
         (None, 1, 10**10, 1),
         (4, 9, 10, 4),
         (4, 2, 10, 2),
         (1, 9, 10**10, 1),
         (3, 0, 0, 1),
+        (None, 0, 0, 1),
     ],
 )
 def test_processes_are_no_more_than_there_is_work_for(
     workers: int | None, units: int, size: int, expected: int
 ) -> None:
-    assert num_processes(workers, units, size) == expected
+    assert num_processes(workers, units, size, bytes_per_s=70e6, cores=2) == expected
+
+
+@pytest.mark.parametrize(
+    ("cores", "units", "megabytes", "expected"),
+    [
+        (2, 2, 100, 1),  # measured: 4.5 s with one, 7.7 s with two
+        (2, 4, 500, 1),
+        (2, 6, 700, 2),
+        (2, 5, 600, 1),  # one of the two would do three of the five
+        (64, 4, 300, 1),
+        (64, 4, 450, 4),
+        (64, 9, 1_100, 9),
+        (8, 9, 1_100, 5),  # eight would be no faster: one of them would do two as well
+        (64, 1_000, 128_000, 63),  # 16 units each: 64 do no fewer
+        (1, 1_000, 128_000, 1),
+    ],
+)
+def test_processes_are_the_fewest_that_are_done_first(cores: int, units: int, megabytes: int, expected: int) -> None:
+    assert num_processes(None, units, megabytes * 1_000_000, bytes_per_s=70e6, cores=cores) == expected
+
+
+def test_slow_work_is_shared_sooner() -> None:
+    plain, viewed = Sentences(), Sentences(views=2)
+    chosen = [num_processes(None, 2, 60_000_000, kind.bytes_per_s, 2) for kind in (Documents(), plain, viewed)]
+    assert chosen == [1, 1, 2]
+
+
+def test_compressed_input_counts_as_the_text_in_it() -> None:
+    inputs = [Input(f"a.{ending}", 1000, "jsonl", ending or None, "") for ending in ("", "zst")]
+    assert Unit(0, tuple(Piece(entry, 0, 500) for entry in inputs)).text_bytes == 2000
 
 
 def test_a_workers_error_survives_what_runners_wrap_around_it() -> None:

@@ -223,8 +223,8 @@ def test_keys_of_many_units_are_read_at_once(four_units: list[str], monkeypatch:
 def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None:
     rows = [{"id": 7, "tokens": tokens, "view_0": [number]} for number, tokens in enumerate(lists)]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=1))
-    hashes = keys(batch, 0)["tokens"].tolist()
-    assert hashes[3:] == keys(batch.slice(3), 3)["tokens"].tolist()
+    hashes = keys(batch, 0, ["tokens"])["content"].tolist()
+    assert hashes[3:] == keys(batch.slice(3), 3, ["tokens"])["content"].tolist()
     for number, tokens in enumerate(lists):
         assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
 

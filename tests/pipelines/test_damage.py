@@ -18,7 +18,7 @@ import pytest
 
 from pipelines.errors import PipelineError
 from pipelines.readers import read_pieces
-from pipelines.records import Piece
+from pipelines.records import Piece, Reading
 from pipelines.units.plan import describe
 from tests.pipelines.packings import (
     COMPRESS,
@@ -181,7 +181,7 @@ def test_after_it_was_planned_any_change_of_a_small_file_is_noticed(
     file, pack = PLAIN[packing]
     data = pack(short)
     (tmp_path / file).write_bytes(data)
-    (entry,) = describe(str(tmp_path), {file: len(data)}, "file")
+    (entry,) = describe(str(tmp_path), {file: len(data)}, Reading())
     for number in range(20):
         (tmp_path / file).write_bytes(damage(data, random.Random(number)))
         with pytest.raises(PipelineError, match="has changed since the run was planned"):

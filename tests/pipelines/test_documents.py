@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 from tokenizers import Tokenizer
 
 from pipelines.__main__ import main
 from pipelines.kinds import documents
-from pipelines.kinds.documents import Documents
+from pipelines.kinds.documents import Documents, DocumentWorker
 from pipelines.kinds.text import text_id
 from pipelines.records import Record
+from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.text.tokenization import Encoder
+from pipelines.text.tokenization import Tokenization
 from shards import Dataset, verify
 
 
@@ -109,47 +111,50 @@ def test_text_files_are_one_document_each(pipeline, texts: list[str], tmp_path: 
             assert row["id"] == text_id(text)
 
 
-def records(texts: list[str]) -> list[Record]:
-    return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
+def examples(kind: Documents, texts: list[str], tokenization: Tokenization, tally: Tally) -> list[pa.RecordBatch]:
+    records = [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
+    return list(DocumentWorker(kind, tokenization).examples(records, tally, Stopwatch()))
 
 
 @pytest.fixture(scope="module")
-def encoder(roberta_tokenizer: Path) -> Encoder:
-    return Encoder((roberta_tokenizer / "tokenizer.json").read_bytes(), 50265)
+def tokenization(roberta_tokenizer: Path) -> Tokenization:
+    return Tokenization((roberta_tokenizer / "tokenizer.json").read_bytes(), 50265)
 
 
-def test_the_limit_is_inclusive(encoder: Encoder, texts: list[str]) -> None:
-    length = len(encoder.encode([texts[0]], ["a"])[0])
+def test_the_limit_is_inclusive(tokenization: Tokenization, texts: list[str]) -> None:
+    length = len(tokenization.tokenize([texts[0]], ["a"])[0])
     for min_tokens, kept in ((length, 1), (length + 1, 0)):
         tally = Tally(Documents().reasons, 0.0)
-        list(Documents(min_tokens).batches(records([texts[0]]), encoder, tally))
+        examples(Documents(min_tokens=min_tokens), [texts[0]], tokenization, tally)
         assert tally.counts.kept == kept
 
 
-def test_a_document_of_too_few_bytes_is_not_encoded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_of_too_few_bytes_is_not_tokenized(
+    tokenization: Tokenization, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tally = Tally(Documents().reasons, 0.0)
-    monkeypatch.setattr(encoder, "encode", lambda *_: pytest.fail("encoded"))
-    assert list(Documents(10).batches(records(["", "123456789", "é" * 4]), encoder, tally)) == []
+    monkeypatch.setattr(tokenization, "tokenize", lambda *_: pytest.fail("tokenized"))
+    assert examples(Documents(min_tokens=10), ["", "123456789", "é" * 4], tokenization, tally) == []
     assert tally.counts.filtered == {"short_bytes": 3, "short_tokens": 0}
 
 
 def test_bytes_tell_nothing_of_a_wordpiece_tokenizer(shared_data: Path) -> None:
     data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
     tally = Tally(Documents().reasons, 0.0)
-    list(Documents(10).batches(records(["", "short"]), Encoder(data, 30522), tally))
+    examples(Documents(min_tokens=10), ["", "short"], Tokenization(data), tally)
     assert tally.counts.filtered == {"short_bytes": 0, "short_tokens": 2}
 
 
-def test_batches_are_cut_at_their_size_whatever_is_encoded_together(
-    encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+def test_batches_are_cut_at_their_size_whatever_is_tokenized_together(
+    tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(documents, "BATCH_EXAMPLES", 30)
     found = []
-    for encode_bytes in (1, 100_000, 10**9):
-        monkeypatch.setattr(documents, "ENCODE_BYTES", encode_bytes)
+    for tokenize_bytes in (1, 100_000, 10**9):
+        monkeypatch.setattr(documents, "TOKENIZE_BYTES", tokenize_bytes)
         tally = Tally(Documents().reasons, 0.0)
-        found.append(list(Documents(1).batches(records(texts[:200]), encoder, tally)))
+        found.append(examples(Documents(min_tokens=1), texts[:200], tokenization, tally))
     assert found[0] == found[1] == found[2]
     for batch in found[0][:-1]:
         sizes = np.diff(batch.column("tokens").offsets.to_numpy()) * 2

@@ -79,7 +79,10 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     options = ("--unit-bytes", "60000", "--min-tokens", "300", "--max-bad-fraction", "0.1", "--text-per", "line")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
-    monkeypatch.setattr("pipelines.run.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265))
+    monkeypatch.setattr(
+        "pipelines.kinds.text.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+    )
+    monkeypatch.setattr(tokenization, "vocab_size_of", lambda _: 50265)
     return lambda *more: direct("--input", corpus, *options, *more)
 
 
@@ -113,7 +116,7 @@ def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: t
 def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> None:
     assert command(*CURATED, "--output", tmp_path / "undisturbed").code == 0
     expected = tree(tmp_path / "undisturbed")
-    room, full = 0, 0
+    room, full, spools = 0, 0, 0
     while True:
         folder = tmp_path / f"{room}"
         with disk_of(room):
@@ -121,23 +124,30 @@ def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> Non
         if outcome.code == 0:
             break
         full += 1
-        assert "No space left on device" in outcome.err and outcome.err.count("\n") == 1
+        spools += f"/{storage.TEMPORARY}" in outcome.err and ".tar'" in outcome.err
+        assert f"No space left on device: '{folder}" in outcome.err and outcome.err.count("\n") == 1
         assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
         assert command(*CURATED, "--output", folder).code == 0
         assert tree(folder) == expected
         room += 1 + room // 8
-    assert full > 10
+    assert full > 10 and spools > 0
     assert tree(folder) == expected
 
 
 @contextlib.contextmanager
 def disk_of(room: int) -> Iterator[None]:
     """From the `room`th file written no byte more can be written."""
-    written, atomic = 0, storage._atomic
+    written, open_path = 0, Path.open
 
     class Full:
         def __init__(self, stream: Any) -> None:
             self.stream = stream
+
+        def __enter__(self) -> "Full":
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            self.stream.close()
 
         def write(self, data: bytes) -> int:
             self.stream.write(data[: len(data) // 2])
@@ -146,15 +156,16 @@ def disk_of(room: int) -> Iterator[None]:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.stream, name)
 
-    @contextlib.contextmanager
-    def filling(path: str) -> Iterator[Any]:
+    def filling(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         nonlocal written
+        stream = open_path(path, mode, *arguments, **options)
+        if "w" not in mode:
+            return stream
         written += 1
-        with atomic(path) as stream:
-            yield stream if written <= room else Full(stream)
+        return stream if written <= room else Full(stream)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "_atomic", filling)
+        patch.setattr(Path, "open", filling)
         yield
 
 

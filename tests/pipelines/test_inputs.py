@@ -17,6 +17,7 @@ from pipelines.errors import PipelineError
 from pipelines.kinds.text import text_id
 from pipelines.readers import tars
 from pipelines.readers.streams import BOM
+from pipelines.records import Reading
 from pipelines.units import plan
 from pipelines.units.plan import describe, member_starts
 from shards import Dataset
@@ -286,7 +287,7 @@ def test_large_tars_are_cut_between_members_and_never_sought_on_an_object_store(
     texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, {"a.tar": tar_of_texts(texts[:40])})
-    inputs = list(describe(str(tmp_path), {"a.tar": (tmp_path / "a.tar").stat().st_size}, "file"))
+    inputs = list(describe(str(tmp_path), {"a.tar": (tmp_path / "a.tar").stat().st_size}, Reading()))
     starts = member_starts(str(tmp_path), inputs, 30_000)["a.tar"]
     assert len(starts) > 3 and starts[0] == 0
     assert min(after - before for before, after in itertools.pairwise(starts)) >= 30_000

@@ -15,7 +15,7 @@ NAMES = (
     "_done/00000.json",
     "_rejected/00000.jsonl.zst",
     "_staged/00000.keys",
-    "_curated/excluded.u64",
+    "_files/excluded.u64",
     "deep/er/mine.txt",
 )
 

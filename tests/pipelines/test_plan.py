@@ -1,19 +1,23 @@
 """The plan: the same units for the same inputs, and a run held to it."""
 
-import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.records import Input
-from pipelines.text.tokenization import TokenizerFiles
-from pipelines.units.plan import compare, cut, differences, find, make_plan
+from pipelines.records import Input, Reading
+from pipelines.units.plan import Plan, compare, cut, differences, find, find_inputs, make_plan
 
-TOKENIZER = TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+
+def plan_of(pattern: Path | str, unit_bytes: int = 100, **options: Any) -> Plan:
+    root, inputs = find_inputs([str(pattern)], Reading())
+    return make_plan(root, inputs, {"tokenizer": {"vocab_size": 50265}, "options": options}, unit_bytes)
+
+
 entries = st.builds(
     Input,
     name=st.uuids().map(str),
@@ -68,30 +72,26 @@ def test_a_link_keeps_the_name_the_user_gave_it(corpus: Path) -> None:
 def test_a_plan_is_the_same_wherever_the_corpus_is(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "corpus"
     elsewhere.symlink_to(corpus)
-    plans = [make_plan([f"{folder}/*/*.jsonl"], {}, TOKENIZER, 100).to_json() for folder in (corpus, elsewhere)]
+    plans = [plan_of(f"{folder}/*/*.jsonl").to_json() for folder in (corpus, elsewhere)]
     assert plans[0] == plans[1]
 
 
 def test_a_name_that_cannot_be_a_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two\nlines.jsonl").write_text("")
     with pytest.raises(PipelineError, match="rename it"):
-        make_plan([str(tmp_path / "*.jsonl")], {}, TOKENIZER, 100)
+        plan_of(tmp_path / "*.jsonl")
 
 
 def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "big.jsonl").open("wb") as file:
         file.truncate(100_001)
     with pytest.raises(PipelineError, match="100,001 work units, more than 100,000: raise --unit-bytes"):
-        make_plan([str(tmp_path / "big.jsonl")], {}, TOKENIZER, 1)
+        plan_of(tmp_path / "big.jsonl", 1)
 
 
 def test_the_fingerprint_holds_what_shapes_the_data(corpus: Path) -> None:
-    plan = make_plan([f"{corpus}/*/*.jsonl"], {"min_tokens": 2048}, TOKENIZER, 100)
-    assert plan.fingerprint["tokenizer"] == {
-        "sha256": (sha256 := hashlib.sha256(b"{}").hexdigest()),
-        "vocab_size": 50265,
-        "files": {"tokenizer.json": sha256},
-    }
+    plan = plan_of(f"{corpus}/*/*.jsonl", min_tokens=2048)
+    assert plan.fingerprint["tokenizer"] == {"vocab_size": 50265}
     assert plan.fingerprint["options"] == {"min_tokens": 2048, "unit_bytes": 100}
     assert (plan.fingerprint["inputs"]["files"], plan.fingerprint["inputs"]["bytes"]) == (3, 42)
     assert set(plan.fingerprint["code"]) == {"version", "format"}
@@ -105,10 +105,10 @@ def test_what_differs_is_named_field_by_field() -> None:
 
 
 def test_another_plan_is_refused_and_the_first_other_input_named(corpus: Path) -> None:
-    old = make_plan([f"{corpus}/*/*.jsonl"], {}, TOKENIZER, 100)
+    old = plan_of(f"{corpus}/*/*.jsonl")
     compare("out", old.to_json(), old)
     (corpus / "a" / "9.jsonl").write_text('{"text": "longer"}\n')
-    new = make_plan([f"{corpus}/*/*.jsonl"], {}, TOKENIZER, 100)
+    new = plan_of(f"{corpus}/*/*.jsonl")
     with pytest.raises(PipelineError, match=r"inputs\.bytes: 42 there, 47 now.*first input that differs: a/9\.jsonl"):
         compare("out", old.to_json(), new)
     with pytest.raises(PipelineError, match=r"its plan\.json is not readable"):

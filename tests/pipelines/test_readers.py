@@ -111,7 +111,7 @@ def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
 
 
 def piece(path: Path) -> list[Piece]:
-    (entry,) = describe(str(path.parent), {path.name: path.stat().st_size}, "file")
+    (entry,) = describe(str(path.parent), {path.name: path.stat().st_size}, Reading())
     return [Piece(entry, 0, None)]
 
 
@@ -210,7 +210,7 @@ def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
     lines = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
     packed = {"a.jsonl": lines, "a.txt": lines[1:], "a.jsonl.zst": ZSTD(lines), "a.tar": tar_of_texts(texts)}[name]
     (tmp_path / name).write_bytes(packed)
-    (entry,) = describe(str(tmp_path), {name: len(packed)}, "file")
+    (entry,) = describe(str(tmp_path), {name: len(packed)}, Reading())
     end = len(packed) if name == "a.jsonl" else None
     monkeypatch.setattr(storage, "open_input", lambda path: shortening(Path(path), len(packed) // 2))
     with pytest.raises(PipelineError, match=rf"{name}: was shortened while it was read \(.+ bytes, .+ planned\)"):
@@ -235,7 +235,9 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
 
     def read(num: int) -> list[Record]:
         (tmp_path / name).write_bytes(good + bytes(num) + good)
-        (entry,) = describe(str(tmp_path), {name: 2 * len(good) + num}, "line" if kind == "lines" else "file")
+        (entry,) = describe(
+            str(tmp_path), {name: 2 * len(good) + num}, Reading(text_per="line" if kind == "lines" else "file")
+        )
         entry = dataclasses.replace(entry, format=kind)
         return list(read_pieces(str(tmp_path), [Piece(entry, 0, None)], READING))
 

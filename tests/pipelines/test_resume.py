@@ -33,7 +33,7 @@ def finished(words: list[str], tree, tmp_path_factory: pytest.TempPathFactory) -
     return tree(folder)
 
 
-def test_a_finished_folder_holds_the_dataset_and_its_accounts(finished: dict[str, str]) -> None:
+def test_a_finished_folder_holds_the_dataset_and_its_results(finished: dict[str, str]) -> None:
     units = [f"{number:05d}" for number in range(8)]
     assert sorted(finished) == sorted(
         [
@@ -119,11 +119,12 @@ def ending(command: list[str]) -> subprocess.CompletedProcess[str]:
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from pipelines import graph, unit\n"
+        "from pipelines.execution import graph\n"
+        "from pipelines.units import unit\n"
         "process = unit.process_unit\n"
-        "def terminated(work, job, encoder):\n"
+        "def terminated(work, job, worker):\n"
         "    if work.number == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return process(work, job, encoder)\n"
+        "    return process(work, job, worker)\n"
         "graph.process_unit = terminated\n"
         "from pipelines.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
@@ -226,29 +227,29 @@ def test_a_lost_shard_is_made_again_and_only_that(
     "damage",
     [b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"shards": [], "counts": {}, "held": [], "files": {}}', b"\xff"],
 )
-def test_a_damaged_account_is_none_and_its_unit_is_done_again(
+def test_a_damaged_result_is_none_and_its_unit_is_done_again(
     direct, head: Path, tmp_path: Path, tree, damage: bytes
 ) -> None:
     assert direct("--input", head, "--unit-bytes", "60000").code == 0
-    finished, account = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00001.json"
-    account.write_bytes(damage)
+    finished, result = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00001.json"
+    result.write_bytes(damage)
     again = direct("--input", head, "--unit-bytes", "60000", "--json")
     assert json.loads(again.out)["run"]["units"] == 1
     assert tree(tmp_path / "out") == finished
 
 
-def test_one_flipped_bit_of_an_account_is_noticed(direct, head: Path, tmp_path: Path, tree) -> None:
+def test_one_flipped_bit_of_a_result_is_noticed(direct, head: Path, tmp_path: Path, tree) -> None:
     assert direct("--input", head).code == 0
-    finished, account = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00000.json"
-    whole = account.read_bytes()
+    finished, result = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00000.json"
+    whole = result.read_bytes()
     for position in range(0, len(whole), 41):
-        account.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :])
+        result.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :])
         assert direct("--input", head).code == 0
         assert tree(tmp_path / "out") == finished
 
 
 @pytest.mark.parametrize("name", ["99999.json", "notes.json", "00000.json.bak"])
-def test_what_is_no_account_is_left_where_it_is(direct, head: Path, tmp_path: Path, name: str) -> None:
+def test_what_is_no_result_is_left_where_it_is(direct, head: Path, tmp_path: Path, name: str) -> None:
     assert direct("--input", head).code == 0
     (tmp_path / "out" / "_done" / name).write_text("mine")
     (tmp_path / "out" / "manifest.json").unlink()
@@ -259,7 +260,7 @@ def test_what_is_no_account_is_left_where_it_is(direct, head: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["manifest.json", "validation/manifest.json"])
 @pytest.mark.parametrize("damage", ["missing", "empty"])
-def test_a_lost_manifest_is_written_again_from_the_accounts(
+def test_a_lost_manifest_is_written_again_from_the_results(
     direct, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
 ) -> None:
     command = ("--input", head, "--holdout-fraction", "0.5", "--min-tokens", "300")
@@ -305,17 +306,17 @@ def test_a_damaged_plan_is_one_line(direct, head: Path, tmp_path: Path, damage: 
     assert f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err
 
 
-@pytest.mark.parametrize("accounts", ["swapped", "copied", "another run's"])
-def test_an_account_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: Path, tree, accounts: str) -> None:
+@pytest.mark.parametrize("results", ["swapped", "copied", "another run's"])
+def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: Path, tree, results: str) -> None:
     command = ("--input", head, "--unit-bytes", "60000")
     assert direct(*command).code == 0
     finished, folder = tree(tmp_path / "out"), tmp_path / "out"
     first, second = (folder / "_done" / f"0000{unit}.json" for unit in (0, 1))
-    if accounts == "swapped":
+    if results == "swapped":
         datas = first.read_bytes(), second.read_bytes()
         second.write_bytes(datas[0])
         first.write_bytes(datas[1])
-    elif accounts == "copied":
+    elif results == "copied":
         first.write_bytes(second.read_bytes())
     else:
         assert direct(*command, "--min-tokens", "300", "--output", tmp_path / "other").code == 0

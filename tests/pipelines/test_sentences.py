@@ -16,13 +16,14 @@ from pipelines.__main__ import main
 from pipelines.augment.steps import Augmentation, Augmenter
 from pipelines.augment.synonyms import read_synonyms
 from pipelines.kinds import sentences
-from pipelines.kinds.sentences import SentenceMaker, Sentences
+from pipelines.kinds.sentences import Sentences, SentenceWorker
 from pipelines.kinds.text import text_id
 from pipelines.records import Record
+from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
 from pipelines.text.exclude import Excluded
 from pipelines.text.segmentation import segment
-from pipelines.text.tokenization import MAIN, Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from shards import Dataset, keyed, verify
 from shards.ragged import Ragged
 from shards.schema import webdataset_decoder
@@ -151,11 +152,11 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
     assert with_special_token(extended, "[DEL]") is extended
 
 
-def test_gigatoken_encodes_with_del_too(with_del: TokenizerFiles, reference: Tokenizer) -> None:
-    encoder = Encoder(with_del.files[MAIN], with_del.vocab_size)
-    assert encoder._fast is not None
+def test_gigatoken_knows_del_too(with_del: TokenizerFiles, reference: Tokenizer) -> None:
+    tokenization = Tokenization(with_del.files[MAIN], with_del.vocab_size)
+    assert tokenization._fast is not None
     text = "Literal [DEL] and[DEL]more\u00a0[DEL]"
-    assert encoder.encode([text], ["a"])[0].tolist() == reference.encode(text, add_special_tokens=False).ids
+    assert tokenization.tokenize([text], ["a"])[0].tolist() == reference.encode(text, add_special_tokens=False).ids
 
 
 def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
@@ -163,7 +164,7 @@ def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     extended = with_special_token(TokenizerFiles({MAIN: tokenizer.to_str().encode()}, 1 << 16), "[DEL]")
     assert extended.vocab_size == (1 << 16) + 1
-    ids = Encoder(extended.files[MAIN], extended.vocab_size).encode(["w7 [DEL]"], ["a"])
+    ids = Tokenization(extended.files[MAIN], extended.vocab_size).tokenize(["w7 [DEL]"], ["a"])
     assert ids.values.dtype == np.uint32 and ids[0].tolist() == [7, 1 << 16]
 
 
@@ -279,18 +280,20 @@ def records(texts: list[str]) -> list[Record]:
     return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
 
 
-def test_batches_are_bounded_and_rows_the_same_whatever_is_encoded_together(
-    roberta_encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
+    roberta_tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sentences, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(sentences, "BATCH_SENTENCES", 700)
     kind = Sentences(augmentation=Augmentation.parse("reorder"), views=3)
+    monkeypatch.setattr(Sentences, "tokenization_of", lambda *_: roberta_tokenization)
+    worker = kind.worker({})
     found = []
     for characters, number in ((1, 1), (100_000, 64), (10**9, 350)):
-        monkeypatch.setattr(sentences, "ENCODE_CHARACTERS", characters)
-        monkeypatch.setattr(sentences, "ENCODE_SENTENCES", number)
+        monkeypatch.setattr(sentences, "TOKENIZE_CHARACTERS", characters)
+        monkeypatch.setattr(sentences, "TOKENIZE_SENTENCES", number)
         tally = Tally(kind.reasons, 0.0)
-        batches = list(kind.maker(roberta_encoder, {}).batches(records(texts[:80]), roberta_encoder, tally))
+        batches = list(worker.examples(records(texts[:80]), tally, Stopwatch()))
         assert all(batch.num_rows <= 700 for batch in batches)
         assert tally.counts.kept == sum(batch.num_rows for batch in batches)
         found.append([row for batch in batches for row in batch.to_pylist()])
@@ -299,7 +302,7 @@ def test_batches_are_bounded_and_rows_the_same_whatever_is_encoded_together(
 
 
 def test_a_panic_in_the_segmenter_is_a_bad_record(
-    roberta_encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+    roberta_tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sentencex
 
@@ -312,7 +315,8 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
 
     monkeypatch.setattr(sentencex, "segment", panics)
     tally = Tally(Sentences().reasons, 0.5)
-    assert list(SentenceMaker(Sentences(), None).batches(records(texts[:2]), roberta_encoder, tally))
+    worker = SentenceWorker(Sentences(), roberta_tokenization)
+    assert list(worker.examples(records(texts[:2]), tally, Stopwatch()))
     assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
 
 

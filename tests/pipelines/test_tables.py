@@ -23,7 +23,7 @@ def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_p
     complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* --text-field'
     with pytest.raises(PipelineError, match=complaint):
         read_all({"a.parquet": two}, tmp_path, 10**9)
-    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, "file"), 10**9)
+    entries = cut(describe(str(tmp_path), {"a.parquet": len(two)}, Reading()), 10**9)
     named = list(read_pieces(str(tmp_path), entries[0].pieces, Reading(10**6, "body")))
     assert [record.value for record in named] == texts[:3]
     with pytest.raises(PipelineError, match='column "n" holds int64, not text'):
@@ -98,7 +98,7 @@ from pipelines.readers import read_pieces
 from pipelines.records import Piece, Reading
 
 size = (Path(sys.argv[1]) / "a.parquet").stat().st_size
-(entry,) = describe(sys.argv[1], {"a.parquet": size}, "file")
+(entry,) = describe(sys.argv[1], {"a.parquet": size}, Reading())
 print(sum(1 for _ in read_pieces(sys.argv[1], [Piece(entry, 0, None)], Reading(10**7))))
 print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 """

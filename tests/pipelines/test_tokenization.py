@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.errors import PipelineError
 from pipelines.text import tokenization
-from pipelines.text.tokenization import Encoder, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
 
@@ -39,15 +39,15 @@ def reference(data: bytes) -> Tokenizer:
     return Tokenizer.from_str(data.decode())
 
 
-def assert_exact(encoder: Encoder, data: bytes, texts: list[str]) -> None:
-    for text, ids in zip(texts, encoder.encode(texts, texts), strict=True):
+def assert_exact(made: Tokenization, data: bytes, texts: list[str]) -> None:
+    for text, ids in zip(texts, made.tokenize(texts, texts), strict=True):
         assert ids.tolist() == reference(data).encode(text, add_special_tokens=False).ids, text
 
 
 def test_gigatoken_gives_every_documents_ids(roberta: bytes, texts: list[str]) -> None:
-    encoder = Encoder(roberta, 50265)
-    assert encoder._fast is not None
-    assert_exact(encoder, roberta, texts)
+    made = Tokenization(roberta, 50265)
+    assert made._fast is not None
+    assert_exact(made, roberta, texts)
 
 
 words = st.sampled_from(
@@ -59,14 +59,14 @@ any_text = st.lists(words | st.text(max_size=4), max_size=12).map("".join)
 @pytest.mark.parametrize("flags", [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True}])
 def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, flags: dict[str, bool]) -> None:
     data = added(roberta, **flags)
-    encoder = Encoder(data, 50265)
-    assert encoder._fast is not None
+    made = Tokenization(data, 50265)
+    assert made._fast is not None
 
     @given(st.lists(any_text, min_size=1, max_size=5))
     @settings(max_examples=80, deadline=None)
     def check(texts: list[str]) -> None:
-        encoder.start_unit()
-        assert_exact(encoder, data, texts)
+        made.start_unit()
+        assert_exact(made, data, texts)
 
     check()
 
@@ -77,14 +77,14 @@ def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta:
     spaces = [{"id": 50265 + number, "content": " " * (number + 2), **flags} for number in range(10)]
     mask = {**record["added_tokens"][-1], "lstrip": True}
     data = changed(roberta, normalizer={"type": "NFC"}, added_tokens=[*record["added_tokens"][:-1], mask, *spaces])
-    encoder = Encoder(data, 50275)
-    assert encoder._fast is not None
+    made = Tokenization(data, 50275)
+    assert made._fast is not None
 
     @given(any_text)
     @settings(max_examples=150, deadline=None)
     def check(text: str) -> None:
-        encoder.start_unit()
-        assert_exact(encoder, data, [text, f"   {text}    <mask>", f"{text}\u0338"])
+        made.start_unit()
+        assert_exact(made, data, [text, f"   {text}    <mask>", f"{text}\u0338"])
 
     check()
 
@@ -102,29 +102,29 @@ def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
     record = json.loads(tokenizer.to_str())
     record["added_tokens"] = [token for token in record["added_tokens"] if token["content"] not in pieces]
     data = json.dumps(record).encode()
-    encoder = Encoder(data, 1200)
-    assert encoder._fast is not None and not encoder.byte_level
-    assert_exact(encoder, data, [*texts[:40], "<s>a</s> <unk>  b", "", "日本🙂"])
+    made = Tokenization(data, 1200)
+    assert made._fast is not None and not made.byte_level
+    assert_exact(made, data, [*texts[:40], "<s>a</s> <unk>  b", "", "日本🙂"])
 
 
 def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) -> None:
     data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
-    encoder = Encoder(data, 30522)
-    assert encoder._fast is None and not encoder.byte_level
-    assert_exact(encoder, data, [*texts[:30], "[MASK] a [CLS]", ""])
+    made = Tokenization(data, 30522)
+    assert made._fast is None and not made.byte_level
+    assert_exact(made, data, [*texts[:30], "[MASK] a [CLS]", ""])
 
 
 def test_a_file_that_says_to_truncate_or_drop_merges_changes_nothing(roberta: bytes, texts: list[str]) -> None:
     model = {**json.loads(roberta)["model"], "dropout": 0.5}
     truncation = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
     padding = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 1, "pad_type_id": 0, "pad_token": "<pad>"}
-    encoder = Encoder(changed(roberta, truncation=truncation, padding=padding, model=model), 50265)
-    assert_exact(encoder, roberta, texts[:20])
+    made = Tokenization(changed(roberta, truncation=truncation, padding=padding, model=model), 50265)
+    assert_exact(made, roberta, texts[:20])
 
 
 def test_ids_have_the_width_of_the_vocabulary(roberta: bytes) -> None:
-    assert Encoder(roberta, 50265).encode(["Dunedin police"], ["a"])[0].dtype == np.uint16
-    assert Encoder(roberta, 70_000).encode(["Dunedin police"], ["a"])[0].dtype == np.uint32
+    assert Tokenization(roberta, 50265).tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint16
+    assert Tokenization(roberta, 70_000).tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint32
 
 
 class Wrong:
@@ -141,45 +141,45 @@ class Wrong:
 
 def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "🏳️‍🌈"))
-    assert Encoder(roberta, 50265)._fast is None
+    assert Tokenization(roberta, 50265)._fast is None
 
 
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
-    encoder = Encoder(roberta, 50265)
+    made = Tokenization(roberta, 50265)
     with pytest.raises(PipelineError, match=r"owt\.jsonl:0: gigatoken and tokenizers give different ids"):
-        encoder.encode(texts[:1], ["owt.jsonl:0"])
-    assert_exact(Encoder(roberta, 50265, "tokenizers"), roberta, texts[:1])
+        made.tokenize(texts[:1], ["owt.jsonl:0"])
+    assert_exact(Tokenization(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
 
 def test_of_a_very_long_text_the_head_is_proved(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = Encoder(roberta, 50265)
-    exact, proved = encoder._exact, []
+    made = Tokenization(roberta, 50265)
+    exact, proved = made._exact, []
     monkeypatch.setattr(tokenization, "PROOF_LONGEST", 1000)
-    monkeypatch.setattr(encoder, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
-    (ids,) = encoder.encode(texts[:1], ["a"])
+    monkeypatch.setattr(made, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    (ids,) = made.tokenize(texts[:1], ["a"])
     assert proved == [texts[0][:1000]]
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
     monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "Dunedin"))
     with pytest.raises(PipelineError, match="gigatoken and tokenizers give different ids"):
-        Encoder(roberta, 50265).encode(texts[:1], ["a"])
+        Tokenization(roberta, 50265).tokenize(texts[:1], ["a"])
 
 
 def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = Encoder(roberta, 50265)
-    exact, proved = encoder._exact, []
-    monkeypatch.setattr(encoder, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
+    made = Tokenization(roberta, 50265)
+    exact, proved = made._exact, []
+    monkeypatch.setattr(made, "_exact", lambda texts: (proved.extend(texts), exact(texts))[1])
     samples = []
     for size in (1, 50):
-        encoder.start_unit()
+        made.start_unit()
         for start in range(0, len(texts), size):
-            encoder.encode(texts[start : start + size], texts[start : start + size])
+            made.tokenize(texts[start : start + size], texts[start : start + size])
         samples.append(list(proved))
         proved.clear()
     assert samples[0] == samples[1]
@@ -199,18 +199,18 @@ def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     ],
 )
 def test_a_byte_bounds_a_token_only_where_nothing_adds_bytes(roberta: bytes, change: dict, byte_level: bool) -> None:
-    assert Encoder(changed(roberta, **change), 50265).byte_level is byte_level
+    assert Tokenization(changed(roberta, **change), 50265).byte_level is byte_level
 
 
 @given(st.text(max_size=200))
 @settings(max_examples=100, deadline=None)
-def test_no_text_has_more_byte_level_ids_than_bytes(roberta_encoder: Encoder, text: str) -> None:
-    assert len(roberta_encoder.encode([text], ["a"])[0]) <= len(text.encode("utf-8", "surrogatepass"))
+def test_no_text_has_more_byte_level_ids_than_bytes(roberta_tokenization: Tokenization, text: str) -> None:
+    assert len(roberta_tokenization.tokenize([text], ["a"])[0]) <= len(text.encode("utf-8", "surrogatepass"))
 
 
 @pytest.fixture(scope="module")
-def roberta_encoder(roberta: bytes) -> Encoder:
-    return Encoder(roberta, 50265, "tokenizers")
+def roberta_tokenization(roberta: bytes) -> Tokenization:
+    return Tokenization(roberta, 50265, "tokenizers")
 
 
 def test_a_tokenizer_is_a_file_or_its_folder(roberta_tokenizer: Path, tmp_path: Path) -> None:
@@ -257,9 +257,9 @@ def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> Non
 def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
     from tokenizers.models import WordLevel
 
-    encoder = Encoder(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
-    with pytest.raises(PipelineError, match=r"the tokenizer cannot encode every text: .*UNK"):
-        encoder.encode(["b"], ["somewhere"])
+    made = Tokenization(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
+    with pytest.raises(PipelineError, match=r"the tokenizer has no ids for some text: .*UNK"):
+        made.tokenize(["b"], ["somewhere"])
 
 
 def test_an_id_far_beyond_the_vocabulary_is_refused(roberta: bytes, tmp_path: Path) -> None:

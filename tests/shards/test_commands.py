@@ -11,9 +11,8 @@ import pytest
 
 from shards import Manifest, ShardWriter
 from shards.__main__ import main
-from shards.beside import columns_of
 from shards.schema import schema
-from shards.terminal import one_line, visible
+from shards.terminal import one_line, table, visible
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,15 +133,14 @@ def test_a_terminal_of_ascii_shows_other_characters_written_out(dataset: Path) -
 
 
 def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:
-    lines = columns_of(
-        {"tokens (9)": "一个戴着硬帽子的人在跳舞。", "view_0 (3)": "a de\u0301jà vu of unbelievable length"}, 23
-    )
-    assert lines == [
-        "tokens (9)   view_0 (3)",
-        "一个戴着硬   a de\u0301jà vu",
-        "帽子的人在   of",
-        "跳舞。       unbelievab",
-        "             le length",
+    texts = ("一个戴着硬帽子的人在跳舞。", "a de\u0301jà vu of [DEL] unbelievable :smile: length")
+    assert table(("tokens (9)", "view_0 (3)"), [texts], 25).splitlines() == [
+        "  tokens (9)   view_0 (3)",
+        "  一个戴着硬   a de\u0301jà vu",
+        "  帽子的人在   of [DEL]",
+        "  跳舞。       unbelievab",
+        "               le :smile:",
+        "               length",
     ]
 
 
@@ -187,9 +185,9 @@ def test_ls_shows_how_long_examples_are(
     picture = tmp_path / "lengths.png"
     assert main(["ls", str(dataset), "--histogram", str(picture)]) == 0
     out = capsys.readouterr().out
-    shown = [line.split() for line in out.partition("tokens per example\n")[2].splitlines()]
+    shown = [line.split() for line in out.partition("tokens per example\n")[2].splitlines()[1:]]
     sizes = [len(row["tokens"]) for batch in batches for row in batch.to_pylist()]
-    for low, _, high, *_, count in shown:
+    for low, high, *_, count in shown:
         first, last = (int(edge.replace(",", "")) for edge in (low, high))
         assert sum(first <= size <= last for size in sizes) == int(count)
     assert sum(int(line[-1]) for line in shown) == len(sizes)

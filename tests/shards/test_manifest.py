@@ -29,10 +29,32 @@ def test_it_loads_as_it_was_saved(dataset: Path) -> None:
 def test_its_fields_are_the_published_ones(dataset: Path) -> None:
     record = json.loads((dataset / "manifest.json").read_text())
     assert list(record) == ["format", "version", "kind", "fingerprint", "shards", "totals", "counts", "sha256"]
-    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 2, "documents")
+    assert (record["format"], record["version"], record["kind"]) == ("clearspan-shards", 3, "documents")
     assert {"name", "bytes", "sha256", "examples", "tokens", "unit"} <= set(record["shards"][0])
     assert set(record["totals"]) == {"examples", "tokens", "bytes"}
     assert set(record["counts"]) == {"read", "kept", "filtered", "bad"}
+
+
+def test_version_2_is_read_with_its_lengths_as_those_of_the_tokens(dataset: Path) -> None:
+    now = Manifest.load(str(dataset))
+
+    def as_version_2(record: dict) -> None:
+        record["version"] = 2
+        for shard in record["shards"]:
+            shard["lengths"] = shard["lengths"]["tokens"]
+
+    edit(dataset, as_version_2)
+    assert Manifest.load(str(dataset)) == now
+    edit(dataset, lambda record: [shard.pop("lengths") for shard in record["shards"]])
+    assert Manifest.load(str(dataset)).lengths == {}
+
+
+def test_resources_are_named_with_their_hashes(dataset: Path) -> None:
+    edit(dataset, lambda record: record["fingerprint"]["options"].update(files={"synonyms.json": "0" * 64}))
+    found = Manifest.load(str(dataset))
+    names = ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "_files/synonyms.json"]
+    assert list(found.resources) == names
+    assert found.resources[names[0]] == found.tokenizer.sha256
 
 
 def test_a_folder_without_it_is_no_dataset(tmp_path: Path) -> None:
@@ -51,17 +73,27 @@ def test_a_folder_without_it_is_no_dataset(tmp_path: Path) -> None:
         (lambda r: r["counts"].update(bad=0), "read 70 is not kept"),
         (lambda r: r["counts"]["filtered"].update(short_bytes=5), "read 70 is not kept"),
         (lambda r: r["counts"].update(kept=59, bad=2), "59 kept, but its shards hold 60"),
-        (lambda r: r.update(version=3), "version 3, not clearspan-shards 2"),
+        (lambda r: r.update(version=1), "version 1, not clearspan-shards 3"),
+        (lambda r: r.update(version=4), "version 4, not clearspan-shards 3"),
         (lambda r: r.update(format="wids-shard-index-v1"), "format wids-shard-index-v1"),
         (lambda r: r.update(kind="poems"), "kind 'poems'"),
-        (lambda r: r["shards"][0].update(name="../../etc/passwd"), "is not a shard's name"),
-        (lambda r: r["shards"][0].update(name="documents-00000-000.tar/../x"), "is not a shard's name"),
+        (lambda r: r["shards"][0].update(name="../../etc/passwd"), "is not the name of a shard of documents"),
+        (
+            lambda r: r["shards"][0].update(name="documents-00000-000.tar/../x"),
+            "is not the name of a shard of documents",
+        ),
         (lambda r: r["shards"][0].update(owner="me"), "not a manifest"),
         (lambda r: r["shards"][0].pop("sha256"), "not a manifest"),
+        (lambda r: r["shards"][0].update(name="images-00000-000.tar"), "is not the name of a shard of documents"),
+        (lambda r: r["shards"][0]["lengths"]["tokens"].update({"1": 6}), "its lengths are not those of"),
+        (lambda r: r["fingerprint"]["options"].update(files={"../x": "0"}), "is not the name of a file"),
         (lambda r: r["shards"][0].update(examples="6"), "examples of ShardInfo is of another type"),
         (lambda r: r["shards"][0].update(lengths=[6]), "lengths of ShardInfo is of another type"),
         (lambda r: r["shards"].insert(1, r["shards"][0]), "documents-00000-000.tar is listed twice"),
-        (lambda r: r["fingerprint"].pop("tokenizer"), "a NoneType where TokenizerInfo is expected"),
+        (
+            lambda r: r["fingerprint"].pop("tokenizer"),
+            "documents hold token ids, but its fingerprint names no tokenizer",
+        ),
         (lambda r: r["fingerprint"]["tokenizer"].update(vocab_size="many"), "vocab_size .* is of another type"),
         (lambda r: r["fingerprint"]["tokenizer"]["files"].update({"../config.json": "0"}), "is not the name of a file"),
         (lambda r: r["fingerprint"].update(options=[]), "not a manifest"),

@@ -7,8 +7,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards import schema
-from shards.schema import MemberError, decode, encode, num_tokens, token_columns, token_type
+from shards import layouts, schema
+from shards.layouts import MemberError, pack
+from shards.schema import num_tokens, token_columns, token_type
 
 FIELDS = schema.schema("documents", pa.uint16())
 example = st.fixed_dictionaries(
@@ -18,6 +19,10 @@ example = st.fixed_dictionaries(
         "source": st.text(st.characters(codec="utf-8")),
     }
 )
+
+
+def unpacked(data: bytes, name: str = "member") -> pa.RecordBatch:
+    return layouts.unpack(data, name, schema.check_known)
 
 
 def arrow_stream(batch: pa.RecordBatch, copies: int = 1, compression: str | None = None) -> bytes:
@@ -32,15 +37,23 @@ def arrow_stream(batch: pa.RecordBatch, copies: int = 1, compression: str | None
 @settings(max_examples=60, deadline=None)
 def test_any_batch_comes_back_as_it_was(rows: list[dict]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=FIELDS)
-    assert decode(encode(batch)).equals(batch)
-    assert encode(batch) == encode(pa.RecordBatch.from_pylist(rows, schema=FIELDS))
+    assert unpacked(pack(batch)).equals(batch)
+    assert pack(batch) == pack(pa.RecordBatch.from_pylist(rows, schema=FIELDS))
     assert num_tokens(batch) == sum(len(row["tokens"]) for row in rows)
 
 
-def test_a_slice_is_encoded_without_the_rest(batches: list[pa.RecordBatch]) -> None:
+@pytest.mark.parametrize("level", [1, 3, 19])
+def test_a_member_says_the_same_at_every_level_of_compression(batches: list[pa.RecordBatch], level: int) -> None:
+    for batch in batches:
+        other = zstandard.ZstdCompressor(level=level).compress(arrow_stream(batch))
+        assert other != pack(batch)
+        assert unpacked(other).equals(unpacked(pack(batch)))
+
+
+def test_a_slice_is_packed_without_the_rest(batches: list[pa.RecordBatch]) -> None:
     part = batches[0].slice(2, 1)
-    assert decode(encode(part)).equals(part)
-    assert len(encode(part)) < len(encode(batches[0]))
+    assert unpacked(pack(part)).equals(part)
+    assert len(pack(part)) < len(pack(batches[0]))
     assert num_tokens(part) == len(part.column("tokens")[0])
 
 
@@ -52,7 +65,7 @@ def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expecte
 def test_four_byte_ids_are_documents_too() -> None:
     rows = [{"id": 1, "tokens": [0, 128_000], "source": "a"}]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema.schema("documents", pa.uint32()))
-    assert decode(encode(batch)).to_pylist() == rows
+    assert unpacked(pack(batch)).to_pylist() == rows
     assert token_columns(batch.schema) == ["tokens"]
 
 
@@ -63,7 +76,7 @@ def test_sentences_have_any_number_of_views(views: int, tokens: pa.DataType) -> 
     names = [f"view_{view}" for view in range(views)]
     rows = [{"id": 5, "tokens": [1, 2, 3], **{name: [number] for number, name in enumerate(names)}}]
     batch = pa.RecordBatch.from_pylist(rows, schema=fields)
-    assert decode(encode(batch)).to_pylist() == rows
+    assert unpacked(pack(batch)).to_pylist() == rows
     assert token_columns(batch.schema) == ["tokens", *names]
     assert (schema.num_views(batch.schema), num_tokens(batch)) == (views, 3 + views)
 
@@ -73,51 +86,65 @@ def test_views_have_their_names_and_documents_have_none(batches: list[pa.RecordB
     batch = pa.RecordBatch.from_pylist([{"id": 5, "tokens": [1], "view_0": [2], "view_1": [3]}], schema=fields)
     for names in (["id", "tokens", "view_1", "view_0"], ["id", "tokens", "view_0", "view_2"]):
         with pytest.raises(MemberError, match="of no known kind"):
-            decode(zstandard.compress(arrow_stream(batch.rename_columns(names))))
+            unpacked(zstandard.compress(arrow_stream(batch.rename_columns(names))))
     more = batches[0].append_column("view_0", batches[0].column("tokens"))
     with pytest.raises(MemberError, match="of no known kind"):
-        decode(zstandard.compress(arrow_stream(more)))
+        unpacked(zstandard.compress(arrow_stream(more)))
+
+
+def test_triplets_may_lack_their_hard_negative() -> None:
+    for negative in ([], ["negative"]):
+        fields = schema.KINDS["triplets"].schema(pa.uint32(), negative)
+        rows = [{"id": 5, "tokens": [1], "positive": [2, 3], **{name: [4] for name in negative}}]
+        batch = pa.RecordBatch.from_pylist(rows, schema=fields)
+        assert unpacked(pack(batch)).to_pylist() == rows
+        assert token_columns(batch.schema) == ["tokens", "positive", *negative]
+
+
+def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBatch]) -> None:
+    with pytest.raises(MemberError, match=r"00000: columns \['id', 'tokens', 'source'\] are not those of sentences"):
+        layouts.unpack(pack(batches[0]), "00000", schema.KINDS["sentences"].check)
 
 
 def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.RecordBatch]) -> None:
-    whole = encode(batches[0])
+    whole = pack(batches[0])
     for data in (b"", b"PK\x03\x04", whole[:-9], zstandard.compress(b"The quick brown fox"), zstandard.compress(b"")):
         with pytest.raises(MemberError, match="00000-000-00003"):
-            decode(data, "00000-000-00003")
+            unpacked(data, "00000-000-00003")
 
 
 def test_a_member_holds_exactly_one_batch(batches: list[pa.RecordBatch]) -> None:
     with pytest.raises(MemberError, match="expected one record batch"):
-        decode(zstandard.compress(arrow_stream(batches[0], copies=2)))
+        unpacked(zstandard.compress(arrow_stream(batches[0], copies=2)))
 
 
 def test_columns_of_no_known_kind_are_refused(batches: list[pa.RecordBatch]) -> None:
     renamed = batches[0].rename_columns(["id", "tokens", "origin"])
     with pytest.raises(MemberError, match="origin"):
-        decode(zstandard.compress(arrow_stream(renamed)))
+        unpacked(zstandard.compress(arrow_stream(renamed)))
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=20)
-    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=schema.MAX_MEMBER_BYTES + 1)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=layouts.MAX_MEMBER_BYTES + 1)
     zeros = bytes(1 << 24)
-    bomb = b"".join(compressor.compress(zeros) for _ in range(schema.MAX_MEMBER_BYTES >> 24))
+    bomb = b"".join(compressor.compress(zeros) for _ in range(layouts.MAX_MEMBER_BYTES >> 24))
     bomb += compressor.compress(b"\0") + compressor.flush()
     assert len(bomb) < 1 << 20
     with pytest.raises(MemberError, match="outside the limit of 1,073,741,824"):
-        decode(bomb)
+        unpacked(bomb)
 
 
 def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -> None:
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(arrow_stream(batches[0]))
     with pytest.raises(MemberError, match="does not state its size"):
-        decode(frame)
+        unpacked(frame)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], codec: str) -> None:
     with pytest.raises(MemberError, match="compressed inside its frame"):
-        decode(zstandard.compress(arrow_stream(batches[0], compression=codec)))
+        unpacked(zstandard.compress(arrow_stream(batches[0], compression=codec)))
 
 
 @given(st.data())
@@ -128,7 +155,7 @@ def test_a_damaged_arrow_stream_is_refused_or_valid_never_a_crash(data: st.DataO
     for position in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=3)):
         damaged[position] = data.draw(st.integers(0, 255))
     try:
-        found = decode(zstandard.compress(bytes(damaged)))
+        found = unpacked(zstandard.compress(bytes(damaged)))
     except MemberError:
         return
     found.validate(full=True)

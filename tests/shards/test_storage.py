@@ -43,6 +43,48 @@ def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeyp
     assert after == ["manifest.json"]
 
 
+def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, folder = tmp_path / f"{storage.TEMPORARY}spool", tmp_path / "set"
+    spool.mkdir()
+    local = spool / "documents-00000-000.tar"
+    local.write_bytes(b"whole")
+    number, synced, real = local.stat().st_ino, [], os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, [path.name for path in folder.iterdir()]))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    storage.publish_file(local, str(folder / local.name))
+    assert (folder / local.name).stat().st_ino == number
+    assert (folder / local.name).read_bytes() == b"whole" and not local.exists()
+    assert synced == [(number, []), (folder.stat().st_ino, [local.name])]
+
+
+def test_a_shard_that_cannot_be_synced_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, target = tmp_path / "spooled.tar", tmp_path / "documents-00000-000.tar"
+    local.write_bytes(b"new")
+    target.write_bytes(b"old")
+
+    def failing(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match=f"Input/output error: '{target}'"):
+        storage.publish_file(local, str(target))
+    assert (local.read_bytes(), target.read_bytes()) == (b"new", b"old")
+
+
+def test_an_object_store_gets_a_copy_in_one_write(tmp_path: Path, store) -> None:
+    local = tmp_path / "spooled.tar"
+    local.write_bytes(b"whole")
+    storage.publish_file(local, "mem://bucket/documents-00000-000.tar")
+    assert store.objects == {"mem://bucket/documents-00000-000.tar": b"whole"}
+    assert local.exists()
+
+
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / f"{storage.TEMPORARY}1-documents-00000-000.tar").write_bytes(b"half")
     spool = tmp_path / f"{storage.TEMPORARY}spool"

@@ -5,12 +5,14 @@ import tarfile
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards import ShardInfo, ShardWriter
-from shards.reader import check_bytes, read_batches
-from shards.schema import encode
+from shards import ShardError, ShardInfo, ShardWriter
+from shards.layouts import pack
+from shards.reader import check_bytes, read_back, read_batches
+from shards.sealed import HashingFile
 
 END_OF_TAR_BYTES = 10_240
 
@@ -55,7 +57,7 @@ def test_a_shard_is_as_full_as_its_size_allows(batches: list[pa.RecordBatch], tm
     max_bytes = 60_000
     shards = write(tmp_path, batches, max_bytes)
     assert len(shards) > 2
-    members = [512 + -(-len(encode(batch)) // 512) * 512 for batch in batches]
+    members = [512 + -(-len(pack(batch)) // 512) * 512 for batch in batches]
     position = 0
     for shard in shards[:-1]:
         held = sum(members[position : position + shard.batches])
@@ -72,6 +74,41 @@ def test_figures_are_those_of_the_file(batches: list[pa.RecordBatch], tmp_path: 
         check_bytes(tmp_path / shard.name, shard)
     assert sum(shard.examples for shard in shards) == 60
     assert sum(shard.tokens for shard in shards) == sum(len(b.column("tokens").flatten()) for b in batches)
+
+
+def test_what_was_written_is_read_back_in_one_pass(
+    batches: list[pa.RecordBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shard,) = write(tmp_path, batches, 10**9)
+    passed, read = [], HashingFile.read
+
+    def watched(file: HashingFile, size: int) -> bytes:
+        passed.append(read(file, size))
+        return passed[-1]
+
+    monkeypatch.setattr(HashingFile, "read", watched)
+    read_back(tmp_path / shard.name, shard)
+    assert b"".join(passed) == (tmp_path / shard.name).read_bytes()
+
+
+def damaged(data: bytes, damage: str) -> bytes:
+    """A tar's bytes after a disk's mistake."""
+    place = {"header": 3, "member": 5000, "padding": len(data) - 1}.get(damage)
+    if place is not None:
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+    member = tarfile.BLOCKSIZE + -(-int(data[124:135], 8) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    return {"cut": data[: len(data) // 2], "cut after a member": data[:member], "longer": data + b"\0", "empty": b""}[
+        damage
+    ]
+
+
+@pytest.mark.parametrize("damage", ["header", "member", "padding", "cut", "cut after a member", "longer", "empty"])
+def test_whatever_a_disk_made_of_a_shard_is_noticed(batches: list[pa.RecordBatch], tmp_path: Path, damage: str) -> None:
+    (shard,) = write(tmp_path, batches, 10**9)
+    path = tmp_path / shard.name
+    path.write_bytes(damaged(path.read_bytes(), damage))
+    with pytest.raises(ShardError, match=shard.name):
+        read_back(path, shard)
 
 
 def test_a_unit_without_batches_has_no_shard(tmp_path: Path) -> None:

@@ -274,34 +274,6 @@ def test_no_file_of_train_hides_another_module() -> None:
     assert not ours & taken
 
 
-def test_imports_go_one_way_through_the_house() -> None:
-    """DESIGN: pipelines and train import shards, eval nothing of ours; run.py alone of train imports what scores.
-
-    What checks a model folder, and what packs texts by length, is the evaluator's too: the trainer takes it from there.
-    CLEAR's objective makes views with the pipelines' own functions, which need no Beam.
-    """
-    import ast
-
-    clear = (ROOT / "train" / "objectives" / "clear.py", ["pipelines.augment.steps", "pipelines.augment.synonyms"])
-    shared = {"eval.embed", "eval.folder", "eval.model", "eval.settings"}
-
-    allowed = {"shards": set(), "pipelines": {"shards"}, "train": {"shards"}, "eval": set()}
-    for package, others in allowed.items():
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-                for name in names:
-                    house = name.split(".")[0]
-                    if house not in allowed or house == package or house in others:
-                        continue
-                    if package == "train" and name in shared:
-                        continue
-                    if path == clear[0] and name in clear[1]:
-                        continue
-                    assert path == ROOT / "train" / "run.py" and house == "eval", f"{path} imports {name}"
-
-
 def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None:
     """16 documents, 2 anchors, 2 positives each: 96 spans and 16 x 1,472 tokens, special tokens apart."""
     from shards import Dataset

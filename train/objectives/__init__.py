@@ -91,7 +91,7 @@ class Setting:
         A count stands for the longest of its lengths, and the sample tells how much shorter the true ones are. Shards
         that do not tell lengths count as full.
         """
-        histogram = self.dataset.manifest.lengths or {str(self.capacity): 1}
+        histogram = self.dataset.manifest.lengths.get("tokens") or {str(self.capacity): 1}
         longest = self._longest(np.array([int(edge) for edge in histogram]))
         counts = list(histogram.values())
         mean = float(np.average(longest, weights=counts))

@@ -1,0 +1,22 @@
+"""Files as they are, such as images: one record a file, its bytes."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from pipelines.readers.streams import BUFFER_BYTES
+from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+
+
+def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    """The file's one record."""
+    yield whole(stream, piece.input.name, reading.max_bytes)
+    while stream.read(BUFFER_BYTES):
+        pass  # of one too long, the rest must be there
+
+
+def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:
+    """All that a stream holds, as one record."""
+    data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        return Record(name, None, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")
+    return Record(name, None, data, data[:HEAD_BYTES])

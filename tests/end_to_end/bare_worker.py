@@ -1,0 +1,78 @@
+"""`python bare_worker.py NAMES JOBS`: does pickled jobs as a Beam worker in an environment of the packages NAMES and
+theirs alone: no other can be imported.
+"""
+
+import pickle
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+
+def needed(names: Iterable[str]) -> set[str]:
+    """These distributions and all that pip would install with them."""
+    found: set[str] = set()
+    left = {(name, "") for name in names}
+    seen = set(left)
+    while left:
+        name, extra = left.pop()
+        try:
+            lines = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # of another platform
+        found.add(name)
+        for requirement in map(Requirement, lines):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                wanted = {(canonicalize_name(requirement.name), one) for one in ("", *requirement.extras)} - seen
+                seen |= wanted
+                left |= wanted
+    return found
+
+
+class Refusing:
+    """A finder that finds nothing, of the modules of all other distributions."""
+
+    def __init__(self, allowed: set[str]) -> None:
+        self.refused = {
+            module
+            for module, owners in metadata.packages_distributions().items()
+            if not {canonicalize_name(owner) for owner in owners} & {*allowed, "clearspan"}
+        }
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] in self.refused:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+def main() -> None:
+    refusing = Refusing(needed(sys.argv[1].split(",")))
+    assert {"torch", "transformers", "deepspeed", "sentence_transformers"} <= refusing.refused
+    for name in list(sys.modules):
+        if name.partition(".")[0] in refusing.refused:
+            del sys.modules[name]
+    sys.meta_path.insert(0, refusing)  # type: ignore[arg-type]
+    from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
+
+    import pipelines.execution.worker  # noqa: F401
+    from pipelines.execution import graph
+
+    for job, units in pickle.loads(Path(sys.argv[2]).read_bytes()):
+        process = graph.ProcessUnit(job)
+        process.setup()
+        for unit in units:
+            list(process.process(unit))
+        for number in graph.Resolve(job).process(len(units)) if job.curation.is_staged else []:
+            list(graph.FinishUnit(job).process(number))
+        graph.Commit(job).process(len(units))
+
+
+if __name__ == "__main__":
+    main()

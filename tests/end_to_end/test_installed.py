@@ -1,0 +1,220 @@
+"""A wheel in an environment of its own, beside files with the packages' names; what a worker needs to be installed."""
+
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from email.parser import BytesParser
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipelines.__main__ import KINDS, main
+from tests.conftest import ROOT
+
+PACKAGES = ("pipelines", "shards", "train", "eval")
+HOSTILE = "raise SystemExit(f'{__file__} was run')\n"
+SCRIPTS = ("pipelines", "shards", "train", "export", "eval")
+WORKER = Path(__file__).with_name("bare_worker.py")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from copies, without a network, so that a checkout's own leftovers are not in it."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--wheel-dir", str(out), str(source)], check=True)
+    (built,) = out.glob("clearspan-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the commands of an environment that holds the wheel; all else is this one's."""
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return home / "bin"
+
+
+@pytest.fixture
+def run(scripts: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Runs a command of that environment in a folder that holds these files, each of which ends who imports it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"OMP_NUM_THREADS": "1", "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+
+    def command(name: str, *words: str | Path, files: tuple[str, ...] = PACKAGES) -> subprocess.CompletedProcess:
+        folder = tmp_path / "-".join(files)
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            (folder / f"{file}.py").write_text(HOSTILE)
+        arguments = [str(scripts / name), *map(str, words)]
+        return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+    return command
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_command_tells_its_version(run, name: str) -> None:
+    done = run(f"clearspan-{name}", "--version")
+    assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
+
+
+def test_a_wheel_works_from_a_folder_of_files_with_the_packages_names(
+    run, corpus: Path, roberta_tokenizer: Path, shared_data: Path, tmp_path: Path
+) -> None:
+    shards, trained, model = (tmp_path / name for name in ("shards", "run", "model"))
+    words = ("--input", corpus, "--output", shards, "--tokenizer", roberta_tokenizer, "--unit-bytes", "60000")
+    done = run("clearspan-pipelines", "documents", *words, "--workers", "2", "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kept"] == 5
+    done = run("clearspan-shards", "verify", shards)
+    assert done.returncode == 0, done.stderr
+
+    small = ("hidden_size=32", "intermediate_size=64", "num_attention_heads=2")
+    arguments = [f"data.text.path={shards}", f"output={trained}", *(f"model.config.{key}" for key in small)]
+    arguments += ["data.text.batch_size=2", "training.max_steps=1", "training.bf16=false", "--quiet"]
+    port = str(28710 + os.getpid() % 300)
+    done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", *arguments, "--master_port", port)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 1
+    done = run("clearspan-export", trained, model)
+    assert done.returncode == 0, done.stderr
+
+    sts = shared_data / "senteval" / "downstream" / "STS" / "STSBenchmark"
+    shutil.copytree(sts, tmp_path / "data" / "downstream" / "STS" / "STSBenchmark")
+    output = ("--data", tmp_path / "data", "--output", tmp_path / "scores", "--json", "--quiet")
+    done = run("clearspan-eval", "--model", model, "--tasks", "sts", *output)
+    assert done.returncode == 0, done.stderr
+    assert "STSBenchmark" in json.loads(done.stdout)["scores"]
+
+
+def test_a_rank_that_fails_is_the_commands_exit_code(run) -> None:
+    done = run("clearspan-train", "--recipe", "no-such-recipe", "--num_accelerators", "1", "output=run")
+    assert done.returncode == 2 and "no-such-recipe" in done.stderr
+    done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", "--include", "localhost:0")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == "train: Cannot specify num_nodes/gpus with include/exclude"
+
+
+@pytest.mark.parametrize("module", ["pipelines", "train", "train.run", "train.export"])
+def test_a_module_is_run_beside_files_with_the_other_packages_names(run, module: str) -> None:
+    """A file with its own name is what Python runs in its place: `python -P` or the command is against that."""
+    others = tuple(name for name in PACKAGES if name != module.split(".")[0])
+    done = run("python", "-m", module, "--version", files=others)
+    assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
+
+
+def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
+    from train.__main__ import command
+
+    words = "--recipe r.yaml --num_accelerators 2 a.b=c --no_ssh --master_port=29501 --resume --include localhost:0,1"
+    assert command(words.split()) == [
+        *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
+        *("--module", "train.run", "--recipe", "r.yaml", "a.b=c", "--resume"),
+    ]
+
+
+def test_the_launcher_has_every_option_that_is_passed_on() -> None:
+    from deepspeed.launcher.runner import parse_args
+
+    from train.__main__ import OPTIONS, SWITCHES
+
+    given = [f"--{name}=1" for name in OPTIONS if name != "log_level"] + [f"--{name}" for name in SWITCHES]
+    found = vars(parse_args([*given, "--log_level=error", "--module", "train.run", "--resume"]))
+    assert (found["user_script"], found["user_args"]) == ("train.run", ["--resume"])
+    assert all(found[name] is True for name in SWITCHES)
+
+
+def requirements(wheel: Path, extra: str | None) -> list[Requirement]:
+    """What the wheel's own metadata says of an extra; None: of the package."""
+    with ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = BytesParser().parsebytes(archive.read(name)).get_all("Requires-Dist") or []
+    found = [Requirement(line) for line in lines]
+    return [r for r in found if (r.marker is None) == (extra is None) and (not extra or str(r.marker)[10:-1] == extra)]
+
+
+def test_the_package_needs_what_its_workers_need(wheel: Path) -> None:
+    worker = {(r.name, str(r.specifier)) for r in requirements(wheel, "worker")}
+    assert worker and worker < {(r.name, str(r.specifier)) for r in requirements(wheel, None)}
+
+
+def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tmp_path: Path) -> None:
+    """Its own RUN, with a pip that only tells what it is asked for."""
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", "").splitlines()
+    (step,) = (line.removeprefix("RUN ") for line in lines if line.startswith("RUN "))
+    (tmp_path / "pip").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    (tmp_path / "pip").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{scripts}:{os.environ['PATH']}", "PYTHONSAFEPATH": "1"}
+    environment.pop("PYTHONPATH", None)
+    subprocess.run(["sh", "-ec", step], cwd=tmp_path, env=environment, check=True)
+    itself, others = (tmp_path / "asked").read_text().splitlines()
+    assert itself.split()[0] == "install" and itself.endswith("--no-deps .")
+    file = re.search(r"-r (\S+)", others)
+    assert file and "-c constraints.txt" in others
+    listed = {str(Requirement(line)) for line in (tmp_path / file[1]).read_text().splitlines()}
+    assert listed == {f"{r.name}{r.specifier}" for r in requirements(wheel, "worker")}
+
+
+@pytest.fixture
+def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[list[str]]]:
+    """Of each kind, what makes its workers do all that they can."""
+    synonyms = str(shared_data / "synonyms" / "counterfitted_neighbors.json")
+    excluded = tmp_path / "excluded.txt"
+    excluded.write_text("Call me Ishmael. Some years ago never mind how long precisely\n")
+    curated = ["--dedup", "--limit", "100", "--holdout-fraction", "0.3", "--exclude", str(excluded)]
+    views = ["--augment", "subs+del-word+reorder", "--synonyms", synonyms]
+    return {
+        "documents": [["--input", str(corpus), "--min-tokens", "300", *curated]],
+        "sentences": [["--input", str(corpus), *views], ["--input", str(corpus), "--no-split"]],
+    }
+
+
+def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
+    wheel: Path,
+    options: dict[str, list[list[str]]],
+    roberta_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs: list[tuple[Any, Any]] = []
+    monkeypatch.setattr("pipelines.run._run_beam", lambda job, units, _: jobs.append((job, units)))
+    assert options.keys() == KINDS.keys()
+    for kind, runs in options.items():
+        for number, words in enumerate(runs):
+            output = tmp_path / f"{kind}-{number}"
+            assert main([kind, *words, "--output", str(output), "--tokenizer", str(roberta_tokenizer)]) == 0
+    (tmp_path / "jobs").write_bytes(pickle.dumps(jobs))
+    names = ",".join(canonicalize_name(r.name) for r in requirements(wheel, "worker"))
+    worker = [sys.executable, str(WORKER), names, str(tmp_path / "jobs")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(worker, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*-?/manifest.json"))) == len(jobs)
+    missing = subprocess.run(
+        [*worker[:2], names.replace("sentencex", "six"), worker[3]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert missing.returncode == 1 and "No module named 'sentencex'" in missing.stderr

@@ -1,0 +1,57 @@
+"""Files as they are: whole files and members of tars as bytes, whatever they hold."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pipelines.readers import read_pieces
+from pipelines.records import Reading, Record
+from pipelines.units.plan import cut, find_inputs, member_starts
+
+AS_BYTES = Reading(max_bytes=100_000, as_bytes=True)
+
+
+def read(folder: Path, unit_bytes: int = 10**6) -> list[Record]:
+    root, inputs = find_inputs([str(folder)], AS_BYTES)
+    units = cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes))
+    return [record for unit in units for record in read_pieces(root, unit.pieces, AS_BYTES)]
+
+
+@pytest.mark.parametrize("unit_bytes", [10**6, 20_000])
+def test_each_file_is_a_record_of_its_bytes(shared_data: Path, unit_bytes: int) -> None:
+    folder = shared_data / "images" / "caltech60" / "ant"
+    found = {record.name: record.value for record in read(folder, unit_bytes)}
+    assert found == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("unit_bytes", [10**6, 20_000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_each_member_of_a_tar_is_one_too(shared_data: Path, tmp_path: Path, packed: bool, unit_bytes: int) -> None:
+    data = (shared_data / "images" / "tinyimagenet60" / "n01443537.tar").read_bytes()
+    name = "fish.tar.gz" if packed else "fish.tar"
+    (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
+    found = read(tmp_path, unit_bytes)
+    assert len(found) == 120 and len({record.name for record in found}) == 120
+    assert all(r.name.startswith(f"{name}/n01443537_") and r.value.startswith(b"\xff\xd8") for r in found)
+
+
+def test_what_a_file_holds_or_claims_does_not_matter(tmp_path: Path) -> None:
+    contents = {
+        "a.jsonl": b'{"text": "Call me Ishmael."}\n',
+        "b.txt": "Call me Ishmael.".encode("utf-16"),
+        "c.bin": bytes(5000),
+        "d.gz": gzip.compress(b"a"),
+        "e.jpg": b"",
+    }
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    assert {record.name: record.value for record in read(tmp_path)} == contents
+
+
+def test_one_that_is_too_long_is_a_problem_and_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(100_001))
+    (tmp_path / "b.bin").write_bytes(bytes(100_000))
+    long, other = read(tmp_path)
+    assert (long.value, long.problem, len(long.raw)) == (None, "longer than 100,000 bytes", 1000)
+    assert len(other.value) == 100_000 and not other.problem

@@ -1,0 +1,211 @@
+"""A new kind is one file in pipelines/kinds/ and a line in shards/schema.py: a toy of photographs without tokens.
+
+A copy of the two packages gets these two and nothing else; then the real commands run in it, in processes of their own.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import webdataset as wds
+from PIL import Image
+
+from tests.conftest import ROOT
+
+LINE = """
+        Kind("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
+"""
+FILE = '''
+"""Photographs by class: a folder a class, or a tar."""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from pipelines.kinds import Kind
+from pipelines.records import Input, Reading, Record
+from pipelines.stopwatch import Stopwatch
+from pipelines.tally import RecordError, Tally
+from shards.manifest import FILES_FOLDER
+from shards.schema import schema
+
+CLASSES = f"{FILES_FOLDER}/classes.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy(Kind):
+    min_bytes: int = 0
+
+    name: ClassVar[str] = "toy"
+    summary: ClassVar[str] = "photographs by class"
+    example: ClassVar[str] = "python -m pipelines toy --input photographs --output data/toy"
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--min-bytes", type=int, default=0, help="smaller ones go")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ("small",)
+
+    def reading(self) -> Reading:
+        return Reading(as_bytes=True)
+
+    def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
+        names = {entry.name if entry.format == "tar" else entry.name.rpartition("/")[0] for entry in inputs}
+        return {CLASSES: json.dumps(sorted(names)).encode()}
+
+    def worker(self, resources: Mapping[str, bytes]) -> "ToyWorker":
+        return ToyWorker(self.min_bytes, json.loads(resources[CLASSES]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyWorker:
+    min_bytes: int
+    classes: list[str]
+
+    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+        rows = []
+        for record in records:
+            tally.counts.read += 1
+            if record.problem or not record.value.startswith(b"\\xff\\xd8"):
+                tally.reject(record, RecordError(record.problem or "not a JPEG"))
+            elif len(record.value) < self.min_bytes:
+                tally.counts.filtered["small"] += 1
+            else:
+                tally.counts.kept += 1
+                number = int.from_bytes(hashlib.blake2b(record.value).digest()[:8], "big") >> 1
+                label = self.classes.index(record.name.rpartition("/")[0])
+                rows.append({"id": number, "image": record.value, "label": label})
+            if len(rows) == 8:
+                yield pa.RecordBatch.from_pylist(rows, schema=schema("toy"))
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema("toy"))
+'''
+KILLING = Path(__file__).with_name("killing.py")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages with the new kind."""
+    folder = tmp_path_factory.mktemp("house")
+    for package in ("pipelines", "shards"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "pipelines" / "kinds" / "toy.py").write_text(FILE)
+    path = folder / "shards" / "schema.py"
+    before, after = path.read_text().split("\n    )\n}\n")
+    path.write_text(f"{before}{LINE}    )\n}}\n{after}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(house: Path) -> Run:
+    """A command of Python, in the house."""
+
+    def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(house)}
+        arguments = [sys.executable, *map(str, words)]
+        return subprocess.run(arguments, cwd=house, env=environment, capture_output=True, text=True, check=False)
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def photographs(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty photographs of four classes in folders, one of a class in a tar of 120, and a text among them."""
+    folder = tmp_path_factory.mktemp("corpus") / "photographs"
+    images = shared_data / "images"
+    for name in ("ant", "barrel", "bass", "accordion"):
+        (folder / name).mkdir(parents=True)
+        for path in sorted((images / "caltech60" / name).iterdir())[:10]:
+            shutil.copy(path, folder / name)
+    shutil.copy(images / "tinyimagenet60" / "n01443537.tar", folder)
+    (folder / "ant" / "notes.jpg").write_text("Call me Ishmael.")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def command(photographs: Path) -> list[str | Path]:
+    often = ["--max-bad-fraction", "0.1", "--unit-bytes", "120000", "--min-bytes", "1200"]
+    return ["toy", "--input", photographs, "--holdout-fraction", "0.1", "--limit", "100", *often]
+
+
+@pytest.fixture(scope="module")
+def made(run: Run, command: list[str | Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "out"
+    ended = run("-m", "pipelines", *command, "--output", folder, "--workers", "2", "--json")
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    assert (summary["kind"], summary["read"], summary["bad"], summary["tokens"]) == ("toy", 161, 1, 0)
+    assert summary["filtered"]["small"] > 0 and summary["filtered"]["over_limit"] > 0
+    assert summary["kept"] + summary["filtered"]["held_out"] == 100
+    return folder
+
+
+def test_the_command_lists_it_and_its_options(run: Run) -> None:
+    assert "photographs by class" in run("-m", "pipelines", "--help").stdout
+    shown = run("-m", "pipelines", "toy", "--help").stdout
+    assert "--min-bytes" in shown and "python -m pipelines toy --input photographs" in shown
+    assert "--tokenizer" not in shown and "--dedup" not in shown
+
+
+def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
+    for folder in (made, made / "validation"):
+        ended = run("-m", "shards", "verify", folder)
+        assert (ended.returncode, ended.stdout) == (0, f"{folder}: every shard is as the manifest says\n")
+    listed = run("-m", "shards", "ls", made).stdout
+    assert f"{made}: toy, " in listed and "_files/classes.json" in listed and "bad 1" in listed
+    rows = [
+        json.loads(line) for line in run("-m", "shards", "cat", made, "--limit", "200", "--json").stdout.splitlines()
+    ]
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert len(rows) == manifest["totals"]["examples"] and set(rows[0]) == {"id", "image", "label"}
+    assert "tokenizer" not in manifest["fingerprint"] and list(manifest["fingerprint"]["options"]["files"])
+
+
+def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
+    classes = json.loads((made / "_files" / "classes.json").read_text())
+    assert classes == ["accordion", "ant", "barrel", "bass", "n01443537.tar"]
+    known = {path.read_bytes(): path.parent.name for path in photographs.rglob("*.jpg")}
+    tars = sorted(str(path) for path in made.rglob("toy-*.tar"))
+    samples = list(wds.WebDataset(tars, shardshuffle=False))
+    assert len(samples) == 100
+    for sample in samples:
+        assert known.get(sample["jpg"], "n01443537.tar") == classes[int(sample["cls"])]
+        assert min(Image.open(io.BytesIO(sample["jpg"])).size) >= 64
+
+
+@pytest.mark.parametrize("name", ["_staged/00001.json", "out/manifest.json"])
+def test_killed_and_run_again_it_ends_with_the_same_bytes(
+    run: Run, command: list[str | Path], made: Path, tree, tmp_path: Path, name: str
+) -> None:
+    words = [*command, "--output", tmp_path / "out"]
+    assert run(KILLING, "1", "before", name, tmp_path / "wrapper", *words).returncode == -9
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    ended = run("-m", "pipelines", *words, "--workers", "1")
+    assert ended.returncode == 0, ended.stderr
+    assert "tokens" not in ended.stdout
+    assert tree(tmp_path / "out") == tree(made)
+
+
+def test_a_table_of_classes_that_is_damaged_is_put_back(run: Run, command: list[str | Path], made: Path) -> None:
+    path = made / "_files" / "classes.json"
+    whole = path.read_bytes()
+    path.write_bytes(b"[]")
+    problems = run("-m", "shards", "verify", made)
+    assert problems.returncode == 1 and f"{path}: its sha256 is not the manifest's" in problems.stdout
+    assert run("-m", "pipelines", *command, "--output", made).returncode == 0
+    assert path.read_bytes() == whole

@@ -1,0 +1,161 @@
+"""Samples, webdataset's usual form: the same batches come back, plain webdataset reads them, all else is refused."""
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import webdataset as wds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from shards import Dataset, Manifest, ShardError, ShardWriter, storage, verify
+from shards.__main__ import main
+from shards.layouts import MemberError
+from shards.schema import KINDS, schema
+
+IMAGES = KINDS["images"]
+SHARD = "images-00000-000.tar"
+example = st.fixed_dictionaries(
+    {"id": st.integers(0, 2**63 - 1), "image": st.binary(max_size=50), "label": st.integers(-(2**63), 2**63 - 1)}
+)
+
+
+def batch_of(rows: list[dict]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=schema("images"))
+
+
+@pytest.fixture(scope="module")
+def pictures(shared_data: Path) -> list[pa.RecordBatch]:
+    """Twelve photographs of three classes, four a batch."""
+    paths = [sorted((shared_data / "images" / "caltech60" / name).iterdir())[:4] for name in ("ant", "barrel", "bass")]
+    rows = [
+        {"id": (label << 40) + number, "image": path.read_bytes(), "label": label}
+        for label, some in enumerate(paths)
+        for number, path in enumerate(some)
+    ]
+    return [batch_of(rows[start : start + 4]) for start in range(0, 12, 4)]
+
+
+@pytest.fixture
+def dataset(pictures: list[pa.RecordBatch], tmp_path: Path) -> Path:
+    """The photographs as a dataset without tokenizer, with a table of classes, in shards of a batch each."""
+    classes = json.dumps(["ant", "barrel", "bass"]).encode()
+    (tmp_path / "_files").mkdir()
+    (tmp_path / "_files" / "classes.json").write_bytes(classes)
+    writer = ShardWriter(tmp_path, "images", 0, max_bytes=1)
+    for batch in pictures:
+        writer.write(batch)
+    files = {"classes.json": storage.sha256(tmp_path / "_files" / "classes.json")}
+    counts = {"read": 12, "kept": 12, "filtered": {}, "bad": 0}
+    Manifest("images", {"options": {"files": files}}, writer.close(), counts).save(str(tmp_path))
+    return tmp_path
+
+
+@given(st.lists(st.lists(example, min_size=1, max_size=5), max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_any_batches_come_back_as_they_were(parts: list[list[dict]]) -> None:
+    batches = [batch_of(rows) for rows in parts]
+    members = [
+        member
+        for number, batch in enumerate(batches)
+        for member in IMAGES.layout.members(batch, f"00003-001-{number:05d}")
+    ]
+    assert list(IMAGES.layout.batches(members, IMAGES.check)) == batches
+    assert len({name for name, _ in members}) == len(members)
+
+
+def test_the_dataset_reads_and_counts_examples(dataset: Path, pictures: list[pa.RecordBatch]) -> None:
+    found = Dataset(dataset)
+    assert list(found) == pictures
+    assert verify(dataset) == []
+    assert [(shard.examples, shard.batches, shard.tokens, shard.lengths) for shard in found.shards] == [
+        (4, 1, 0, {})
+    ] * 3
+    assert json.loads(found.read_file("classes.json")) == ["ant", "barrel", "bass"]
+    with pytest.raises(ShardError, match="images have no tokenizer"):
+        found.local_tokenizer()
+
+
+def test_plain_webdataset_opens_the_tars(dataset: Path, pictures: list[pa.RecordBatch]) -> None:
+    tars = sorted(map(str, dataset.glob("*.tar")))
+    samples = list(wds.WebDataset(tars, shardshuffle=False).decode("pil"))
+    rows = [row for batch in pictures for row in batch.to_pylist()]
+    assert [sample["cls"] for sample in samples] == [row["label"] for row in rows]
+    assert [int(sample["__key__"].rpartition("-")[2], 16) for sample in samples] == [row["id"] for row in rows]
+    for sample, row in zip(samples, rows, strict=True):
+        assert sample["jpg"].size == Image.open(io.BytesIO(row["image"])).size
+    index = Manifest.load(str(dataset)).wids_index()
+    assert [shard["nsamples"] for shard in index["shardlist"]] == [4, 4, 4]
+
+
+def test_ls_verify_and_cat_need_no_tokenizer(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(dataset)]) == 0
+    out = capsys.readouterr().out
+    assert f"{dataset}: images, 3 shards, " in out and "_files/classes.json" in out
+    assert "token" not in out.replace(str(dataset), "")
+    assert main(["verify", str(dataset)]) == 0
+    assert main(["cat", str(dataset), "--limit", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    size = Dataset(dataset).shards and next(iter(Dataset(dataset))).column("image")[0].as_buffer().size
+    assert len(lines) == 5 and lines[0] == f"id 0  image {size:,} bytes  label 0"
+    assert main(["cat", str(dataset), "--limit", "1", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["image"]["bytes"] == size and len(row["image"]["sha256"]) == 64
+    assert main(["cat", str(dataset), "--tokenizer", "x"]) == 1
+    assert "images hold no token ids: leave --tokenizer out" in capsys.readouterr().err
+
+
+def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:
+    path = dataset / "_files" / "classes.json"
+    path.write_text("[]")
+    (problem,) = verify(dataset)
+    assert f"{path}: its sha256 is not the manifest's" in problem
+    path.unlink()
+    (problem,) = verify(dataset)
+    assert f"{path}: the manifest names this file, but it is missing" in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda m: m.pop(1), r"\.cls of row 0"),
+        (lambda m: m.pop(), "its last sample is without .cls"),
+        (lambda m: m.insert(0, ("a.jpg", b"")), "a.jpg: not a file of a sample"),
+        (lambda m: m.insert(0, ("../" + m[0][0], b"")), "not a file of a sample"),
+        (lambda m: m.insert(1, (m[0][0].replace(".jpg", ".pickle"), b"cos\nsystem\n.")), r"\.pickle: \.cls of row 0"),
+        (lambda m: m.insert(2, m[0]), r"\.jpg of row 1"),
+        (lambda m: m.__setitem__(1, (m[1][0], b"one")), "b'one' is not a whole number"),
+        (lambda m: m.__setitem__(1, (m[1][0], b"9" * 19)), "is not a whole number"),
+        (lambda m: m.__setitem__(1, (m[1][0].replace("00.cls", "01.cls"), b"1")), r"\.cls of row 0"),
+    ],
+)
+def test_members_out_of_place_are_refused_by_name(
+    pictures: list[pa.RecordBatch], change: Callable[[list], object], complaint: str
+) -> None:
+    members = list(IMAGES.layout.members(pictures[0], "00000-000-00000"))
+    change(members)
+    with pytest.raises(MemberError, match=complaint):
+        list(IMAGES.layout.batches(members, IMAGES.check))
+
+
+def test_a_sample_that_went_missing_is_noticed(dataset: Path) -> None:
+    """Though size and hash are right: the manifest's counts tell."""
+    with tarfile.open(dataset / SHARD) as tar:
+        members = [(info, tar.extractfile(info).read()) for info in tar]
+    with tarfile.open(dataset / SHARD, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for info, data in members[:-2]:
+            tar.addfile(info, io.BytesIO(data))
+    manifest = Manifest.load(str(dataset))
+    path = dataset / SHARD
+    first = replace(manifest.shards[0], bytes=path.stat().st_size, sha256=storage.sha256(path))
+    replace(manifest, shards=[first, *manifest.shards[1:]]).save(str(dataset))
+    with pytest.raises(
+        ShardError, match=f"{SHARD}: holds 1 batches, 3 examples, 0 tokens where the manifest says 1, 4, 0"
+    ):
+        list(Dataset(dataset))
