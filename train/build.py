@@ -16,6 +16,7 @@ from shards.terminal import one_line
 from train import objectives as kinds
 from train.data.feed import Feed
 from train.data.stream import ExampleStream
+from train.draws import Purpose, integer_seed, name_key
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder
@@ -180,7 +181,7 @@ def build_objectives(
                     "encoder takes"
                 )
             with torch.random.fork_rng():
-                torch.manual_seed(recipe.training.seed)
+                torch.manual_seed(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING))
                 embeddings[name] = found.embedding(encoder.dim)
         for name, config in recipe.objectives.items():
             setting = Setting(

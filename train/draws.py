@@ -1,12 +1,36 @@
-"""Randomness keyed by (seed, epoch, document id) on the device: `shards.keyed` for tensors.
+"""Random draws: each is a hash of what it is for, `shards.keyed` for tensors.
 
-A document gets the same spans and the same masked tokens in any batch, on any rank, after a resume, on CPU and CUDA.
+A draw is keyed by (seed, dataset, epoch, example), the objective that it is for, and its purpose. So an example gets
+the same spans, views and masks in any batch, on any rank, after a resume, on CPU and CUDA; two datasets, and two
+objectives of one type, draw differently. Every purpose is named here, and no two have one number.
 """
+
+import enum
+import hashlib
 
 import torch
 from torch import Tensor
 
 from shards import keyed
+
+
+class Purpose(enum.IntEnum):
+    """What is drawn."""
+
+    SHARDS = 1  # the order of an epoch's shards
+    WINDOW = 2  # the order of a window's examples
+    SPANS = 3  # a document's spans, all that follows of them
+    ANCHOR_LENGTH = 4
+    ANCHOR_BLOCK = 5  # the block that an anchor lies in (grid), or the room between anchors (uniform)
+    ANCHOR_START = 6  # within its block
+    POSITIVE_LENGTH = 7
+    POSITIVE_START = 8
+    SEQUENCE = 9  # a sequence of a request: its masks
+    VIEW = 10  # a view made on the fly
+    STORED_VIEWS = 11  # which of more than two
+    HEAD = 12  # an objective's first weights
+    EMBEDDING = 13  # a patch embedding's first weights
+    DROPOUT = 14
 
 
 def mix(*parts: int | Tensor) -> Tensor:
@@ -25,6 +49,11 @@ def below(uniforms: Tensor, bounds: Tensor) -> Tensor:
     return torch.minimum((uniforms * bounds).long(), bounds - 1)
 
 
+def name_key(name: str) -> int:
+    """A dataset's or an objective's name as a part of a key."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
+
+
 def integer_seed(*parts: int) -> int:
-    """A non-negative seed for a generator that wants one number, e.g. dropout's at (seed, step, rank)."""
+    """A non-negative seed for a generator that wants one number, e.g. dropout's at (seed, DROPOUT, step, rank)."""
     return int(keyed.mix(*parts)) & ((1 << 63) - 1)

@@ -177,7 +177,7 @@ def train(options: argparse.Namespace) -> None:
     static = torch.cuda.is_available() and recipe.training.bf16
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
     for name, dataset in datasets.items():
-        if learner.encoder.config.vocab_size < dataset.vocab_size:
+        if dataset.manifest.tokenizer is not None and learner.encoder.config.vocab_size < dataset.vocab_size:
             raise RecipeError(
                 f"data.{name}.path {dataset.folder}: its manifest says {dataset.vocab_size:,} token ids, the model has "
                 f"{learner.encoder.config.vocab_size:,}: run the pipeline again"

@@ -23,6 +23,7 @@ from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
 from train.data.batch import Batch, Rows
 from train.data.stream import ExampleStream, StreamState
+from train.draws import Purpose
 from train.learner import Learner
 from train.model.masking import mask
 from train.model.packing import pack, pack_ids
@@ -68,13 +69,13 @@ def test_the_loss_is_nt_xent_of_projected_cls_states_of_views_made_by_hand(
     augmenter = Augmenter(Augmentation.parse("subs+del-span"), tokenizer, read_synonyms(str(synonyms_file)))
     originals = [by_id(sentences)[i] for i in batch.ids.tolist()]
     block = Ragged.of([np.array(row) for row in originals], np.uint16)
+    (clear,) = learner.objectives
     views = []
     for number in range(2):
-        made = augmenter(block, keyed.mix(11, 0, batch.ids.numpy(), number))
+        made = augmenter(block, keyed.mix(clear.setting.keys(0, batch.ids.numpy(), Purpose.VIEW), number))
         views += [made[row].tolist()[:62] for row in range(len(originals))]
     assert any(view != original for view, original in zip(views, originals * 2, strict=True))
     states = torch.stack([learner.encoder(pack_ids([[0, *view, 2]]))[0] for view in views])
-    (clear,) = learner.objectives
     expected = NTXentLoss(temperature=0.1)(projected(clear, states), torch.arange(16).repeat(2))
     loss, metrics = run(learner, batch)
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
@@ -182,13 +183,13 @@ def test_how_much_views_take_is_found_out_once(tiny_clear: list[str], monkeypatc
     assert clear.workload() == before
 
 
-def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence() -> None:
+def test_of_more_views_each_pair_is_drawn_as_often_by_epoch_and_sentence(tiny_clear: list[str]) -> None:
     count, number = 4, 6000
     ids = np.arange(number)
     columns = {
         f"view_{view}": Ragged.of(list(np.stack([ids, np.full(number, view)], 1)), np.int64) for view in range(count)
     }
-    views = StoredViews(count, seed=3)
+    views = StoredViews(count, clear_and_batch(tiny_clear)[0].objectives[0].setting)
     first, second = (view.values.reshape(-1, 2) for view in views(Rows("text", columns, ids, 0)))
     assert (first[:, 0] == ids).all() and (second[:, 0] == ids).all(), "a view of another sentence"
     assert (first[:, 1] != second[:, 1]).all(), "a view paired with itself"

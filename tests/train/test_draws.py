@@ -4,6 +4,7 @@ import torch
 from scipy import stats
 
 from train import draws
+from train.draws import Purpose
 
 
 def test_uniform_draws_are_uniform_over_keys_and_over_draws() -> None:
@@ -55,3 +56,15 @@ def test_keys_and_draws_equal_the_definition_in_plain_integers() -> None:
         assert int(draws.mix(*parts)) % (1 << 64) == mix(*parts)
         expected = [(finalise((mix(*parts) + j * golden) & word) >> 11) / 2**53 for j in (1, 2, 3)]
         assert draws.uniform(draws.mix(*parts), 3).tolist() == expected
+
+
+def test_no_two_purposes_datasets_or_objectives_share_a_key() -> None:
+    """Purposes are told apart by their numbers, datasets and objectives by their names."""
+    assert len(set(Purpose)) == len(Purpose.__members__)
+    keys = {
+        int(draws.mix(7, draws.name_key(data), 0, 5, draws.name_key(objective), purpose))
+        for data in ("text", "more")
+        for objective in ("spans", "again")
+        for purpose in Purpose
+    }
+    assert len(keys) == 4 * len(Purpose)

@@ -24,7 +24,7 @@ from train.build import add_embeddings, load_tokenizer
 from train.export import save_model
 from train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
 from train.model.encoder import Encoder
-from train.model.packing import pack_ids
+from train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 
 SIZE = {
     "vocab_size": 500,
@@ -84,6 +84,40 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
             torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
             reached += bool(ours.grad.abs().sum() > 0)
     assert reached >= 15
+
+
+@pytest.mark.parametrize("name", ["roberta", "bert", "distilbert", "modernbert"])
+def test_patches_beside_text_equal_a_padded_forward_over_embeddings(name: str) -> None:
+    """Three pictures of five patches each, then the texts: states, and gradients of what was written."""
+    encoder, model = models(CONFIGS[name])
+    encoder.check_patches()
+    pictures = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    again = pictures.detach().clone().requires_grad_()
+    ids = [[1] * 5] * 3 + sequences()
+    patches = Sequences(Patches("pictures", pictures, 5), torch.zeros(3, dtype=torch.long))
+    texts = [torch.tensor(row) for row in sequences()]
+    lengths = torch.tensor(LENGTHS)
+    slices = TokenSlices(torch.cat(texts), lengths.cumsum(0) - lengths, lengths)
+    packed = pack([Sequences(slices, torch.zeros_like(lengths)), patches], SpecialTokens([], [], 1, None))
+    ours = encoder(packed, pictures.flatten(0, 1))
+
+    def write(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        first = torch.cat([again, output[:3, 5:]], dim=1)
+        return torch.cat([first, output[3:]])
+
+    with model.base_model.embeddings.register_forward_hook(write):
+        theirs = padded_hidden(model, ids)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    for states in (ours, theirs):
+        (states * torch.linspace(-1, 1, 64)).sum().backward()
+    torch.testing.assert_close(pictures.grad, again.grad, atol=1e-5, rtol=1e-4)
+    assert torch.equal(ours, encoder(packed, pictures.flatten(0, 1))), "the hook of one forward stays for no other"
+    assert not torch.equal(ours, encoder(packed))
+
+
+def test_a_model_whose_embeddings_are_narrower_takes_no_patches() -> None:
+    with pytest.raises(EncoderError, match="not as wide as its layers"):
+        models(CONFIGS["electra"])[0].check_patches()
 
 
 @pytest.mark.parametrize("window", [None, 32])

@@ -278,3 +278,15 @@ def test_embeddings_go_up_to_the_largest_id_of_a_vocabulary_with_gaps(tiny: list
     gaps = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)), pad_token="<pad>")
     assert len(gaps) == 1501
     assert build_encoder(load("demo", [*tiny, "output=unused"]), gaps).config.vocab_size == 1701
+
+
+def test_two_objectives_of_one_type_draw_differently(tiny: list[str]) -> None:
+    """And an objective draws the same beside others as alone."""
+    span = [o.replace("objectives.spans.", "objectives.again.") for o in tiny if o.startswith("objectives.spans.")]
+    learner, batches, _ = learner_and_batch([*tiny, "objectives.again.type=spans", *span])
+    requests = [o.request(batches["text"].of(o.name)).sequences for o in learner.objectives if o.name != "mlm"]
+    first, again = (request["anchors"].content.starts for request in requests)
+    assert not torch.equal(first, again)
+    alone, batches, _ = learner_and_batch(tiny)
+    spans = alone.objectives[0]
+    assert torch.equal(spans.request(batches["text"].of("spans")).sequences["anchors"].content.starts, first)

@@ -1,8 +1,8 @@
 """The order of examples: a pure function of (seed, epoch, position), the same for any number of ranks.
 
-    1. an epoch     permutes the shards                                       key (seed, epoch)
+    1. an epoch     permutes the shards                                       key (seed, dataset, epoch)
     2. a window     the next `shuffle_shards` shards, decoded into memory
-    3. its order    permutes the window's examples, short documents left out  key (seed, epoch, window)
+    3. its order    permutes the window's examples, short documents left out  key (seed, dataset, epoch, window)
     4. a step       the next B examples of that order; an epoch's last examples, fewer than B, are left out
     5. a micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
     6. a rank       its part, 1 / R, of each micro-batch
@@ -27,7 +27,7 @@ from shards import Dataset, ShardError, ShardInfo
 from shards.ragged import Ragged
 from shards.schema import token_columns
 from train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
-from train.draws import integer_seed
+from train.draws import Purpose, integer_seed, name_key
 
 Collate = Callable[[Rows], Mapping[str, Columns]]
 """What makes of a rank's rows each objective's columns."""
@@ -148,7 +148,7 @@ class ExampleStream:
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
         """(order, window) of an epoch from a position on; windows before it are not read."""
         shards = self.dataset.shards
-        permuted = self._permutation(len(shards), epoch, 0)
+        permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
         for start in range(0, len(shards), self.shuffle_shards):
             members = [shards[i] for i in permuted[start : start + self.shuffle_shards]]
             size = sum(shard.examples for shard in members)
@@ -156,7 +156,7 @@ class ExampleStream:
                 position -= size
                 continue
             window = _Window([batch for shard in members for batch in self._batches(shard)], columns)
-            yield self._permutation(size, epoch, 1 + start)[position:], window
+            yield self._permutation(size, epoch, Purpose.WINDOW, start)[position:], window
             position = 0
 
     def _batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
@@ -171,8 +171,9 @@ class ExampleStream:
                     )
             yield batch
 
-    def _permutation(self, size: int, epoch: int, purpose: int) -> np.ndarray:
-        generator = np.random.Generator(np.random.Philox(integer_seed(self.seed, epoch, purpose)))
+    def _permutation(self, size: int, epoch: int, *purpose: int) -> np.ndarray:
+        seed = integer_seed(self.seed, name_key(self.name), epoch, *purpose)
+        generator = np.random.Generator(np.random.Philox(seed))
         return generator.permutation(size)
 
 

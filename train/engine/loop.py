@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
-from train.draws import integer_seed
+from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
@@ -214,7 +214,7 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
-                torch.manual_seed(integer_seed(training.seed, forward, self.rank, *([number] if number else [])))
+                torch.manual_seed(integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number))
                 loss, metrics = self.engine(batch, turn)
                 found.append(metrics)
                 self.engine.backward(loss)

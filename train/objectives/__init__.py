@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor, nn
 
-from shards import Dataset
+from shards import Dataset, keyed
 from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
+from train.draws import Purpose, name_key
 from train.losses import alignment, uniformity
 from train.modalities import Modality
 from train.model.encoder import Encoder
@@ -75,6 +76,12 @@ class Setting:
     special: SpecialTokens
     dataset: Dataset
     modality: Modality | None = None
+
+    def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
+        """Randomness keys of examples for a purpose of this objective: epochs and ids (n,) int64, numpy or tensors, or
+        an epoch of all of them -> (n,) int64.
+        """
+        return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:

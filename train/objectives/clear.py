@@ -24,7 +24,7 @@ from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
 from shards.schema import num_views
 from train.data.batch import Batch, Columns, Rows
-from train.draws import integer_seed
+from train.draws import Purpose, integer_seed, name_key
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
@@ -114,7 +114,7 @@ def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Cl
                     "set views=fly"
                 )
             check_stored(setting.dataset, config.augmentation)
-            return Clear(config, setting, StoredViews(stored, setting.seed))
+            return Clear(config, setting, StoredViews(stored, setting))
         return Clear(config, setting, FreshViews(config, setting))
     except ShardError:
         raise
@@ -158,8 +158,8 @@ def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
 class StoredViews:
     """Two of the shards' views: of two these, of more a pair drawn by (seed, epoch, sentence)."""
 
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.seed = count, seed
+    def __init__(self, count: int, setting: Setting) -> None:
+        self.count, self.setting = count, setting
         self.columns = [f"view_{view}" for view in range(count)]
         self.fingerprint = ""
 
@@ -167,7 +167,7 @@ class StoredViews:
         stored = [rows.ragged(name) for name in self.columns]
         if self.count == 2:
             return stored
-        keys = keyed.mix(self.seed, rows.epoch, rows.ids)
+        keys = self.setting.keys(rows.epoch, rows.ids, Purpose.STORED_VIEWS)
         draws = keyed.shift(keyed.draw(keys[:, None], np.array([1, 2])), 11)
         first, step = draws[:, 0] % self.count, draws[:, 1] % (self.count - 1)
         whole = Ragged.concatenate(stored)
@@ -192,11 +192,11 @@ class FreshViews:
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
                 "again with `python -m pipelines sentences --del-token`"
             )
-        self.seed, self.augmenter = setting.seed, Augmenter(augmentation, tokenizer, synonyms)
+        self.setting, self.augmenter = setting, Augmenter(augmentation, tokenizer, synonyms)
 
     def __call__(self, rows: Rows) -> list[Ragged]:
-        keys = [keyed.mix(self.seed, rows.epoch, rows.ids, view) for view in range(2)]
-        return [self.augmenter(rows.ragged("tokens"), one) for one in keys]
+        keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
+        return [self.augmenter(rows.ragged("tokens"), keyed.mix(keys, view)) for view in range(2)]
 
 
 class Clear(Objective):
@@ -212,7 +212,7 @@ class Clear(Objective):
         super().__init__()
         self.config, self.setting, self.views = config, setting, views
         with torch.random.fork_rng():
-            torch.manual_seed(integer_seed(setting.seed, 7))
+            torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
             self.head = nn.Sequential(
                 nn.Linear(setting.dim, setting.dim), nn.ReLU(), nn.Linear(setting.dim, config.head_dim)
             )
@@ -255,13 +255,13 @@ class Clear(Objective):
         return {f"view_{number}": view for number, view in enumerate(self.views(rows))}
 
     def request(self, batch: Batch) -> Request:
-        keys = keyed.mix(self.setting.seed, batch.epochs, batch.ids)
+        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         sequences = {}
         for number in range(2):
             view = batch.lists(f"view_{number}")
             lengths = view.lengths.clamp(max=self.setting.capacity)
             slices = TokenSlices(view.values, view.offsets[:-1], lengths)
-            sequences[f"view_{number}"] = Sequences(slices, keyed.mix(keys, 7 + number))
+            sequences[f"view_{number}"] = Sequences(slices, keyed.mix(keys, number))
         return Request(sequences)
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:

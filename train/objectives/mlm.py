@@ -18,6 +18,7 @@ from torch import Tensor
 
 from train import draws
 from train.data.batch import Batch
+from train.draws import Purpose
 from train.losses import IGNORED, masked_lm
 from train.model.masking import Masking
 from train.model.packing import Sequences, TokenSlices
@@ -134,19 +135,19 @@ class MaskedLM(Objective):
         starts = (begin[:, None] + spans.anchor_start).flatten()
         slices = TokenSlices(batch.lists("tokens").values, starts, spans.anchor_length.flatten())
         anchors = torch.arange(sampler.num_anchors, device=keys.device)
-        return Sequences(slices, draws.mix(keys[:, None], 5, anchors).flatten())
+        return Sequences(slices, draws.mix(keys[:, None], Purpose.SEQUENCE, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
         """Every whole example, cut at the encoder's capacity, its copies next to each other."""
         tokens = batch.lists("tokens")
-        keys = draws.mix(self.setting.seed, batch.epochs, batch.ids)
+        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         copies = torch.arange(self.config.copies, device=keys.device)
         slices = TokenSlices(
             tokens.values,
             tokens.offsets[:-1].repeat_interleave(len(copies)),
             tokens.lengths.clamp(max=self.setting.capacity).repeat_interleave(len(copies)),
         )
-        return Sequences(slices, draws.mix(keys[:, None], 6, copies).flatten())
+        return Sequences(slices, draws.mix(keys[:, None], copies).flatten())
 
     def num_slots(self, num_examples: int) -> int:
         """Masked positions to make room for at a fixed shape: the mean plus four standard deviations."""

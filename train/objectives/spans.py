@@ -11,6 +11,7 @@ from torch import Tensor
 
 from train import draws
 from train.data.batch import Batch
+from train.draws import Purpose
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
@@ -54,7 +55,7 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
     """(spans, each document's first token (B,), each document's randomness key (B,)) of a batch."""
-    keys = draws.mix(setting.seed, batch.epochs, batch.ids)
+    keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
     tokens = batch.lists("tokens")
     return sample(tokens.lengths, keys, sampler, setting.capacity), tokens.offsets[:-1], keys
 
@@ -85,7 +86,7 @@ class SpanContrast(Objective):
         spans, begin, keys = draw(batch, self.config.sampler, self.setting)
         split = self.config.sampler.num_anchors
         per_document = split * (1 + self.config.sampler.num_positives)
-        numbered = draws.mix(keys[:, None], 5, torch.arange(per_document, device=keys.device))
+        numbered = draws.mix(keys[:, None], Purpose.SEQUENCE, torch.arange(per_document, device=keys.device))
         tokens = batch.lists("tokens").values
         anchors = TokenSlices(tokens, (begin[:, None] + spans.anchor_start).flatten(), spans.anchor_length.flatten())
         positive_start = (begin[:, None, None] + spans.positive_start).flatten()
