@@ -24,7 +24,7 @@ from transformers import RobertaConfig, RobertaForMaskedLM
 
 from benchmarks.pipelines import machine, write
 from train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
-from train.engine.loop import join_ranks
+from train.engine.ranks import join_ranks
 from train.engine.optimization import OptimizerConfig, build_optimizer
 from train.engine.sealing import check_folder
 

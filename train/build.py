@@ -24,7 +24,8 @@ from train.model.folder import Source, read_source
 from train.model.packing import Budget, SpecialTokens, plan_budget
 from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 from train.objectives import Objective, Setting
-from train.recipe import Recipe, RecipeError, modality
+from train.options import Recipe, RecipeError
+from train.recipe import modality
 
 
 def extends(tokenizer: Any, base: Any) -> bool:

@@ -15,7 +15,7 @@ from train.model.encoder import Encoder
 from train.model.masking import Masked, mask
 from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
 from train.objectives import Encoded, Forward, Metrics, Objective, qualified
-from train.recipe import ALL
+from train.options import ALL
 
 
 class Learner(nn.Module):

@@ -54,7 +54,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
     from eval.files import DataError, MissingDataError
     from eval.sts import pairs_spearman, read_stsb_dev
     from train.model.encoder import encode_texts
-    from train.recipe import RecipeError
+    from train.options import RecipeError
 
     try:
         pairs = read_stsb_dev(recipe.training.eval_data)
@@ -111,7 +111,8 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
     from shards import storage
     from train.engine.checkpoint import Checkpoints
     from train.export import check_replaceable
-    from train.recipe import RecipeError, load, to_file
+    from train.options import RecipeError
+    from train.recipe import load, to_file
 
     run = Path(recipe.output)
     saved, checkpoints = run / "recipe.yaml", Checkpoints(run)
@@ -144,7 +145,8 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
 
 def check_own(run: Path) -> None:
     """Raises RecipeError where a folder holds what no run wrote: its recipe.yaml tells. Hidden files do not count."""
-    from train.recipe import RecipeError, is_written
+    from train.options import RecipeError
+    from train.recipe import is_written
 
     files = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if files and not ("recipe.yaml" in files and (run / "recipe.yaml").is_file() and is_written(run / "recipe.yaml")):
@@ -165,10 +167,11 @@ def train(options: argparse.Namespace) -> None:
     from eval.folder import some
     from shards import Dataset, terminal
     from train.build import build_feed, build_learner
-    from train.engine.loop import Trainer, join_ranks, total_steps
-    from train.engine.ranks import agreed
+    from train.engine.loop import Trainer, total_steps
+    from train.engine.ranks import agreed, join_ranks
     from train.export import SKELETON, save_skeleton
-    from train.recipe import RecipeError, load
+    from train.options import RecipeError
+    from train.recipe import load
 
     recipe = load(options.recipe, options.overrides)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -242,7 +245,7 @@ def work(options: argparse.Namespace) -> int:
     from train.data.stream import StreamError
     from train.engine.checkpoint import CheckpointError
     from train.engine.ranks import ToldElsewhereError
-    from train.recipe import RecipeError
+    from train.options import RecipeError
 
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from pipelines.augment.steps import Augmentation, Augmenter
 from tests.train.conftest import TINY_MODEL, write_sentences
 from tests.train.test_learner import learner_and_batch
-from train.recipe import RecipeError, load, to_yaml
+from train.options import RecipeError
+from train.recipe import load, to_yaml
 from train.run import main
 
 RECIPE = "clear-subs+del-span"

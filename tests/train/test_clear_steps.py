@@ -15,11 +15,13 @@ from tests.train.test_learner import step
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch
 from train.data.stream import ExampleStream, StreamState
-from train.engine.loop import Trainer, _Clock
+from train.engine.loop import Trainer
 from train.engine.optimization import adamw
+from train.engine.tracking import Clock
 from train.learner import Learner
 from train.model.masking import Masked, mask
-from train.recipe import ALL, Recipe, load
+from train.options import ALL, Recipe
+from train.recipe import load
 
 RECIPE = "clear-subs+del-span"
 RECIPES = (RECIPE, "clear-double-mlm")
@@ -95,7 +97,7 @@ def trained(overrides: list[str], rank: int, ranks: int) -> list[torch.Tensor]:
     recipe = load(RECIPE, [*overrides, "output=o"])
     learner, feed = learner_and_feed(recipe, rank, ranks)
     trainer = Trainer(recipe, learner, feed, None, quiet=True)
-    metrics, after = trainer._train_step(batches_of(learner, feed), _Clock())
+    metrics, after = trainer._train_step(batches_of(learner, feed), Clock())
     assert after == {"text": StreamState(0, 24)}
     return [*(metrics[name].double() for name in METRICS), *(p.detach() for p in learner.parameters())]
 

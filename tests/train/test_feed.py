@@ -14,7 +14,8 @@ from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.learner import Learner
-from train.recipe import RecipeError, load
+from train.options import RecipeError
+from train.recipe import load
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
 TWO = [

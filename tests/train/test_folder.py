@@ -19,7 +19,8 @@ from train.build import build_encoder
 from train.export import load_skeleton, save_model, save_skeleton
 from train.model.encoder import Encoder, encode_texts
 from train.model.tokenizer import load_tokenizer
-from train.recipe import RecipeError, load
+from train.options import RecipeError
+from train.recipe import load
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 

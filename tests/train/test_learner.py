@@ -22,7 +22,8 @@ from train.losses import nt_xent
 from train.model.masking import Masked, mask
 from train.model.packing import Packed, pack, pack_ids
 from train.model.tokenizer import load_tokenizer
-from train.recipe import Recipe, RecipeError, load
+from train.options import Recipe, RecipeError
+from train.recipe import load
 
 
 def learner_and_batch(

@@ -10,7 +10,8 @@ import torch
 from tests.conftest import ROOT
 from train import recipe as recipes
 from train.build import build_learner
-from train.recipe import ALL, RecipeError, load, to_yaml
+from train.options import ALL, RecipeError
+from train.recipe import load, to_yaml
 from train.schedules import OptimizerConfig, linear, slanted_triangular, whole
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]

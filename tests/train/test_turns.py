@@ -14,10 +14,12 @@ from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch
-from train.engine.loop import Trainer, _Clock
+from train.engine.loop import Trainer
 from train.engine.optimization import adamw
+from train.engine.tracking import Clock
 from train.learner import Learner
-from train.recipe import Recipe, RecipeError, load
+from train.options import Recipe, RecipeError
+from train.recipe import load
 from train.schedules import learning_rate
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
@@ -79,7 +81,7 @@ class TwoSteps:
         ahead = batches_of(learner, feed)
         for number in range(2):
             trainer.step = number
-            found, _ = trainer._train_step(ahead, _Clock())
+            found, _ = trainer._train_step(ahead, Clock())
         return {"metrics": found, "weights": {name: p.detach() for name, p in learner.named_parameters()}}
 
 

@@ -8,19 +8,14 @@ Everything that decides a step is a function of (recipe, step, state): the learn
 masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
 """
 
-import contextlib
 import hashlib
 import math
-import os
 import signal
-import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import deepspeed
-import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -30,11 +25,12 @@ from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
-from train.engine.tracking import Tracker, check_finite, flops_per_token, peak_flops
+from train.engine.stopping import launcher_watch
+from train.engine.tracking import Clock, Tracker, check_finite, flops_per_token, peak_flops
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
-from train.recipe import Recipe, RecipeError
+from train.options import Recipe, RecipeError
 from train.schedules import learning_rate, whole
 
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
@@ -165,7 +161,7 @@ class Trainer:
         columns = {name: self.learner.columns(name) for name in self.feed.streams}
         batches = self.feed.prefetched(self.state, columns, self.learner.collate)
         training = self.recipe.training
-        clock = _Clock()
+        clock = Clock()
         try:
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
@@ -191,9 +187,7 @@ class Trainer:
             if self.tracker:
                 self.tracker.close()
 
-    def _train_step(
-        self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: "_Clock"
-    ) -> tuple[Metrics, FeedState]:
+    def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: "Clock") -> tuple[Metrics, FeedState]:
         """An update of every turn, on the same examples; returns detached metrics of this rank, and the state after
         its batches.
         """
@@ -234,7 +228,7 @@ class Trainer:
         assert self.tracker is not None
         self.tracker.log(self.step, metrics)
 
-    def _log(self, metrics: Metrics, clock: "_Clock") -> None:
+    def _log(self, metrics: Metrics, clock: "Clock") -> None:
         """This step's metrics, means over ranks (tokens: the sum), and rates since the last log."""
         reduced = self._reduced({**metrics, "tokens_per_s": clock.tokens})
         for name in COUNTS:
@@ -315,57 +309,3 @@ class Trainer:
 
     def _stop(self, number: int, frame: Any) -> None:
         self._signalled = True
-
-
-def launcher_watch() -> Callable[[], bool]:
-    """A function that says whether the deepspeed launcher that started this rank has died.
-
-    Killed, the `deepspeed` command leaves its ranks behind; they are to stop and save. Without that launcher: never.
-    """
-    parent = psutil.Process().parent()
-    if parent is None or not any("deepspeed.launcher" in word for word in parent.cmdline()):
-        return lambda: False
-    watched = [process for process in (parent, parent.parent()) if process is not None]
-
-    def gone() -> bool:
-        try:
-            return any(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in watched)
-        except psutil.NoSuchProcess:
-            return True
-
-    return gone
-
-
-class _Clock:
-    """Tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        self.tokens = torch.zeros((), dtype=torch.float64)
-        self.waited, self.start = 0.0, time.perf_counter()
-
-    def add(self, tokens: Tensor) -> None:
-        self.tokens = self.tokens.to(tokens.device) + tokens
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.waited += time.perf_counter() - start
-
-
-def join_ranks() -> None:
-    """Joins the launcher's process group; without a launcher, a group of one."""
-    if "RANK" not in os.environ:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # before ranks speak to each other
-    deepspeed.init_distributed(verbose=False)

@@ -1,8 +1,11 @@
 """What several ranks do as one: rank 0 works, and all hear how it went, so that none waits for one that failed."""
 
+import os
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from train.losses import world
@@ -53,3 +56,17 @@ def gathered(value: Result) -> list[Result]:
 def barrier() -> None:
     if dist.is_initialized():
         dist.barrier()
+
+
+def join_ranks() -> None:
+    """Joins the launcher's process group; without a launcher, a group of one."""
+    if "RANK" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # before ranks speak to each other
+    import deepspeed
+
+    deepspeed.init_distributed(verbose=False)

@@ -1,12 +1,12 @@
 """Ctrl-C and SIGTERM where there is nothing to save yet: one line and exit code 1, whatever is being imported or read.
 
-The training loop has its own way (`train.engine.loop`): it saves first.
+The training loop has its own way (`train.engine.loop`): it saves first, and does so too where its launcher has died.
 """
 
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 
@@ -25,3 +25,24 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def launcher_watch() -> Callable[[], bool]:
+    """A function that says whether the deepspeed launcher that started this rank has died.
+
+    Killed, the `deepspeed` command leaves its ranks behind; they are to stop and save. Without that launcher: never.
+    """
+    import psutil
+
+    parent = psutil.Process().parent()
+    if parent is None or not any("deepspeed.launcher" in word for word in parent.cmdline()):
+        return lambda: False
+    watched = [process for process in (parent, parent.parent()) if process is not None]
+
+    def gone() -> bool:
+        try:
+            return any(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in watched)
+        except psutil.NoSuchProcess:
+            return True
+
+    return gone

@@ -4,11 +4,13 @@ import contextlib
 import json
 import math
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from shards.storage import naming_disk, publish_bytes
@@ -56,6 +58,29 @@ def _silent_board() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = hook
+
+
+class Clock:
+    """Tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.tokens = torch.zeros((), dtype=torch.float64)
+        self.waited, self.start = 0.0, time.perf_counter()
+
+    def add(self, tokens: Tensor) -> None:
+        self.tokens = self.tokens.to(tokens.device) + tokens
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.waited += time.perf_counter() - start
 
 
 class Tracker:

@@ -1,0 +1,212 @@
+"""A recipe's sections as typed dataclasses, and which of their values cannot work."""
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+from omegaconf import MISSING
+
+from train.schedules import SCHEDULES, OptimizerConfig
+
+ALL = "all"
+"""The one turn of `optimization: sum`."""
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot run. The message names the key and the mend."""
+
+
+@dataclasses.dataclass
+class ModelConfig:
+    """Where the encoder comes from: a local folder of pretrained weights, or an HF configuration with fresh weights.
+
+    `config` needs `model_type`; the vocabulary size and special ids come from the shards' tokenizer.
+    """
+
+    path: str = ""
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    pooling: str = ""  # mean | cls; "": as the folder of `path` says, or mean
+    head: str = ""  # tanh: a linear layer and tanh after the pooling; "": none but what the folder of `path` has
+
+
+@dataclasses.dataclass
+class DatasetConfig:
+    """Which shards, and how they are read.
+
+    Args:
+        batch_size: examples of a step, over all ranks and micro-batches.
+        shuffle_shards: so many are held in memory and shuffled together.
+        short_documents: those too short for the spans: error | skip | shrink.
+        modality: for what is not text, the options of its file in `train.modalities`.
+    """
+
+    path: str = MISSING
+    batch_size: int = 16
+    shuffle_shards: int = 2
+    short_documents: str = "error"
+    modality: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class TrainingConfig:
+    """The loop. `max_steps` 0 means `epochs` of the first dataset.
+
+    A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
+    theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
+    means.
+    """
+
+    gradient_accumulation_steps: int = 1
+    epochs: float = 1.0
+    max_steps: int = 0
+    seed: int = 42
+    bf16: bool = True
+    zero_stage: int = 0
+    logging_steps: int = 10
+    save_steps: int = 1000
+    eval_steps: int = 0  # 0: no evaluation while training
+    eval_data: str = ""  # SentEval's folder; STS-B dev picks the best checkpoint
+
+
+@dataclasses.dataclass
+class Recipe:
+    """A whole run; `output` is the run's folder.
+
+    Args:
+        data: datasets by name. objectives: options by name, `type`, `data`, `weight` and `turn` among them.
+        optimization: `sum`, one update a step of all objectives' weighted sum, or `alternate`, an update of each turn.
+        turns: with `alternate`, a turn's optimizer where it has other options than `optimizer`, by turn.
+    """
+
+    output: str = MISSING
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: dict[str, DatasetConfig] = dataclasses.field(default_factory=dict)
+    objectives: dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimization: str = "sum"
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    turns: dict[str, Any] = dataclasses.field(default_factory=dict)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+
+    def turn_of(self, objective: str) -> str:
+        """The update that an objective belongs to."""
+        return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
+
+    def optimizers(self) -> dict[str, OptimizerConfig]:
+        """The optimizer's options of every turn, in the order of the turns."""
+        turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))
+        return {turn: self.turns.get(turn, self.optimizer) for turn in turns}
+
+
+def check(recipe: Recipe) -> None:
+    """Values that could not work, found before anything is loaded."""
+    training = recipe.training
+    refuse(
+        ("\0" in recipe.output, "output: no name of a folder holds a null character"),
+        (not recipe.objectives, "objectives: a recipe needs at least one"),
+        (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
+        (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (recipe.model.pooling not in ("", "mean", "cls"), f"model.pooling {recipe.model.pooling!r} is not mean or cls"),
+        (recipe.model.head not in ("", "tanh"), f"model.head {recipe.model.head!r} is not tanh"),
+        (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
+        (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
+        (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
+        (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
+        (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
+        (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
+        (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
+    )
+    for name, data in recipe.data.items():
+        refuse(
+            (not re.fullmatch(r"\w[\w-]*", name), f"data.{name}: a name is of letters, digits, _ and -"),
+            (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
+            (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
+            (
+                data.short_documents not in ("error", "skip", "shrink"),
+                f"data.{name}.short_documents {data.short_documents!r} is not error, skip or shrink",
+            ),
+            (
+                all(options.data != name for options in recipe.objectives.values()),
+                f"data.{name}: no objective reads it: leave it out with data.{name}=null, or name it in one",
+            ),
+        )
+    for name, options in recipe.objectives.items():
+        refuse(
+            (not re.fullmatch(r"\w[\w-]*", name), f"objectives.{name}: a name is of letters, digits, _ and -"),
+            (
+                not _positive(options.weight),
+                f"objectives.{name}.weight {options.weight} must be positive; null leaves it out",
+            ),
+            (
+                options.data not in recipe.data,
+                f"objectives.{name}.data {options.data!r} is not one of {', '.join(recipe.data)}",
+            ),
+        )
+        try:
+            options.check()
+        except ValueError as error:
+            raise RecipeError(f"objectives.{name}: {error}") from None
+    _check_turns(recipe)
+
+
+def _check_turns(recipe: Recipe) -> None:
+    given = [f"turns.{name}" for name in recipe.turns]
+    given += [f"objectives.{name}.turn" for name, options in recipe.objectives.items() if options.turn]
+    alternate = recipe.optimization == "alternate"
+    turns = {recipe.turn_of(name) for name in recipe.objectives}
+    refuse(
+        (
+            recipe.optimization not in ("sum", "alternate"),
+            f"optimization {recipe.optimization!r} is not sum or alternate",
+        ),
+        (not alternate and bool(given), f"{given[0] if given else ''} has no effect with optimization: sum"),
+        (
+            alternate and recipe.training.zero_stage > 0,
+            "optimization: alternate needs training.zero_stage=0: ZeRO shares out the state of one optimizer, and each "
+            "turn has its own",
+        ),
+        (
+            alternate and len(turns) < 2,
+            f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: take optimization=sum",
+        ),
+        *((name not in turns, f"turns.{name}: no objective is of that turn") for name in recipe.turns),
+    )
+    _check_optimizer("optimizer", recipe.optimizer)
+    for name, optimizer in recipe.turns.items():
+        _check_optimizer(f"turns.{name}", optimizer)
+
+
+def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
+    refuse(
+        (not _positive(optimizer.learning_rate), f"{key}.learning_rate must be positive"),
+        (not 0 <= optimizer.max_grad_norm < math.inf, f"{key}.max_grad_norm must be 0 (no clipping) or more"),
+        (optimizer.warmup_steps < 0, f"{key}.warmup_steps must be 0 or more"),
+        (
+            optimizer.warmup_steps > 0 and optimizer.schedule != "linear",
+            f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
+        ),
+        (not _positive(optimizer.eps), f"{key}.eps must be positive"),
+        (not 0 <= optimizer.weight_decay < math.inf, f"{key}.weight_decay must be 0 or more"),
+        (not 0 < optimizer.cut_fraction < 1, f"{key}.cut_fraction must lie between 0 and 1"),
+        (not 1 <= optimizer.ratio < math.inf, f"{key}.ratio must be at least 1"),
+        (
+            len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
+            f"{key}.betas must be two numbers from 0 up to 1",
+        ),
+        (
+            optimizer.schedule not in SCHEDULES,
+            f"{key}.schedule {optimizer.schedule!r} is not one of {', '.join(SCHEDULES)}",
+        ),
+    )
+
+
+def refuse(*problems: tuple[bool, str]) -> None:
+    """Raises RecipeError with the message of the first that is so."""
+    for wrong, message in problems:
+        if wrong:
+            raise RecipeError(message)
+
+
+def _positive(value: float) -> bool:
+    """Above 0, finite, a number."""
+    return 0 < value < math.inf
