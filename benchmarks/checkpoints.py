@@ -24,9 +24,10 @@ from transformers import RobertaConfig, RobertaForMaskedLM
 
 from benchmarks.pipelines import machine, write
 from train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
+from train.engine.optimization import adamw
 from train.engine.ranks import join_ranks
-from train.engine.optimization import OptimizerConfig, build_optimizer
 from train.engine.sealing import check_folder
+from train.schedules import OptimizerConfig
 
 
 def trained_engine() -> Any:
@@ -35,7 +36,7 @@ def trained_engine() -> Any:
     model = RobertaForMaskedLM(config)
     engine, *_ = deepspeed.initialize(
         model=model,
-        optimizer=build_optimizer(model, OptimizerConfig()),
+        optimizer=adamw(list(model.parameters()), OptimizerConfig()),
         config={"train_batch_size": 1, "steps_per_print": 1 << 60},
     )
     ids = torch.arange(16, device=engine.device)[None]

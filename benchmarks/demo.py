@@ -26,9 +26,10 @@ from eval import plots
 from eval.model import load as load_model
 from eval.report import Section, Table, write_report
 from eval.retrieval import figures, read_collection, relevant_ranks
-from shards import Dataset
-from train.build import build_encoder, load_tokenizer
+from shards import Dataset, terminal
+from train.build import build_encoder
 from train.export import save_model
+from train.model.tokenizer import load_tokenizer
 from train.recipe import load, to_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -182,7 +183,7 @@ def main() -> int:
             Section("Nearest neighbours", "", [Table(["summary", "nearest body", "its own body"], shown)]),
         ],
     )  # fmt: skip
-    print("\n" + "\n".join(f"{row[0]:<14}" + "".join(f"{cell:>12}" for cell in row[1:]) for row in [header, *rows]))
+    print("\n" + terminal.table(header, rows, right=range(1, len(header)), indent=0))
     for summary, nearest, own in shown:
         print(
             f"\n  {summary}\n  -> {nearest[:110]}\n     ({'its own' if nearest == own else 'its own is: ' + own[:90]})"

@@ -1,14 +1,20 @@
 """What an evaluation found, as `results.json`, as a table for the terminal and as the sections of a report."""
 
+import io
 import json
 import math
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import rich.box
+import rich.table
+from rich.console import Console
 
 from eval import plots
 from eval.files import printable
@@ -94,16 +100,14 @@ def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
 def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
     """The summary as plain text: the table, averages, what was skipped and why, warnings."""
     table = summary_table(tasks)
-    cells = [[printable(cell_text(value)) for value in row] for row in [table.header, *table.rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.header))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i < 2 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, header_style="", pad_edge=False, padding=(0, 1))
+    for number, heading in enumerate(table.header):
+        grid.add_column(printable(heading), justify="left" if number < 2 else "right", no_wrap=True)
+    for row in table.rows:
+        grid.add_row(*(printable(cell_text(value)) for value in row))
+    shown = io.StringIO()
+    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
+    lines = [line for line in textwrap.dedent(shown.getvalue()).splitlines() if line.strip()]
     lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
     lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
     lines += [f"warning: {warning}" for warning in results.warnings]
