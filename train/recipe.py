@@ -16,7 +16,6 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from train import modalities, objectives
 from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from train.schedules import OptimizerConfig
 
@@ -135,6 +134,8 @@ def _without_nulls(content: Any) -> Any:
 
 
 def _typed(plain: dict[Any, Any], where: str) -> Recipe:
+    from train import objectives  # here: torch and transformers take seconds, and --help needs neither
+
     wanted = _mapping(plain.pop("objectives", None), f"{where}: objectives")
     if isinstance(plain.get("model"), dict):
         plain["model"] = _without_nulls(plain["model"])
@@ -199,17 +200,19 @@ def _key_error(error: Exception, within: str = "") -> str:
     return f"{within}{key}: {lines[0]}" if key else lines[0]
 
 
-def modality(name: str, config: DatasetConfig, kind: str) -> modalities.Modality | None:
-    """What makes patches of a dataset of that kind; None: it is text.
+def modality(name: str, config: DatasetConfig, kind: str) -> Any:
+    """What makes patches of a dataset of that kind, a `train.modalities.Modality`; None: it is text.
 
     Raises:
         RecipeError: an option of its modality is unknown or cannot work.
     """
+    from train import modalities
+
     key = f"data.{name}.modality"
     if kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
         return None
-    options: modalities.Modality = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
+    options = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
     try:
         options.check()
     except ValueError as error:
