@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.train import runs
-from tests.train.ranks import launch, train_alone
+from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
 RECIPE = "clear-subs+del-span"
@@ -55,7 +55,7 @@ def test_a_terminated_run_resumes_bit_for_bit(learned: tuple[Path, list[str]], t
     stopped = train_alone(*arguments, script="tests/train/terminated_at.py", at=14, recipe=RECIPE)
     assert "stopped and saved at step 14 of 40" in stopped.stdout, stopped.stderr
     assert metrics(run) == metrics(whole)[:14]
-    resumed = launch(1, "train/run.py", "--recipe", RECIPE, *arguments, "--resume", port=PORT)
+    resumed = train_alone(*arguments, "--resume", recipe=RECIPE)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(run) == metrics(whole)
     assert same_weights(run, whole)
@@ -97,7 +97,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
 def test_two_ranks_train_as_one(tiny_clear: list[str], tmp_path: Path) -> None:
     alone = train_alone(*tiny_clear, f"output={tmp_path / 'one'}", recipe=RECIPE)
     assert alone.returncode == 0, alone.stderr
-    both = launch(2, "train/run.py", "--recipe", RECIPE, *tiny_clear, f"output={tmp_path / 'two'}", port=PORT + 1)
+    both = train_on_ranks(2, *tiny_clear, f"output={tmp_path / 'two'}", recipe=RECIPE, port=PORT)
     assert both.returncode == 0, both.stderr
     one = metrics(tmp_path / "one")
     assert [line["step"] for line in one] == [1, 2, 3, 4, 5, 6]

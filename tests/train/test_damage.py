@@ -17,7 +17,7 @@ import torch
 from shards.sealed import FileInfo
 from shards.storage import TEMPORARY
 from tests.train import runs
-from tests.train.ranks import launch, train_alone
+from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
 from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
 from train.engine.sealing import NAME as MANIFEST
@@ -243,8 +243,8 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     monkeypatch.setenv("FULL_AT", "4")
     monkeypatch.setenv("LIMIT_BYTES", "300000")
     run = tmp_path / "run"
-    arguments = ["--recipe", "demo", *tiny, *SAVING, f"output={run}"]
-    stopped = launch(2, "tests/train/full_at.py", *arguments, port=PORT)
+    arguments = [*tiny, *SAVING, f"output={run}"]
+    stopped = train_on_ranks(2, *arguments, script="tests/train/full_at.py", port=PORT)
     assert stopped.returncode == 1 and "Traceback" not in stopped.stderr
     told = [line for line in stopped.stderr.splitlines() if line.startswith("train: ")]
     assert len(told) == 1 and "File too large: '" in told[0] and ".pt'" in told[0] and "--resume" in told[0]

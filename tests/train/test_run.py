@@ -12,7 +12,7 @@ import pytest
 from shards import Dataset
 from tests.train import runs
 from tests.train.conftest import write_dataset
-from tests.train.ranks import launch, train_alone
+from tests.train.ranks import launch, train_alone, train_on_ranks
 from tests.train.runs import same_weights
 from train.engine.checkpoint import Checkpoints
 
@@ -26,11 +26,13 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The same six steps, uninterrupted, on one and on two ranks."""
+    """The same six steps, uninterrupted: on one rank, and on two of the launcher."""
     folder, made = tmp_path_factory.mktemp("runs"), {}
     for ranks in (1, 2):
         made[ranks] = folder / f"{ranks}-ranks"
-        done = launch(ranks, "train/run.py", "--recipe", "demo", *tiny, f"output={made[ranks]}", port=PORT + ranks)
+        options = [*tiny, f"output={made[ranks]}"]
+        launched = ["train/run.py", "--recipe", "demo", *options]
+        done = train_alone(*options) if ranks == 1 else launch(2, *launched, port=PORT + 2)
         assert done.returncode == 0, done.stderr
     return made
 
@@ -83,12 +85,12 @@ def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -
 def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     """SIGTERM reaches one rank only; both stop one step later, save, and go on as if nothing had been."""
     run, port = tmp_path / "run", 29310 + os.getpid() % 300
-    arguments = ["--recipe", "demo", *tiny, f"output={run}"]
-    stopped = launch(2, "tests/train/terminated_at.py", *arguments, port=port, at=3)
+    arguments = [*tiny, f"output={run}"]
+    stopped = train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3)
     assert stopped.returncode == 0, stopped.stderr
     assert "stopped and saved at step 4 of 6" in stopped.stdout
     assert metrics(run) == metrics(whole_runs[2])[:4]
-    resumed = launch(2, "train/run.py", *arguments, "--resume", port=port + 1)
+    resumed = train_on_ranks(2, *arguments, "--resume", port=port + 1)
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(run) == metrics(whole_runs[2])
     assert same_weights(run, whole_runs[2])
@@ -132,11 +134,11 @@ def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(
 ) -> None:
     run, port = tmp_path / "run", 29010 + os.getpid() % 300
     arguments = [*tiny, "training.zero_stage=1", f"output={run}"]
-    stopped = launch(2, "tests/train/terminated_at.py", "--recipe", "demo", *arguments, port=port, at=3)
+    stopped = train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3)
     assert stopped.returncode == 0, stopped.stderr
     refused = train_alone(*arguments, "--resume")
     assert refused.returncode == 1 and "saved with training.zero_stage=1 on 2 ranks" in refused.stderr
-    resumed = launch(2, "train/run.py", "--recipe", "demo", *arguments, "--resume", port=port + 1)
+    resumed = train_on_ranks(2, *arguments, "--resume", port=port + 1)
     assert resumed.returncode == 0, resumed.stderr
     for found, expected in zip(metrics(run), metrics(whole_runs[2]), strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
@@ -145,7 +147,7 @@ def test_zero_stage_1_trains_the_same_and_resumes_on_as_many_ranks_only(
 def test_a_run_resumes_on_another_number_of_ranks(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     run, port = tmp_path / "run", 28710 + os.getpid() % 300
     arguments = [*tiny, f"output={run}"]
-    assert launch(2, "tests/train/terminated_at.py", "--recipe", "demo", *arguments, port=port, at=3).returncode == 0
+    assert train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3).returncode == 0
     assert train_alone(*arguments, "--resume").returncode == 0
     for found, expected in zip(metrics(run), metrics(whole_runs[1]), strict=True):
         assert found == pytest.approx(expected, rel=1e-4)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shards import storage
-from tests.train.ranks import launch, train_alone
+from tests.train.ranks import train_alone, train_on_ranks
 from train.engine.checkpoint import Checkpoints
 from train.recipe import load, to_file, to_yaml
 from train.run import main, output
@@ -123,8 +123,8 @@ def test_a_second_training_on_the_same_folder_is_refused(
     run = tmp_path / "run"
     with storage.alone(str(run)):
         assert "another run is writing to it" in failed(capsys, *tiny, f"output={run}")
-        arguments = ["--recipe", "demo", *tiny, f"output={run}"]
-        both = launch(2, "train/run.py", *arguments, port=27810 + os.getpid() % 300)
+        arguments = [*tiny, f"output={run}"]
+        both = train_on_ranks(2, *arguments, port=27810 + os.getpid() % 300)
     assert both.returncode == 1 and "Traceback" not in both.stderr
     assert both.stderr.count("another run is writing to it") == 1 and contents(run) == {}
 
