@@ -41,10 +41,13 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 @torch.autocast("cuda", enabled=False)
 @torch.autocast("cpu", enabled=False)
 def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
-    """NT-Xent over 2N points, both directions (DeCLUTR section 3.1; Chen et al. 2020).
+    """NT-Xent over the 2N points of N pairs, both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
+
+    The papers write a sum over points, DeCLUTR's code takes the mean, as here.
 
     Args:
-        anchors, positives: (n, d) on each rank, any float type, not necessarily unit; row i of each is a pair.
+        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, not necessarily unit; row i of each is a
+            pair.
         temperature: the divisor of the cosine similarities, > 0.
 
     Returns:

@@ -161,6 +161,13 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
+def notes(learner: Any, feed: Any, total: int) -> list[str]:
+    """What encoder and objectives have to say before a run of `total` steps."""
+    objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
+    said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
+    return sum(said, learner.encoder.notes)
+
+
 def train(options: argparse.Namespace) -> None:
     import torch
 
@@ -202,7 +209,7 @@ def train(options: argparse.Namespace) -> None:
                 terminal.notice(f"{stream.dataset.folder}: {short}")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
-        for note in learner.encoder.notes if rank == 0 and not options.resume else ():
+        for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():
             terminal.notice(note)
         join_ranks()
         trainer = Trainer(recipe, learner, feed, evaluate, options.quiet)

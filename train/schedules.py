@@ -9,7 +9,7 @@ import math
 
 @dataclasses.dataclass
 class OptimizerConfig:
-    """AdamW and its schedule; a weight's own decay is 0 for biases and normalisation."""
+    """AdamW, bias-corrected, and its schedule; the decay is decoupled, and 0 for biases and normalisation."""
 
     learning_rate: float = 5e-5
     betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])

@@ -29,7 +29,9 @@ PLACEMENTS = ("grid", "uniform")
 
 @dataclasses.dataclass
 class SpanConfig:
-    """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, ACL 2021."""
+    """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, section 3.2 and
+    its published code.
+    """
 
     num_anchors: int = 2
     num_positives: int = 2
@@ -170,7 +172,7 @@ def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
     """The block of each anchor, as the published sampler draws them: keys (B,), blocks there are (B,) -> (B, A) int64.
 
     An anchor takes any of the blocks left, and they lose it and those before and after it in their order. Where fewer
-    are left than a third anchor could need, it takes the first or the last.
+    are left than the square of the anchors still wanted, it takes the first or the last.
     """
     uniforms = draws.uniform(keys, 2 * num_anchors).unflatten(1, (num_anchors, 2))
     gone: list[Tensor] = []

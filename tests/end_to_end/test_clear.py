@@ -102,10 +102,10 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
 
 def first_batch(*overrides: str) -> Batch:
     recipe = load(RECIPE, [*SMALL, *overrides, "output=o"])
-    dataset = Dataset(recipe.data.text.path)
-    learner, _, _ = build_learner(recipe, dataset, 1, False)
-    stream = ExampleStream(dataset, "sentences", 32, seed=1, shuffle_shards=2)
-    return next(stream.batches(StreamState(), learner))[0]
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+    learner, _, _ = build_learner(recipe, datasets, 1, False)
+    stream = ExampleStream("text", datasets["text"], 32, seed=1, shuffle_shards=2)
+    return next(stream.batches(StreamState(), learner.columns("text"), learner.collate))[0]
 
 
 @pytest.mark.parametrize("bucket", ["gs"], indirect=True)
@@ -116,7 +116,7 @@ def test_views_on_the_fly_take_the_shards_own_synonyms_from_a_bucket(shards: Pat
     fly = "objectives.clear.views=fly"
     expected = first_batch(f"data.text.path={shards}", fly, f"objectives.clear.synonyms={synonyms}")
     found = first_batch(f"data.text.path={bucket}/data", fly)
-    assert found.columns.keys() == expected.columns.keys() == {"clear/0", "clear/1", "tokens"}
+    assert found.columns.keys() == expected.columns.keys() == {"clear/view_0", "clear/view_1", "mlm/tokens"}
     for name, column in expected.columns.items():
         assert torch.equal(found.columns[name].values, column.values), name
-    assert not torch.equal(found.columns["clear/0"].values, found.columns["tokens"].values)
+    assert not torch.equal(found.columns["clear/view_0"].values, found.columns["mlm/tokens"].values)

@@ -28,10 +28,10 @@ from train.learner import Learner
 from train.model.masking import mask
 from train.model.packing import pack, pack_ids
 from train.objectives.clear import Clear, FreshViews, StoredViews
-from train.recipe import load
+from train.recipe import RecipeError, load
 
 RECIPE = "clear-subs+del-span"
-STORED = ("objectives.clear.views=auto", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")
+STORED = ("objectives.clear.views=stored", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")
 ONE_FORWARD = "training.gradient_accumulation_steps=1"
 
 
@@ -118,6 +118,91 @@ def test_auto_makes_views_where_the_shards_hold_none(
     assert torch.equal(*(run(learner, batch)[0] for learner, batch in losses))
 
 
+def with_synonyms(folder: Path, table: Path) -> Path:
+    """The dataset with a table of synonyms beside its shards, as the pipeline leaves it."""
+    (folder / "_files").mkdir()
+    shutil.copy(table, folder / "_files" / "synonyms.json")
+    manifest = Manifest.load(str(folder))
+    manifest.fingerprint["options"]["files"] = {"synonyms.json": hashlib.sha256(table.read_bytes()).hexdigest()}
+    manifest.save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_views(
+    sentences: list[list[int]],
+    tokenizer_folder: Path,
+    del_tokenizer_folder: Path,
+    synonyms_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """Sentences with two views each, of subs or of reorder; `own` with synonyms beside it, `no-del` without [DEL]."""
+    root, folders = tmp_path_factory.mktemp("two-views"), {}
+    for name, steps, tokenizer in (
+        ("subs", "subs+del-span", del_tokenizer_folder),
+        ("own", "subs+del-span", del_tokenizer_folder),
+        ("no-del", "reorder", tokenizer_folder),
+    ):
+        augmentation = Augmentation.parse(steps)
+        table = read_synonyms(str(synonyms_file)) if augmentation.substitutes else None
+        augmenter = Augmenter(augmentation, Tokenizer.from_file(str(tokenizer / "tokenizer.json")), table)
+        folders[name] = write_sentences(root / name, sentences[:40], tokenizer, augmenter, 2)
+    with_synonyms(folders["own"], synonyms_file)
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("shards", "augment", "synonyms", "expected"),
+    [
+        ("subs", "subs+del-span", False, StoredViews),
+        ("subs", "subs+del-span", True, FreshViews),
+        ("own", "subs+del-span", False, FreshViews),
+        ("own", "del-word", False, FreshViews),
+        ("no-del", "reorder", False, FreshViews),
+    ],
+)
+def test_auto_makes_views_where_all_they_need_is_there(
+    tiny_clear: list[str],
+    two_views: dict[str, Path],
+    synonyms_file: Path,
+    shards: str,
+    augment: str,
+    synonyms: bool,
+    expected: type,
+) -> None:
+    """The recipes' choice: synonyms of the recipe's or beside the shards, [DEL]; the shards' views where they lack."""
+    given = [f"data.text.path={two_views[shards]}", f"objectives.clear.augment={augment}"]
+    table = str(synonyms_file) if synonyms else "null"
+    learner, _ = clear_and_batch(
+        [*tiny_clear, *given, "objectives.clear.views=auto", f"objectives.clear.synonyms={table}"]
+    )
+    (clear, _) = learner.objectives
+    assert type(clear.views) is expected
+    (note,) = clear.notes(2.0)
+    if expected is StoredViews:
+        assert clear.notes(1.0) == [] and "are the same in all 2 epochs: set objectives.clear.views=fly" in note
+    else:
+        assert clear.notes(1.0) == [note] and "the shards' 2 views are taken with objectives.clear.views=stored" in note
+
+
+def test_auto_takes_the_shards_views_where_the_tokenizer_has_no_del(
+    tiny_clear: list[str], two_views: dict[str, Path]
+) -> None:
+    """Which are then of another augmentation, and said to be."""
+    given = [f"data.text.path={two_views['no-del']}", "objectives.clear.augment=del-span"]
+    with pytest.raises(RecipeError, match=r"augment del-span: the views of .* are of reorder"):
+        clear_and_batch([*tiny_clear, *given, "objectives.clear.views=auto", "objectives.clear.synonyms=null"])
+
+
+def test_only_two_stored_views_in_several_epochs_are_worth_a_note(tiny_clear: list[str]) -> None:
+    """Three are drawn from, new ones are new, whether the shards hold any or not."""
+    for overrides in (STORED, ("objectives.clear.views=fly",)):
+        (clear, _) = clear_and_batch([*tiny_clear, *overrides])[0].objectives
+        assert clear.notes(500.0) == []
+    clear.views = StoredViews(2, clear.setting)
+    assert clear.notes(1.0) == [] and "in all 2 epochs" in clear.notes(1.01)[0] and "500" in clear.notes(500.0)[0]
+
+
 def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
     tiny_clear: list[str],
     sentences: list[list[int]],
@@ -126,13 +211,8 @@ def test_views_on_the_fly_take_the_synonyms_that_the_shards_were_made_with(
     tmp_path: Path,
 ) -> None:
     """`_files/synonyms.json`, where the recipe names no file of its own; the manifest has its hash."""
-    folder = write_sentences(tmp_path / "bare", sentences, del_tokenizer_folder)
+    folder = with_synonyms(write_sentences(tmp_path / "bare", sentences, del_tokenizer_folder), synonyms_file)
     table = synonyms_file.read_bytes()
-    (folder / "_files").mkdir()
-    (folder / "_files" / "synonyms.json").write_bytes(table)
-    manifest = Manifest.load(str(folder))
-    manifest.fingerprint["options"]["files"] = {"synonyms.json": hashlib.sha256(table).hexdigest()}
-    manifest.save(str(folder))
     given = [*tiny_clear, f"data.text.path={folder}"]
     (named, expected), (own, found) = (
         clear_and_batch([*given, *change]) for change in ([], ["objectives.clear.synonyms=null"])

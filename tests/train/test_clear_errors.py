@@ -78,7 +78,6 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
             2,
         ),
         (["objectives.clear.synonyms=''"], "subs needs synonyms: give objectives.clear.synonyms=FILE", 2),
-        (["objectives.clear.views=auto"], "synonyms {table} has no effect: {sentences} holds views; leave it out", 2),
         (["objectives.clear.views=stored"], "synonyms {table} has no effect with views: stored", 2),
         (["objectives.clear.augment=del-span"], "synonyms {table} has no effect: augment del-span has no subs", 2),
         (["objectives.clear.synonyms={list}"], "{list}: a JSON list: expected a JSON object of words", 2),

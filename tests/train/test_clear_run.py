@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
+from pipelines.augment.steps import Augmentation, Augmenter
 from tests.train import runs
+from tests.train.conftest import write_sentences
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
@@ -74,6 +77,30 @@ def test_resuming_with_another_table_of_synonyms_is_refused(
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     error = refused.stderr.strip().splitlines()[-1]
     assert error.startswith("train: ") and "or a file that an objective reads is no longer the one" in error
+
+
+@pytest.mark.parametrize("max_steps", [2, 3])
+def test_a_run_says_at_start_that_it_sees_two_stored_views_again(
+    tiny_clear: list[str], sentences: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path, max_steps: int
+) -> None:
+    """40 sentences are two steps of 16: the third begins another epoch."""
+    tokenizer = Tokenizer.from_file(str(del_tokenizer_folder / "tokenizer.json"))
+    augmenter = Augmenter(Augmentation.parse("del-span"), tokenizer)
+    folder = write_sentences(tmp_path / "shards", sentences[:40], del_tokenizer_folder, augmenter, 2)
+    stored = ["objectives.clear.views=stored", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null"]
+    given = [
+        *tiny_clear,
+        *stored,
+        f"data.text.path={folder}",
+        f"training.max_steps={max_steps}",
+        "optimizer.warmup_steps=1",
+    ]
+    done = train_alone(*given, f"output={tmp_path / 'run'}", recipe=RECIPE)
+    assert done.returncode == 0, done.stderr
+    said = (done.stdout + done.stderr).count(
+        "views of each sentence are the same in all 2 epochs: set objectives.clear.vi"
+    )
+    assert said == (max_steps > 2)
 
 
 def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, list[str]]) -> None:

@@ -1,11 +1,14 @@
 """Recipes: the papers' numbers, overrides, and errors that name the key."""
 
+import re
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from tests.conftest import ROOT
 from train import recipe as recipes
@@ -41,6 +44,7 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
     loaded = load(name, GIVEN)
     assert (loaded.data["text"].batch_size, loaded.training.epochs) == (16, 1.0)
     optimizer = loaded.optimizer
+    assert (optimizer.betas, optimizer.eps) == ([0.9, 0.999], 1e-6)
     assert (optimizer.learning_rate, optimizer.weight_decay, optimizer.max_grad_norm) == (5e-5, 0.1, 1.0)
     assert (optimizer.schedule, optimizer.cut_fraction) == ("slanted_triangular", 0.1)
     assert set(loaded.objectives) == {"contrastive-only": {"spans"}, "mlm-only": {"mlm"}}.get(name, {"spans", "mlm"})
@@ -62,6 +66,7 @@ def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
     config, optimizer, training = loaded.model.config, loaded.optimizer, loaded.training
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "max_position_embeddings")
     assert [config[key] for key in sizes] == [12, 12, 768, 3072, 514] and config["type_vocab_size"] == 1
+    assert config["layer_norm_eps"] == 1e-5
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
     assert loaded.model.pooling == "cls"
     assert (optimizer.learning_rate, optimizer.schedule, optimizer.warmup_steps) == (6e-4, "linear", 24000)
@@ -79,6 +84,34 @@ def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
         assert (clear.del_word, clear.del_spans, clear.del_span, clear.subs) == (0.7, 5, 0.05, 0.3)
         assert (clear.reorder_pairs, clear.reorder_span) == (5, 0.05)
         assert (clear.temperature, clear.head_dim) == (0.1, 128)
+
+
+def stated(name: str, *keys: str) -> Any:
+    """A key as the recipe's file has it, or the one that it extends; None: it is left to a default."""
+    content = yaml.safe_load((recipes.FOLDER / f"{name}.yaml").read_text())
+    found = content
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return stated(content["extends"], *keys) if found is None and "extends" in content else found
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
+    """AdamW's betas and eps, and LayerNorm's for a RoBERTa from scratch, whose default is another."""
+    docs = (ROOT / "docs" / "papers.md").read_text()
+    betas = [0.9, 0.98] if name in CLEAR else [0.9, 0.999]
+    assert (stated(name, "optimizer", "betas"), stated(name, "optimizer", "eps")) == (betas, 1e-6)
+    assert f"({betas[0]}, {betas[1]})" in docs and "eps 1e-6" in docs
+    if stated(name, "model", "config", "model_type") == "roberta":
+        assert stated(name, "model", "config", "layer_norm_eps") == 1e-5 and "eps 1e-5" in docs
+    assert name == "demo" or f"`{name}`" in docs or (name in CLEAR and "`clear-*`" in docs)
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name != "demo"])
+def test_every_number_of_a_published_recipe_has_its_source(name: str) -> None:
+    lines = (recipes.FOLDER / f"{name}.yaml").read_text().splitlines()
+    numbers = [line for line in lines if re.match(r"\s*\w+: \[?[\d.]", line)]
+    assert [line for line in numbers if "#" not in line] == []
 
 
 def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:

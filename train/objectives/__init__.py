@@ -241,6 +241,10 @@ class Objective(nn.Module):
         """A hash of what decides its batches besides recipe and shards, such as a file that it reads; "": nothing."""
         return ""
 
+    def notes(self, epochs: float) -> list[str]:
+        """What the user should know at the start of a run that passes over its dataset so often, a line each."""
+        return []
+
     def collate(self, rows: Rows) -> Columns:
         """The columns that `request` will find in its batches, an item for each row.
 

@@ -3,14 +3,15 @@
     stored views, or the tokens augmented on the fly -> the [CLS] state of each -> projection head g -> NT-Xent
 
 `views: stored` takes two of the views that the pipeline wrote, any two of them in each epoch where it wrote more;
-`fly` makes new views for every epoch on the host, in the stream's thread, with the functions that the pipeline uses.
-The head is for training only: an export leaves it out.
+`fly` makes new views for every epoch on the host, in the stream's thread, with the functions that the pipeline uses;
+`auto` is `fly` where the steps have all they need. The head is for training only: an export leaves it out.
 """
 
 import dataclasses
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,10 +50,14 @@ class Config(ObjectiveConfig):
 
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
     2020): its best temperature with normalised embeddings, 0.1, and its output of 128.
+
+    `views` is `stored`, `fly` or `auto`: on the fly where `subs` finds synonyms, the recipe's or the shards' own, and
+    the tokenizer has [DEL] for steps that delete; else the shards' where they hold two or more. Stored views spare the
+    host some work; where there are only two, every epoch sees the same.
     """
 
     augment: str = ""  # e.g. subs+del-span: the steps in their order
-    views: str = "auto"  # stored | fly | auto: stored where the shards hold two or more
+    views: str = "auto"
     # For subs on the fly: a file that `python -m pipelines sentences` takes; "": the one that made the shards.
     synonyms: str = ""
     unit: str = Augmentation.unit
@@ -107,15 +112,10 @@ def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Cl
                 f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
                 "--views 2, or set views=fly"
             )
-        if config.views == "stored" or (config.views == "auto" and stored >= 2):
-            if config.synonyms:
-                raise ValueError(
-                    f"synonyms {config.synonyms} has no effect: {setting.dataset.folder} holds views; leave it out, or "
-                    "set views=fly"
-                )
+        if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
             check_stored(setting.dataset, config.augmentation)
             return Clear(config, setting, StoredViews(stored, setting))
-        return Clear(config, setting, FreshViews(config, setting))
+        return Clear(config, setting, FreshViews(config, setting, stored))
     except ShardError:
         raise
     except OSError as error:
@@ -136,6 +136,20 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
         counts = name == "unit" or any(name.startswith(step.replace("-", "_")) for step in wanted.steps)
         if counts and name in stored and stored[name] != value:
             raise ValueError(f"{name} {value}: the views of {dataset.folder} have {stored[name]}; {mend}")
+
+
+def can_make(config: Config, setting: Setting) -> bool:
+    """Whether views can be made on the fly, or are asked for by naming synonyms."""
+    if config.synonyms:
+        return True
+    augmentation, dataset = config.augmentation, setting.dataset
+    if augmentation.substitutes and PUBLISHED not in dataset.files:
+        return False
+    return not augmentation.deletes or shards_tokenizer(dataset).token_to_id(DEL) is not None
+
+
+def shards_tokenizer(dataset: Dataset) -> Tokenizer:
+    return Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
 
 
 def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
@@ -163,6 +177,16 @@ class StoredViews:
         self.columns = [f"view_{view}" for view in range(count)]
         self.fingerprint = ""
 
+    def notes(self, epochs: float) -> list[str]:
+        """That two views are all there is, where a run sees them more than once."""
+        if self.count > 2 or epochs <= 1:
+            return []
+        name = f"objectives.{self.setting.name}"
+        return [
+            f"{name}: the shards' two views of each sentence are the same in all {math.ceil(epochs)} epochs: set "
+            f"{name}.views=fly for new ones in each, or make the shards again with more --views"
+        ]
+
     def __call__(self, rows: Rows) -> list[Ragged]:
         stored = [rows.ragged(name) for name in self.columns]
         if self.count == 2:
@@ -180,23 +204,32 @@ class FreshViews:
 
     columns = ("tokens",)
 
-    def __init__(self, config: Config, setting: Setting) -> None:
+    def __init__(self, config: Config, setting: Setting, stored: int = 0) -> None:
         augmentation, synonyms, self.fingerprint = config.augmentation, None, ""
         if augmentation.substitutes:
             synonyms = find_synonyms(config, setting.dataset)
             # In the file's order: of words that share a form the first one counts.
             self.fingerprint = hashlib.sha256(json.dumps(synonyms).encode()).hexdigest()
-        tokenizer = Tokenizer.from_file(str(setting.dataset.local_tokenizer() / "tokenizer.json"))
+        tokenizer = shards_tokenizer(setting.dataset)
         if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
             raise ValueError(
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
                 "again with `python -m pipelines sentences --del-token`"
             )
         self.setting, self.augmenter = setting, Augmenter(augmentation, tokenizer, synonyms)
+        self.unread = stored if config.views == "auto" else 0
 
     def __call__(self, rows: Rows) -> list[Ragged]:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
         return [self.augmenter(rows.ragged("tokens"), keyed.mix(keys, view)) for view in range(2)]
+
+    def notes(self, epochs: float) -> list[str]:
+        """That the shards hold views which are not read, where nobody said so."""
+        if not self.unread:
+            return []
+        name = f"objectives.{self.setting.name}"
+        views = f"{self.unread} views" if self.unread > 1 else "one view"
+        return [f"{name}: makes new views in every epoch; the shards' {views} are taken with {name}.views=stored"]
 
 
 class Clear(Objective):
@@ -224,6 +257,9 @@ class Clear(Objective):
     def fingerprint(self) -> str:
         """Of the synonyms that views on the fly are made with."""
         return self.views.fingerprint
+
+    def notes(self, epochs: float) -> list[str]:
+        return self.views.notes(epochs)
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:

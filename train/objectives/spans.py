@@ -1,6 +1,6 @@
 """DeCLUTR's contrastive objective: anchors against the mean of their positives, all other pairs as negatives.
 
-A document's A anchors are separate rows, so its other anchors are hard negatives (section 3.1).
+A document's A anchors are separate rows, so its other anchors and their positives are hard negatives (section 3.2).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from train.span_sampler import SpanConfig, Spans, sample
 
 @dataclasses.dataclass
 class Config(ObjectiveConfig):
-    """DeCLUTR's numbers (section 4.1)."""
+    """DeCLUTR's numbers (sections 3.2 and 4.1)."""
 
     temperature: float = 0.05
     sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
