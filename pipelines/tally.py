@@ -33,8 +33,8 @@ class MissingFieldError(RecordError):
 
 @dataclasses.dataclass
 class Counts:
-    """What is counted of a unit or of many; `longest` measures what was looked at, `sums` what was kept (before
-    duplicates are dropped), in the kind's own terms.
+    """What is counted of a unit or of many; `longest` measures what was looked at, `sums` adds up what else the kind
+    counts (before duplicates are dropped), both in its own terms.
     """
 
     read: int = 0

@@ -1,15 +1,15 @@
 """Documents: one long text a record, kept when it has at least `min_tokens` tokens.
 
-    record -> text -> (fewer bytes than tokens wanted: out) -> ids -> (too few: out) -> batches of about 1 MiB
+    record -> text, prepared -> (fewer bytes than tokens wanted: out) -> ids -> (too few: out) -> batches of about 1 MiB
 
-An example is {id, tokens, source}: id from the text's own bytes, so that the same document has the same id however it
-is packed; tokens without special ones; source "file:offset".
+An example is {id, tokens, source}: id from the prepared text's own bytes, so that the same document has the same id
+however it is packed; tokens without special ones; source "file:offset".
 """
 
 import argparse
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ BATCH_EXAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
+    """A document as read, as prepared, and the latter as UTF-8."""
+
+    original: str
     text: str
     data: bytes
     source: str
@@ -54,7 +57,7 @@ class Documents(TextKind):
         parser.add_argument("--max-tokens", type=int, metavar="N", help="longer ones go")
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> "Documents":
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_tokens < 1:
             raise ValueError("--min-tokens must be at least 1")
         if arguments.max_tokens is not None and arguments.max_tokens < arguments.min_tokens:
@@ -77,7 +80,7 @@ class Documents(TextKind):
         return DocumentWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
     def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded"):
+        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
             return super().nothing_kept(counts)
         if too_long := counts.filtered.get("long_tokens"):
             return (
@@ -113,7 +116,7 @@ class DocumentWorker(TextWorker[Documents]):
                 if kind.max_tokens and len(tokens) > kind.max_tokens:
                     tally.counts.filtered["long_tokens"] += 1
                     continue
-                if self.excluded and self.excluded.meets(document.text):
+                if self.excluded and self.excluded.meets(document.original):
                     tally.counts.filtered["excluded"] += 1
                     continue
                 tally.counts.kept += 1
@@ -134,11 +137,16 @@ class DocumentWorker(TextWorker[Documents]):
             except RecordError as problem:
                 tally.reject(record, problem)
                 continue
+            if self.kind.has_few_words(text, tally.counts):
+                continue
+            original, text = text, self.kind.prepared(text)
+            if text is not original:
+                data = text.encode()
             tally.counts.measure("bytes", len(data))
             if self.tokenization.byte_level and len(data) < self.kind.min_tokens:
                 tally.counts.filtered["short_bytes"] += 1
                 continue
-            group.append(_Document(text, data, record.source))
+            group.append(_Document(original, text, data, record.source))
             size += len(data)
             if size >= TOKENIZE_BYTES:
                 yield group

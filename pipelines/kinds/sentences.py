@@ -4,7 +4,11 @@
 
 An example is {id, tokens, view_0, view_1, ...}: id from the sentence's own bytes, tokens without special ones. View k
 is a function of the sentence, the augmentation, the seed and k alone: keyed by (seed, id, k). What is counted are
-sentences; a text without any, and a record that is bad, count as one.
+sentences; a text without any or of too few words, and a record that is bad, count as one.
+
+With `pack` an example is a piece of a text: consecutive sentences, joined as the text has them to at most so many
+tokens, or a slice of a sentence that has more. Its ids are those of the joined text; all that is said of a sentence
+(its id, its views, which are excluded, too short, counted or duplicates) then holds for the piece.
 """
 
 import argparse
@@ -25,7 +29,8 @@ from pipelines.records import Input, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
 from pipelines.text.exclude import Excluded
-from pipelines.text.segmentation import LANGUAGES, normalise, segment
+from pipelines.text.joining import Pieces, join
+from pipelines.text.segmentation import LANGUAGES, normalise, segment, segment_spaced
 from shards import keyed
 from shards.manifest import FILES_FOLDER
 from shards.ragged import Ragged
@@ -39,6 +44,8 @@ BATCH_SENTENCES = 1 << 16
 EXCLUDE_TOGETHER = 64
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 MAX_VIEWS = 100
+MAX_TOKENS = 510
+"""With RoBERTa's or BERT's two special tokens they are 512."""
 AUGMENTING = ("views", "unit", "augment_seed")
 """Options that need --augment."""
 STEP_OF = {
@@ -59,11 +66,15 @@ def _flag(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(TextKind):
-    """The kind "sentences"; `language` None: a record is a sentence already."""
+    """The kind "sentences"; `language` None: a record is a sentence already; `pack`: an example is a piece, of at most
+    so many tokens.
+    """
 
+    whitespace: str = "collapse"
     dedup: bool = True
     min_tokens: int = 4
-    max_tokens: int = 510
+    max_tokens: int = MAX_TOKENS
+    pack: int | None = None
     language: str | None = "en"
     augmentation: Augmentation | None = None
     views: int = 0
@@ -77,7 +88,7 @@ class Sentences(TextKind):
         "python -m pipelines sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
-    examples_are_sentences: ClassVar[bool] = True
+    whitespaces: ClassVar[tuple[str, ...]] = ("collapse",)
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -98,14 +109,18 @@ class Sentences(TextKind):
         add("--language", metavar="CODE", help="of the texts, by ISO 639-1 (default en)")
         add("--no-split", action="store_true", help="a record is a sentence already (lines: with --text-per line)")
         add("--min-tokens", type=int, default=4, metavar="N", help="shorter ones go (default 4)")
-        add("--max-tokens", type=int, default=510, metavar="N", help="longer ones go (default 510)")
+        add("--max-tokens", type=int, metavar="N", help=f"longer ones go (default {MAX_TOKENS})")
+        add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> "Sentences":
         if arguments.min_tokens < 1:
             raise ValueError("--min-tokens must be at least 1")
-        if arguments.max_tokens < arguments.min_tokens:
-            raise ValueError("--max-tokens must be at least --min-tokens")
+        if arguments.pack is not None and arguments.max_tokens is not None:
+            raise ValueError("--max-tokens has no effect with --pack, which cuts what is longer: leave one of them out")
+        max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
+        if max_tokens < arguments.min_tokens:
+            raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
         if arguments.no_split and arguments.language:
             raise ValueError("--language has no effect with --no-split: leave one of them out")
         language = None if arguments.no_split else arguments.language or "en"
@@ -118,21 +133,23 @@ class Sentences(TextKind):
         seed = cls.augment_seed if arguments.augment_seed is None else arguments.augment_seed
         if not -(1 << 63) <= seed < 1 << 63:
             raise ValueError("--augment-seed must be a 64-bit integer")
-        return cls(
-            **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(TextKind)},
-            min_tokens=arguments.min_tokens,
-            max_tokens=arguments.max_tokens,
-            language=language,
-            augmentation=augmentation,
-            views=views if augmentation else 0,
-            augment_seed=seed,
-            del_token=arguments.del_token or (augmentation is not None and augmentation.deletes),
-            synonyms=arguments.synonyms,
-        )
+        changed = {
+            "max_tokens": max_tokens,
+            "language": language,
+            "augmentation": augmentation,
+            "views": views if augmentation else 0,
+            "augment_seed": seed,
+            "del_token": arguments.del_token or (augmentation is not None and augmentation.deletes),
+        }
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("empty", "short_tokens", "long_tokens", *super().reasons)
+        return ("empty", "short_tokens", *(["long_tokens"] if self.pack is None else []), *super().reasons)
+
+    @property
+    def examples_are_sentences(self) -> bool:
+        return self.pack is None
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -148,6 +165,7 @@ class Sentences(TextKind):
         return {
             "min_tokens": self.min_tokens,
             "max_tokens": self.max_tokens,
+            "pack": self.pack,
             **super().options(),
             "language": self.language,
             "segmenter": f"sentencex {metadata.version('sentencex')}" if self.language else None,
@@ -185,7 +203,7 @@ class Sentences(TextKind):
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded"):
+        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
             return super().nothing_kept(counts)
         read, longest = counts.read, counts.longest
         if "tokens" not in longest:
@@ -197,8 +215,13 @@ class Sentences(TextKind):
         )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Says how many texts are excluded, and how far the synonyms reach."""
+        """Says how many texts are excluded, what became of packed sentences, and how far the synonyms reach."""
         found = super().remarks(fingerprint, sums)
+        if "packed" in sums:
+            found.append(
+                f"{sums['packed']:,} sentences packed to pieces of up to {self.pack:,} tokens; "
+                f"{sums['cut']:,} longer ones cut"
+            )
         if not sums.get("words"):
             return found
         if not sums["words_with_synonym"]:
@@ -241,8 +264,9 @@ class SentenceWorker(TextWorker[Sentences]):
         self.tokenization.start_unit(watch)
         waiting: list[tuple[np.ndarray, Ragged]] = []
         size = num = 0
-        for texts, sources in self._groups(records, watch, tally):
-            ids, tokens = self._kept(texts, self.tokenization.tokenize(texts, sources), tally)
+        texts = self._texts(records, watch, tally)
+        for pieces in self._packed(texts, tally) if self.kind.pack else self._single(texts, tally):
+            ids, tokens = self._kept(pieces, tally)
             if waiting and num + len(ids) > BATCH_SENTENCES:
                 yield self._batch(waiting, watch, tally)
                 waiting, size, num = [], 0, 0
@@ -255,59 +279,98 @@ class SentenceWorker(TextWorker[Sentences]):
         if waiting:
             yield self._batch(waiting, watch, tally)
 
-    def _groups(
-        self, records: Iterable[Record], watch: Stopwatch, tally: Tally
-    ) -> Iterator[tuple[list[str], list[str]]]:
-        """Sentences to tokenize together, and the source of each."""
+    def _texts(self, records: Iterable[Record], watch: Stopwatch, tally: Tally) -> Iterator[tuple[list[str], str]]:
+        """The sentences of each text that has any, and its source; counts those that have none, or are bad."""
         counts = tally.counts
-        texts: list[str] = []
-        sources: list[str] = []
-        size = 0
         for record in records:
             try:
+                text, _ = text_of(record, self.kind.text_field)
+                if self.kind.has_few_words(text, counts):
+                    counts.read += 1
+                    continue
                 with watch.timing("segment"):
-                    found = self._sentences(record)
+                    found = self._sentences(text)
             except RecordError as problem:
                 counts.read += 1
                 tally.reject(record, problem)
                 continue
-            counts.read += len(found) or 1
-            counts.filtered["empty"] += not found
+            if found:
+                yield found, record.source
+            else:
+                counts.read += 1
+                counts.filtered["empty"] += 1
+
+    def _sentences(self, text: str) -> list[str]:
+        """A text's sentences; to be packed, with a space before those that whitespace parts from the one before."""
+        if not self.kind.language:
+            text = normalise(text)
+            found = [text] if text else []
+        else:
+            found = (segment_spaced if self.kind.pack else segment)(text, self.kind.language)
+        # After segmentation, which goes by capital letters.
+        return [sentence.lower() for sentence in found] if self.kind.lowercase else found
+
+    def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
+        """Each sentence by itself."""
+        together: list[str] = []
+        sources: list[str] = []
+        size = 0
+        for found, source in texts:
+            tally.counts.read += len(found)
             for first in range(0, len(found), TOKENIZE_SENTENCES):
                 part = found[first : first + TOKENIZE_SENTENCES]
-                texts += part
-                sources += [record.source] * len(part)
+                together += part
+                sources += [source] * len(part)
                 size += sum(map(len, part))
-                if len(texts) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield texts, sources
-                    texts, sources, size = [], [], 0
-        if texts:
-            yield texts, sources
+                if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
+                    yield Pieces(together, together, self.tokenization.tokenize(together, sources))
+                    together, sources, size = [], [], 0
+        if together:
+            yield Pieces(together, together, self.tokenization.tokenize(together, sources))
 
-    def _sentences(self, record: Record) -> list[str]:
-        text, _ = text_of(record, self.kind.text_field)
-        if self.kind.language:
-            return segment(text, self.kind.language)
-        text = normalise(text)
-        return [text] if text else []
+    def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
+        """The sentences of each text joined."""
+        tally.counts.count("packed", 0)
+        tally.counts.count("cut", 0)
+        together: list[tuple[list[str], str]] = []
+        size = 0
 
-    def _kept(self, texts: Sequence[str], tokens: Ragged, tally: Tally) -> tuple[np.ndarray, Ragged]:
+        def joined() -> Iterator[Pieces]:
+            found, sources = zip(*together, strict=True)
+            tally.counts.read -= len(together)
+            tally.counts.count("packed", sum(map(len, found)))
+            for pieces in join(found, sources, self.kind.max_tokens, self.tokenization.tokenize):
+                tally.counts.read += len(pieces.names)
+                tally.counts.count("cut", pieces.num_cut)
+                yield pieces
+
+        for one in texts:
+            together.append(one)
+            tally.counts.read += 1  # until its pieces are counted
+            size += sum(map(len, one[0]))
+            if size >= TOKENIZE_CHARACTERS:
+                yield from joined()
+                together, size = [], 0
+        if together:
+            yield from joined()
+
+    def _kept(self, pieces: Pieces, tally: Tally) -> tuple[np.ndarray, Ragged]:
         """The ids (n,) and tokens of those that stay."""
-        counts, lengths = tally.counts, tokens.lengths
+        counts, lengths = tally.counts, pieces.tokens.lengths
         short, long = lengths < self.kind.min_tokens, lengths > self.kind.max_tokens
         counts.measure("tokens", int(lengths.max()))
         counts.filtered["short_tokens"] += int(short.sum())
-        counts.filtered["long_tokens"] += int(long.sum())
+        if self.kind.pack is None:
+            counts.filtered["long_tokens"] += int(long.sum())
         kept = np.flatnonzero(~(short | long))
-        texts = [texts[index] for index in kept.tolist()]
         if self.excluded:
-            stays = np.ones(len(texts), bool)
-            stays[_met(texts, self.excluded)] = False
+            stays = np.ones(len(kept), bool)
+            stays[_met([pieces.lines[index] for index in kept.tolist()], self.excluded)] = False
             counts.filtered["excluded"] += int((~stays).sum())
             kept = kept[stays]
-            texts = [text for text, stay in zip(texts, stays.tolist(), strict=True) if stay]
         counts.kept += len(kept)
-        return np.array([text_id(text.encode()) for text in texts], np.int64), tokens.take(kept)
+        ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
+        return np.array(ids, np.int64), pieces.tokens.take(kept)
 
     def _batch(self, parts: Sequence[tuple[np.ndarray, Ragged]], watch: Stopwatch, tally: Tally) -> pa.RecordBatch:
         ids = np.concatenate([part for part, _ in parts])

@@ -1,22 +1,32 @@
 """What the kinds of text share: a tokenizer, the field that holds the text, excluded texts, duplicates.
 
-    record -> text -> ... -> ids -> ... -> examples
+    record -> text -> (too few words: out) -> prepared as asked: single spaces, small letters -> ids -> ... -> examples
 
-A text's id is of its own bytes, so that the same text has the same id however it is packed.
+A text's id is of its own bytes as prepared, so that the same text has the same id however it is packed, and texts that
+preparation makes equal are duplicates, on one side of a held-out part. Excluded texts are looked for in the text as
+read, whose lines tell where sentences end. A space that the tokenizer puts before a text is none of the text's.
 """
 
 import argparse
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pipelines.kinds import Kind
 from pipelines.readers.jsonl import json_name
 from pipelines.records import Input, Reading, Record
 from pipelines.tally import Counts, MissingFieldError, RecordError
 from pipelines.text.exclude import Excluded, read_texts
-from pipelines.text.tokenization import BACKENDS, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.segmentation import normalise
+from pipelines.text.tokenization import (
+    BACKENDS,
+    Tokenization,
+    TokenizerFiles,
+    read_tokenizer,
+    with_prefix_space,
+    with_special_token,
+)
 from shards.manifest import FILES_FOLDER
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
@@ -26,18 +36,23 @@ EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
     """A kind of text: `text_field` is the field of JSON objects, or the column of tables, that holds it; `exclude` are
-    files of texts that must not occur.
+    files of texts that must not occur. `whitespace`, `lowercase`, `prefix_space` and `min_words` are as DeCLUTR's
+    published preparation has them.
     """
 
     tokenizer: str = ""
     text_field: str | None = None
     text_per: str = "file"
+    whitespace: str = "keep"
+    lowercase: bool = False
+    prefix_space: bool = False
+    min_words: int | None = None
     dedup: bool = False
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
 
-    examples_are_sentences: ClassVar[bool] = False
-    """Whether an example is one sentence: of excluded texts each short sentence is then looked for by itself."""
+    whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
+    """What may become of whitespace."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -45,15 +60,32 @@ class TextKind(Kind):
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
         add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
+        spaces = f"collapse: a single space for all between two words (default {cls.whitespace})"
+        add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
+        add("--lowercase", action="store_true", help="small letters alone")
+        add("--prefix-space", action="store_true", help="the tokenizer's add_prefix_space: a first word like others")
+        add("--min-words", type=int, metavar="N", help="texts of fewer go; whitespace parts words")
         once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=f"drop {name} with its texts")
         proved = "auto: gigatoken where it gives the same ids"
         add("--tokenization", choices=BACKENDS, default="auto", help=proved)
 
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        if arguments.min_words is not None and arguments.min_words < 1:
+            raise ValueError("--min-words must be at least 1")
+        return super().from_arguments(arguments)
+
     @property
     def reasons(self) -> tuple[str, ...]:
-        return ("excluded",) if self.exclude else ()
+        used = {"few_words": self.min_words is not None, "excluded": bool(self.exclude)}
+        return tuple(reason for reason, is_used in used.items() if is_used)
+
+    @property
+    def examples_are_sentences(self) -> bool:
+        """Whether an example is one sentence: of excluded texts each short sentence is then looked for by itself."""
+        return False
 
     @property
     def drops_duplicates(self) -> bool:
@@ -65,7 +97,8 @@ class TextKind(Kind):
         return ()
 
     def options(self) -> dict[str, Any]:
-        return {"text_field": self.text_field, "text_per": self.text_per}
+        names = ("text_field", "text_per", "whitespace", "lowercase", "prefix_space", "min_words")
+        return {name: getattr(self, name) for name in names}
 
     def reading(self) -> Reading:
         return Reading(field=self.text_field, text_per=self.text_per)
@@ -75,6 +108,8 @@ class TextKind(Kind):
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
             tokenizer = with_special_token(tokenizer, token)
+        if self.prefix_space:
+            tokenizer = with_prefix_space(tokenizer)
         found = tokenizer.resources
         if self.exclude:
             found[EXCLUDED] = Excluded.of(read_texts(self.exclude), self.examples_are_sentences).to_bytes()
@@ -91,11 +126,37 @@ class TextKind(Kind):
         """The tokenizer among the resources, ready for work."""
         return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization)
 
+    def has_few_words(self, text: str, counts: Counts) -> bool:
+        """Whether a text has fewer words than are wanted, which is counted."""
+        if self.min_words is None:
+            return False
+        number = len(text.split())
+        counts.measure("words", number)
+        if number >= self.min_words:
+            return False
+        counts.filtered["few_words"] += 1
+        return True
+
+    def prepared(self, text: str) -> str:
+        """The text as it is tokenized."""
+        if self.whitespace == "collapse":
+            text = normalise(text)
+        return text.lower() if self.lowercase else text
+
     def nothing_kept(self, counts: Counts) -> str:
-        if excluded := counts.filtered.get("excluded"):
-            others = "".join(f", {n:,} {why}" for why, n in counts.filtered.items() if n and why != "excluded")
-            return f"none of {counts.read:,} {self.name} is kept: {excluded:,} hold a text of --exclude{others}"
-        return super().nothing_kept(counts)
+        number = counts.filtered.get
+        said = []
+        if excluded := number("excluded"):
+            said.append(f"{excluded:,} hold a text of --exclude")
+        if few := number("few_words"):
+            said.append(
+                f"{few:,} have fewer than {self.min_words:,} words (the longest of all has {counts.longest['words']:,})"
+            )
+        if not said:
+            return super().nothing_kept(counts)
+        said += [f"{n:,} {why}" for why, n in counts.filtered.items() if n and why not in ("excluded", "few_words")]
+        mend = ": lower --min-words" if few else ""
+        return f"none of {counts.read:,} {self.name} is kept: {', '.join(said)}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Says how many texts are excluded."""

@@ -44,11 +44,23 @@ def segment(text: str, language: str) -> list[str]:
     Raises:
         RecordError: sentencex cannot take the text.
     """
-    found = []
+    return [sentence.lstrip() for sentence in segment_spaced(text, language)]
+
+
+def segment_spaced(text: str, language: str) -> list[str]:
+    """The same with a space before each sentence that whitespace parts from the one before: joined they are the
+    normalised text.
+    """
+    found: list[str] = []
     for paragraph in _BLANK_LINE.split(text):
+        parted = True
         for piece in _pieces(normalise(paragraph), language):
             if sentence := piece.strip():
-                found.append(sentence)
+                parted = parted or piece.startswith(" ")
+                found.append(f" {sentence}" if found and parted else sentence)
+                parted = piece.endswith(" ")
+            else:
+                parted = parted or bool(piece)
     return found
 
 

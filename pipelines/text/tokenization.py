@@ -27,7 +27,8 @@ from shards.ragged import Ragged
 from shards.vocabulary import MOST_BYTES, vocab_size
 
 MAIN = "tokenizer.json"
-BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
+CONFIG = "tokenizer_config.json"
+BESIDE = (CONFIG, "special_tokens_map.json")
 BACKENDS = ("auto", "tokenizers")
 """What computes ids: gigatoken where it gives those of `tokenizers`, or `tokenizers` alone."""
 PROOF_FRACTION = 0.001
@@ -140,6 +141,37 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     record["added_tokens"] = [*record.get("added_tokens", []), {"id": number, "content": token, **flags}]
     data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
     return TokenizerFiles({**tokenizer.files, MAIN: data}, vocab_size_of(data))
+
+
+def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
+    """The tokenizer with `add_prefix_space`: a space comes before a text that begins with none, and so its first word
+    has the ids that it has within a text. As it is, to the byte, where it does that already.
+
+    Raises:
+        PipelineError: it is no byte-level tokenizer, and has no such setting; its configuration is not readable.
+    """
+    files = dict(tokenizer.files)
+    record = orjson.loads(files[MAIN])
+    before, after = (record.get(name) or {} for name in ("pre_tokenizer", "post_processor"))
+    step = (before.get("pretokenizers") or [before])[0]
+    if step.get("type") != "ByteLevel":
+        kind = step.get("type") or "nothing"
+        raise PipelineError(
+            f"--prefix-space: the tokenizer has no such setting (its pre_tokenizer is {kind}, not ByteLevel as of "
+            "RoBERTa or GPT-2): leave it out"
+        )
+    if not step["add_prefix_space"]:
+        for changed in (step, *(one for one in after.get("processors", [after]) if "add_prefix_space" in one)):
+            changed["add_prefix_space"] = True
+        files[MAIN] = orjson.dumps(record, option=orjson.OPT_INDENT_2)
+    if CONFIG in files:  # transformers goes by this where the two differ
+        try:
+            config = dict(orjson.loads(files[CONFIG]))
+        except (ValueError, TypeError) as error:
+            raise PipelineError(f"{CONFIG} of the tokenizer: not a JSON object: {error}") from None
+        if config.get("add_prefix_space") is not True:
+            files[CONFIG] = orjson.dumps({**config, "add_prefix_space": True}, option=orjson.OPT_INDENT_2)
+    return TokenizerFiles(files, tokenizer.vocab_size)
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:

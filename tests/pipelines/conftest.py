@@ -128,7 +128,11 @@ def direct(
 ) -> Command:
     """The same command without Beam between its steps, and with RoBERTa's tokenizer loaded once: many runs a second."""
 
+    usual = TextKind.tokenization_of
+
     def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
+        if kind.prefix_space:
+            return usual(kind, resources)
         made: Tokenization = request.getfixturevalue(
             "del_tokenization" if kind.special_tokens else "roberta_tokenization"
         )

@@ -22,6 +22,8 @@ from shards import storage
     ("arguments", "complaint"),
     [
         (["--min-tokens", "0"], "--min-tokens must be at least 1"),
+        (["--min-words", "0"], "--min-words must be at least 1"),
+        (["--whitespace", "strip"], "invalid choice"),
         (["--min-tokens", "many"], "invalid int value"),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--unit-bytes", "0"], "--unit-bytes must be at least 1"),

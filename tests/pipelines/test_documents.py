@@ -18,6 +18,7 @@ from pipelines.kinds.text import text_id
 from pipelines.records import Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
+from pipelines.text.segmentation import normalise
 from pipelines.text.tokenization import Tokenization
 from shards import Dataset, verify
 
@@ -109,6 +110,122 @@ def test_text_files_are_one_document_each(pipeline, texts: list[str], tmp_path: 
         for row in batch.to_pylist():
             text = (tmp_path / "books" / row["source"]).read_bytes()
             assert row["id"] == text_id(text)
+
+
+PUBLISHED = ("--whitespace", "collapse", "--lowercase", "--prefix-space", "--min-words", "2049")
+"""DeCLUTR's preparation of OpenWebText."""
+
+
+def kept(folder: Path) -> list[dict]:
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("backend", ["auto", "tokenizers"])
+def test_the_published_preparation_gives_its_documents(
+    direct, openwebtext: Path, texts: list[str], roberta_tokenizer: Path, tmp_path: Path, backend: str
+) -> None:
+    """Single spaces, small letters, more than 2,048 words by whitespace, then the ids with a space before the text."""
+    words = ("--input", openwebtext, *PUBLISHED, "--tokenization", backend, "--json")
+    summary = json.loads(direct(*words).out)
+    sanitised = [" ".join(text.strip().split()).lower() for text in texts]
+    expected = [text for text in sanitised if len(text.split()) > 2048]
+    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    found = kept(tmp_path / "out")
+    ids = [reference.encode(f" {text}", add_special_tokens=False).ids for text in expected]
+    assert [row["tokens"] for row in found] == ids
+    assert [row["id"] for row in found] == [text_id(text.encode()) for text in expected]
+    assert (summary["read"], summary["kept"]) == (1426, len(expected)) and 50 < len(expected) < 163
+    assert summary["filtered"] == {"short_bytes": 0, "short_tokens": 0, "few_words": 1426 - len(expected)}
+    assert verify(tmp_path / "out") == []
+    tokenizer = Tokenizer.from_file(str(Dataset(tmp_path / "out").local_tokenizer() / "tokenizer.json"))
+    assert tokenizer.encode(expected[0], add_special_tokens=False).ids == ids[0]
+
+
+def test_each_option_prepares_by_itself(direct, texts: list[str], roberta_tokenizer: Path, tmp_path: Path) -> None:
+    text = "  A\u00a0Title \r\n\n\tÉté İstanbul\u2028 ΟΔΟΣ\x1fand   more\u3000of " + texts[0]
+    (tmp_path / "one.txt").write_bytes(text.encode())
+    reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    for number, (options, prepared, spaced) in enumerate(
+        [
+            ((), text, text),
+            (("--whitespace", "collapse"), " ".join(text.split()), " ".join(text.split())),
+            (("--lowercase",), text.lower(), text.lower()),
+            (("--prefix-space",), text, text),
+            (("--prefix-space", "--whitespace", "collapse"), " ".join(text.split()), f" {' '.join(text.split())}"),
+            (("--min-words", str(len(text.split()))), text, text),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        words = ("--input", tmp_path / "one.txt", "--min-tokens", "10", "--output", folder, *options)
+        assert direct(*words).code == 0
+        (row,) = kept(folder)
+        assert row["tokens"] == reference.encode(spaced, add_special_tokens=False).ids
+        assert row["id"] == text_id(prepared.encode())
+
+
+def test_texts_that_preparation_makes_equal_are_duplicates(direct, texts: list[str], tmp_path: Path) -> None:
+    some = texts[:5]
+    copies = [*some, some[0].replace(" ", "\n "), some[1].upper(), f" {some[2]}"]
+    (tmp_path / "copies.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in copies))
+    words = ("--input", tmp_path / "copies.jsonl", "--min-tokens", "1", "--dedup")
+    for options, number in (((), 8), (("--whitespace", "collapse"), 6), (("--lowercase",), 7)):
+        folder = tmp_path / f"out{number}"
+        assert direct(*words, *options, "--output", folder).code == 0
+        assert len(kept(folder)) == number
+    assert direct(*words, "--lowercase", "--whitespace", "collapse", "--holdout-fraction", "0.5").code == 0
+    ids = {text_id(normalise(text).lower().encode()) for text in some}
+    assert {row["id"] for part in (".", "validation") for row in kept(tmp_path / "out" / part)} == ids
+
+
+def test_excluded_texts_are_looked_for_where_lines_still_are(direct, texts: list[str], tmp_path: Path) -> None:
+    """A short one is met where it is a whole line, and of a text on one line nobody knows."""
+    (tmp_path / "text.txt").write_text(f"{texts[0]}\nA man plays the guitar\n{texts[1]}")
+    (tmp_path / "excluded.txt").write_text("a man plays the GUITAR\n")
+    words = ("--input", tmp_path / "text.txt", "--min-tokens", "10", "--exclude", tmp_path / "excluded.txt")
+    outcome = direct(*words, "--whitespace", "collapse", "--lowercase")
+    assert "none of 1 documents is kept: 1 hold a text of --exclude" in outcome.err
+
+
+def test_too_few_words_are_counted_and_said(direct, head: Path, tmp_path: Path) -> None:
+    texts = [json.loads(line)["text"] for line in head.read_text(encoding="utf-8").splitlines()]
+    numbers = sorted(len(text.split()) for text in texts)
+    words = ("--input", head, "--min-tokens", "1")
+    assert direct(*words, "--min-words", str(numbers[-3]), "--output", tmp_path / "some").code == 0
+    figures = json.loads((tmp_path / "some" / "manifest.json").read_text())["counts"]
+    assert figures == {
+        "read": 40,
+        "kept": 3,
+        "filtered": {"short_bytes": 0, "short_tokens": 0, "few_words": 37},
+        "bad": 0,
+    }
+    outcome = direct(*words, "--min-words", str(numbers[-1] + 1))
+    assert outcome.code == 1 and outcome.err.count("\n") == 1
+    assert outcome.err.endswith(
+        f"none of 40 documents is kept: 40 have fewer than {numbers[-1] + 1:,} words (the longest of all has "
+        f"{numbers[-1]:,}): lower --min-words\n"
+    )
+
+
+def test_another_preparation_is_refused_by_name(direct, head: Path) -> None:
+    assert direct("--input", head).code == 0
+    for options, field in (
+        (("--whitespace", "collapse"), 'options.whitespace: "keep" there, "collapse" now'),
+        (("--lowercase",), "options.lowercase: false there, true now"),
+        (("--prefix-space",), "options.prefix_space: false there, true now"),
+        (("--min-words", "5"), "options.min_words: null there, 5 now"),
+    ):
+        outcome = direct("--input", head, *options)
+        assert outcome.code == 1 and field in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_a_space_before_a_text_is_refused_where_the_tokenizer_has_none(
+    pipeline, head: Path, shared_data: Path, tmp_path: Path
+) -> None:
+    bert = shared_data / "tokenizers" / "bert-base-uncased"
+    outcome = pipeline("--input", head, "--prefix-space", "--tokenizer", bert)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert outcome.err.startswith("pipelines: --prefix-space: the tokenizer has no such setting (its pre_tokenizer is")
+    assert not (tmp_path / "out").exists()
 
 
 def examples(kind: Documents, texts: list[str], tokenization: Tokenization, tally: Tally) -> list[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.tally import RecordError
 from pipelines.text import segmentation
-from pipelines.text.segmentation import WINDOW, segment
+from pipelines.text.segmentation import WINDOW, normalise, segment, segment_spaced
 
 
 def letters(text: str) -> str:
@@ -24,6 +24,9 @@ def test_nothing_of_a_real_text_is_lost(texts: list[str]) -> None:
         sentences = segment(text, "en")
         assert letters("".join(sentences)) == letters(text)
         assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
+        spaced = segment_spaced(text, "en")
+        assert "".join(spaced) == normalise(text)
+        assert [sentence.strip() for sentence in spaced] == sentences
 
 
 AWKWARD = [*'aB!?"“”«()\n\t。「」é🙂।\x00', "B\u00a0. ", "B\u2028. ", "word ", "Mr. ", "p. ", "3.", "...", ". "]
@@ -37,6 +40,7 @@ def test_nothing_of_any_text_is_lost(parts: list[str], language: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segmentation, "WINDOW", 20)
         assert letters("".join(segment(text, language))) == letters(text)
+        assert "".join(segment_spaced(text, language)) == normalise(text)
 
 
 @pytest.fixture(scope="module")

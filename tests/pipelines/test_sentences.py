@@ -224,6 +224,123 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     assert counts(some)["filtered"]["excluded"] >= 30
 
 
+def test_pieces_are_consecutive_sentences_with_views_of_their_own(
+    direct, head: Path, texts: list[str], reference: Tokenizer, synonyms: Path, tmp_path: Path
+) -> None:
+    words = ("sentences", "--input", head, "--pack", "100", "--augment", "subs+del-span", "--synonyms", synonyms)
+    outcome = direct(*words, "--json", "--unit-bytes", "50000")
+    summary = json.loads(outcome.out)
+    expected: list[list[int]] = []
+    ids: list[int] = []
+    num_cut = 0
+    for text in texts[:40]:
+        left = segment(text, "en")
+        while left:
+            number = 1
+            while number < len(left) and len(reference.encode(" ".join(left[: number + 1])).ids) <= 102:
+                number += 1
+            piece, left = " ".join(left[:number]), left[number:]
+            tokens = reference.encode(piece, add_special_tokens=False).ids
+            parts = [tokens[start : start + 100] for start in range(0, len(tokens), 100)]
+            num_cut += len(parts) > 1
+            expected += parts
+            ids += [
+                text_id(f"{piece}\0{part}".encode() if len(parts) > 1 else piece.encode()) for part in range(len(parts))
+            ]
+    found = rows(tmp_path / "out")
+    kept = dict.fromkeys((name, tuple(part)) for name, part in zip(ids, expected, strict=True) if len(part) >= 4)
+    assert [(row["id"], tuple(row["tokens"])) for row in found] == list(kept)
+    figures = counts(tmp_path / "out")
+    assert figures["read"] == len(expected) > 300
+    assert figures["filtered"] == {
+        "empty": 0,
+        "short_tokens": sum(len(part) < 4 for part in expected),
+        "duplicate": sum(len(part) >= 4 for part in expected) - len(kept),
+    }
+    sums = {"packed": sum(len(segment(text, "en")) for text in texts[:40]), "cut": num_cut}
+    assert num_cut > 0 and {name: summary["sums"][name] for name in sums} == sums
+    said = f"{sums['packed']:,} sentences packed to pieces of up to 100 tokens; {num_cut} longer ones cut"
+    assert said in direct(*words, "--unit-bytes", "50000").out
+    augmenter = Augmenter(Augmentation.parse("subs+del-span"), reference, read_synonyms(synonyms))
+    for row in found[::20]:
+        block = Ragged.of([np.array(row["tokens"])], np.uint16)
+        assert row["view_1"] == augmenter(block, keyed.mix(42, np.array([row["id"]]), 1))[0].tolist()
+    assert verify(tmp_path / "out") == []
+
+
+def test_without_splitting_a_record_is_cut_to_pieces(direct, wiki: Path, reference: Tokenizer, tmp_path: Path) -> None:
+    words = ("sentences", "--input", wiki, *LINES, "--no-dedup", "--min-tokens", "1")
+    assert direct(*words, "--pack", "20").code == 0
+    expected = []
+    for text in normalised(wiki):
+        ids = reference.encode(text, add_special_tokens=False).ids
+        expected += [ids[start : start + 20] for start in range(0, len(ids), 20)]
+    assert [row["tokens"] for row in rows(tmp_path / "out")] == expected
+    assert counts(tmp_path / "out")["read"] == len(expected)
+
+
+def test_packed_lines_join_nothing_of_two_records(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
+    both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
+    assert direct("sentences", "--input", head, *both).code == 0
+    together = rows(tmp_path / "out")
+    apart = []
+    for number, text in enumerate(texts[:40]):
+        (tmp_path / f"{number}.txt").write_bytes(text.encode())
+        folder = tmp_path / str(number)
+        assert direct("sentences", "--input", tmp_path / f"{number}.txt", *both, "--output", folder).code == 0
+        apart += rows(folder)
+    assert together == apart
+
+
+def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
+    direct, wiki: Path, texts: list[str], tmp_path: Path
+) -> None:
+    """Met over two sentences, too; a short one where it is a sentence, though no stop ends it in the piece."""
+    first, second = next(pair for pair in zip(segment(texts[0], "en"), segment(texts[0], "en")[1:], strict=False))
+    across = f"{' '.join(first.split()[-5:])} {' '.join(second.split()[:5])}"
+    text = f"{texts[0]}\n\nA man plays the guitar\n\n{texts[1]}"
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    lines = ("sentences", "--input", tmp_path / "text.txt", "--pack", "60")
+    assert direct(*lines, "--output", tmp_path / "all").code == 0
+    everything = rows(tmp_path / "all")
+    for number, excluded in enumerate((across, "a man plays the guitar")):
+        (tmp_path / "excluded.txt").write_text(f"{excluded}\n")
+        folder = tmp_path / str(number)
+        assert direct(*lines, "--exclude", tmp_path / "excluded.txt", "--output", folder).code == 0
+        gone = [row for row in everything if row not in rows(folder)]
+        assert len(gone) == counts(folder)["filtered"]["excluded"] == 1
+
+
+def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
+    direct, head: Path, texts: list[str], reference: Tokenizer, tmp_path: Path
+) -> None:
+    most = ("sentences", "--input", head, "--lowercase", "--prefix-space", "--min-words", "500", "--no-dedup")
+    assert direct(*most).code == 0
+    long_enough = [text for text in texts[:40] if len(text.split()) >= 500]
+    sentences = [sentence.lower() for text in long_enough for sentence in segment(text, "en")]
+    ids = [reference.encode(f" {sentence}", add_special_tokens=False).ids for sentence in sentences]
+    expected = [
+        (text_id(s.encode()), tokens) for s, tokens in zip(sentences, ids, strict=True) if 4 <= len(tokens) <= 510
+    ]
+    assert [(row["id"], row["tokens"]) for row in rows(tmp_path / "out")] == expected
+    figures = counts(tmp_path / "out")
+    assert figures["filtered"]["few_words"] == 40 - len(long_enough) > 20
+    assert figures["read"] == len(sentences) + 40 - len(long_enough)
+    outcome = direct(*most[:-3], "--min-words", "99999", "--output", tmp_path / "none")
+    assert "none of 40 sentences is kept: 40 have fewer than 99,999 words" in outcome.err
+
+
+def test_synonyms_and_deletions_know_words_after_a_space_before_the_text(
+    direct, wiki: Path, synonyms: Path, tmp_path: Path
+) -> None:
+    words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", synonyms, "--json")
+    plain = json.loads(direct(*words, "--output", tmp_path / "plain").out)["sums"]
+    spaced = json.loads(direct(*words, "--prefix-space").out)["sums"]
+    # The first word of a sentence, which without a space the table has only in the form that follows a sign.
+    assert spaced["words"] == plain["words"]
+    assert spaced["words_with_synonym"] == pytest.approx(plain["words_with_synonym"], rel=0.02)
+
+
 def test_each_part_of_a_dataset_holds_its_synonyms(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     switches = ("--limit", "300", "--holdout-fraction", "0.2", "--augment", "subs", "--synonyms", synonyms)
     assert direct("sentences", "--input", wiki, *LINES, *switches).code == 0
@@ -357,6 +474,12 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--language", "de", "--no-split"), "--language has no effect with --no-split"),
         (("--min-tokens", "0"), "--min-tokens must be at least 1"),
         (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),
+        (("--max-tokens", "0"), "--max-tokens must be at least --min-tokens"),
+        (("--pack", "3"), "--pack must be at least --min-tokens"),
+        (("--pack", "0"), "--pack must be at least --min-tokens"),
+        (("--pack", "100", "--max-tokens", "510"), "--max-tokens has no effect with --pack"),
+        (("--whitespace", "keep"), "argument --whitespace: invalid choice: 'keep'"),
+        (("--min-words", "0"), "--min-words must be at least 1"),
     ],
 )
 def test_bad_usage_is_exit_2_and_names_the_option(direct, wiki: Path, tmp_path: Path, options, complaint: str) -> None:
@@ -398,6 +521,8 @@ def test_other_options_are_refused_by_name(direct, head: Path) -> None:
         (("--augment", "del-word", "--augment-seed", "7"), "options.augment_seed: 42 there, 7 now"),
         (("--augment", "del-word", "--language", "de"), 'options.language: "en" there, "de" now'),
         (("--augment", "del-word", "--no-dedup"), "options.dedup: true there, false now"),
+        (("--augment", "del-word", "--pack", "510"), "options.pack: null there, 510 now"),
+        (("--augment", "del-word", "--lowercase"), "options.lowercase: false there, true now"),
     ):
         assert field in direct("sentences", "--input", head, *options).err
 

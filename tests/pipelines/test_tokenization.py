@@ -13,7 +13,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.errors import PipelineError
 from pipelines.text import tokenization
-from pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
+from pipelines.text.tokenization import (
+    Tokenization,
+    TokenizerFiles,
+    read_tokenizer,
+    with_prefix_space,
+    with_special_token,
+)
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
 
@@ -226,6 +232,91 @@ def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: P
     path = tmp_path / "tokenizer.json"
     path.write_bytes(changed(roberta, added_tokens=[*json.loads(roberta)["added_tokens"], extra]))
     assert read_tokenizer(str(path)).vocab_size == max(Tokenizer.from_file(str(path)).get_vocab().values()) + 1
+
+
+@pytest.fixture(scope="module", params=["roberta-base", "gpt2"])
+def spaced(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Path, TokenizerFiles]:
+    """A byte-level tokenizer's folder, and its files with a space before a text."""
+    folder = shared_data / "tokenizers" / request.param
+    return folder, with_prefix_space(read_tokenizer(str(folder)))
+
+
+@pytest.mark.parametrize("backend", tokenization.BACKENDS)
+def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
+    spaced: tuple[Path, TokenizerFiles], texts: list[str], tmp_path: Path, backend: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder, files = spaced
+    for name, data in files.files.items():
+        (tmp_path / name).write_bytes(data)
+    theirs = AutoTokenizer.from_pretrained(folder, add_prefix_space=True)
+    ours = AutoTokenizer.from_pretrained(tmp_path)
+    made = Tokenization(files.files["tokenizer.json"], files.vocab_size, backend)
+    assert (made._fast is not None) is (backend == "auto") and not made.byte_level
+    some = [
+        *texts[:300],
+        *tokenization.AWKWARD,
+        "a<mask>b",
+        "<mask>a",
+        " <mask> b",
+        "a<|endoftext|>b",
+        "\u00a0a",
+        "\na",
+    ]
+    expected = theirs(some, add_special_tokens=False).input_ids
+    assert ours(some, add_special_tokens=False).input_ids == expected
+    assert [ids.tolist() for ids in made.tokenize(some, some)] == expected
+    plain = AutoTokenizer.from_pretrained(folder)
+    for text, ids in zip(texts[:100], expected, strict=False):
+        assert ids == plain(f" {text}", add_special_tokens=False).input_ids
+        assert ids != plain(text, add_special_tokens=False).input_ids
+
+
+def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, TokenizerFiles]) -> None:
+    data = spaced[1].files["tokenizer.json"]
+    made = Tokenization(data)
+
+    @given(st.lists(any_text, min_size=1, max_size=5))
+    @settings(max_examples=80, deadline=None)
+    def check(texts: list[str]) -> None:
+        made.start_unit()
+        assert_exact(made, data, texts)
+
+    check()
+
+
+def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Path, TokenizerFiles]) -> None:
+    folder, files = spaced
+    assert with_prefix_space(files) == files
+    plain = read_tokenizer(str(folder))
+    assert files.vocab_size == plain.vocab_size and files.files != plain.files
+    with_del = with_prefix_space(with_special_token(plain, "[DEL]"))
+    assert Tokenization(with_del.files["tokenizer.json"]).tokenize(["[DEL]"], ["a"])[0].tolist() == [plain.vocab_size]
+
+
+@pytest.mark.parametrize(
+    ("pre_tokenizer", "named"),
+    [
+        (None, "nothing"),
+        ({"type": "BertPreTokenizer"}, "BertPreTokenizer"),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}, "Metaspace"),
+        ({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}, "Digits"),
+    ],
+)
+def test_a_tokenizer_without_such_a_setting_is_refused(roberta: bytes, pre_tokenizer: Any, named: str) -> None:
+    files = TokenizerFiles({"tokenizer.json": changed(roberta, pre_tokenizer=pre_tokenizer)}, 50265)
+    with pytest.raises(
+        PipelineError, match=f"^--prefix-space: .*pre_tokenizer is {named}, not ByteLevel.*leave it out"
+    ):
+        with_prefix_space(files)
+
+
+def test_a_configuration_that_is_no_json_object_is_one_line(roberta: bytes) -> None:
+    for data in (b"{", b"7"):
+        files = TokenizerFiles({"tokenizer.json": roberta, "tokenizer_config.json": data}, 50265)
+        with pytest.raises(PipelineError, match=r"tokenizer_config\.json of the tokenizer: not a JSON object"):
+            with_prefix_space(files)
 
 
 def vocabulary(**ids: int) -> TokenizerFiles:

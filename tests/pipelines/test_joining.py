@@ -1,0 +1,123 @@
+"""Sentences joined to pieces: as many as fit, against encoding every candidate anew; nothing lost, none too long."""
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, trainers
+
+from pipelines.text import joining
+from pipelines.text.joining import Pieces, join
+from pipelines.text.segmentation import normalise, segment_spaced
+from pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
+
+
+def joined(texts: list[list[str]], limit: int, tokenization: Tokenization) -> list[tuple[str, str, list[int]]]:
+    """The name, the lines and the ids of each piece."""
+    names = [f"text {number}" for number in range(len(texts))]
+    tokenization.start_unit()
+    found: list[Pieces] = list(join(texts, names, limit, tokenization.tokenize))
+    rows = [zip(pieces.names, pieces.lines, map(list, pieces.tokens), strict=True) for pieces in found]
+    return [(name, lines, [int(token) for token in ids]) for name, lines, ids in itertools.chain.from_iterable(rows)]
+
+
+def slowly(texts: list[list[str]], limit: int, tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
+    """The name and the ids of each piece: one more sentence is tried until the encoded whole is too long."""
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    found = []
+    for sentences in texts:
+        left = list(sentences)
+        while left:
+            number = 1
+            while number < len(left) and len(encode("".join(left[: number + 1]).strip())) <= limit:
+                number += 1
+            text = "".join(left[:number]).strip()
+            left = left[number:]
+            ids = encode(text)
+            if len(ids) <= limit:
+                found.append((text, ids))
+            else:
+                assert number == 1
+                parts = [ids[start : start + limit] for start in range(0, len(ids), limit)]
+                found += [(f"{text}\0{place}", part) for place, part in enumerate(parts)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def segmented(texts: list[str]) -> list[list[str]]:
+    return [segment_spaced(text, "en") for text in texts[:60]]
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "roberta-base with a space", "gpt2", "bert-base-uncased"])
+@pytest.mark.parametrize("limit", [5, 60, 510])
+def test_pieces_are_those_of_encoding_every_candidate(
+    shared_data: Path, segmented: list[list[str]], name: str, limit: int
+) -> None:
+    files = read_tokenizer(str(shared_data / "tokenizers" / name.split()[0]))
+    if name.endswith("space"):
+        files = with_prefix_space(files)
+    data = files.files["tokenizer.json"]
+    sentences = [text for text in segmented[: 10 if limit > 60 else 5] if text]
+    found = joined(sentences, limit, Tokenization(data))
+    assert [(name, ids) for name, _, ids in found] == slowly(sentences, limit, Tokenizer.from_str(data.decode()))
+    assert any("\0" in name for name, _, _ in found) is (limit < 510)
+
+
+def test_a_piece_holds_the_texts_own_characters(roberta_tokenization: Tokenization, texts: list[str]) -> None:
+    for text in texts[:100]:
+        found = joined([segment_spaced(text, "en")], 100, roberta_tokenization)
+        whole = dict.fromkeys(name.partition("\0")[0] for name, _, _ in found)
+        assert len(found) > len(text) / 1000
+        assert " ".join(whole) == normalise(text)
+        for name, lines, _ in found:
+            assert normalise(lines) == name.partition("\0")[0]
+
+
+def test_no_space_is_put_where_the_text_has_none(shared_data: Path, roberta_tokenization: Tokenization) -> None:
+    with (shared_data / "stsb_multi_mt" / "stsb-zh-train.csv").open(encoding="utf-8", newline="") as file:
+        cells = [row[0] for row in itertools.islice(csv.reader(file), 2000) if row[0].endswith("。")]
+    text = "".join(cells[:300])
+    found = joined([segment_spaced(text, "zh")], 200, roberta_tokenization)
+    assert "".join(dict.fromkeys(name.partition("\0")[0] for name, _, _ in found)) == normalise(text)
+    assert max(len(ids) for _, _, ids in found) <= 200 < sum(len(ids) for _, _, ids in found[:2]) * 1.2
+
+
+def test_with_a_tokenizer_that_merges_over_spaces_none_is_too_long(segmented: list[list[str]]) -> None:
+    tokenizer = Tokenizer(models.BPE(unk_token="?"))
+    trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=["?"], show_progress=False, max_token_length=40)
+    tokenizer.train_from_iterator([part for text in segmented[:10] for part in text], trainer)
+    assert any(" " in token.strip() for token in tokenizer.get_vocab())
+    found = joined(segmented, 64, Tokenization(tokenizer.to_str().encode()))
+    assert max(len(ids) for _, _, ids in found) <= 64
+    for name, _, ids in found:
+        if "\0" not in name:
+            assert ids == tokenizer.encode(name).ids
+    whole = " ".join(dict.fromkeys(name.partition("\0")[0] for name, _, _ in found))
+    assert set(whole.split()) == {word for text in segmented for part in text for word in part.split()}
+
+
+def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokenization: Tokenization) -> None:
+    """Lengths that do not add up: of two sentences together twice as many ids as of each by itself."""
+
+    def tokenize(texts: list[str], sources: list[str]):
+        return roberta_tokenization.tokenize([text * (1 + text.count(".") // 2) for text in texts], sources)
+
+    (pieces,) = join([["One day.", " Two days.", " Three days.", " Four."], [" Five."]], ["a", "b"], 12, tokenize)
+    assert list(pieces.names) == ["One day. Two days.", "Three days. Four.", "Five."]
+    assert max(map(len, pieces.tokens)) <= 12 and pieces.num_cut == 0
+
+
+def test_pieces_are_the_same_whatever_is_tokenized_together(
+    roberta_tokenization: Tokenization, segmented: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for together in (1, 5000, 10**9):
+        monkeypatch.setattr(joining, "TOGETHER", together)
+        found.append(joined(segmented[:20], 40, roberta_tokenization))
+    assert found[0] == found[1] == found[2]
+    alone = [piece for text in segmented[:20] for piece in joined([text], 40, roberta_tokenization)]
+    assert alone == found[0]
