@@ -183,9 +183,14 @@ def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[l
     excluded.write_text("Call me Ishmael. Some years ago never mind how long precisely\n")
     curated = ["--dedup", "--limit", "100", "--holdout-fraction", "0.3", "--exclude", str(excluded)]
     views = ["--augment", "subs+del-word+reorder", "--synonyms", synonyms]
+    prepared = ["--whitespace", "collapse", "--lowercase", "--prefix-space", "--min-words", "100"]
     return {
-        "documents": [["--input", str(corpus), "--min-tokens", "300", *curated]],
-        "sentences": [["--input", str(corpus), *views], ["--input", str(corpus), "--no-split"]],
+        "documents": [["--input", str(corpus), "--min-tokens", "300", *curated, *prepared]],
+        "sentences": [
+            ["--input", str(corpus), *views],
+            ["--input", str(corpus), "--no-split"],
+            ["--input", str(corpus), *views, *prepared, "--pack", "100"],
+        ],
     }
 
 
