@@ -38,7 +38,7 @@ class Learner(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
-        self.embeddings = nn.ModuleDict(embeddings or {})
+        self.embeddings = nn.ModuleDict({_module_name(name): one for name, one in (embeddings or {}).items()})
         self.special = special
         self.turns = dict(turns or {ALL: [objective.name for objective in objectives]})
         self.budgets = dict(budgets or {})
@@ -77,7 +77,7 @@ class Learner(nn.Module):
             outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
         reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
         modules: list[nn.Module] = [
-            self.embeddings[name] for name in self.embeddings if name in {o.data for o in objectives}
+            self.embeddings[name] for name in self.embeddings if name in {_module_name(one.data) for one in objectives}
         ]
         modules += objectives
         return reached + [parameter for module in modules for parameter in module.parameters()]
@@ -119,13 +119,18 @@ class Learner(nn.Module):
             metrics["tokens_cut"] = packed.cut.detach()
         return total, metrics
 
-    def _patches(self, requests: list[Sequences], packed: Packed) -> Tensor | None:
+    def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:
         """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""
-        contents = [one.content for one in requests if isinstance(one.content, Patches)]
+        contents = [one.content for one in asked if isinstance(one.content, Patches)]
         if not contents:
             return None
-        embedded = [self.embeddings[one.modality](one.values).flatten(0, 1) for one in contents]
+        embedded = [self.embeddings[_module_name(one.modality)](one.values).flatten(0, 1) for one in contents]
         patches = torch.cat(embedded)
         if len(patches) != packed.patch_rows:
             raise ValueError(f"a modality embeds {len(patches)} patches where it says {packed.patch_rows}")
         return patches
+
+
+def _module_name(dataset: str) -> str:
+    """A dataset's patch embedding by a name that no module has already, as it has `train`, or `keys`."""
+    return f"patches-{dataset}"
