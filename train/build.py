@@ -256,6 +256,8 @@ def build_learner(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
             f"{some(encoder.new_weights)}: take the whole folder from its source again"
         )
+    if recipe.model.head and not any(objective.pools for objective in objectives):
+        raise RecipeError("model.head: no objective uses the pooled vectors that it makes: leave it out")
     micro_batches = ranks * recipe.training.gradient_accumulation_steps
     examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
     shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())

@@ -67,7 +67,7 @@ class Learner(nn.Module):
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """The parameters that an update reaches: of the encoder's layers, of the turn's objectives, and of the patch
-        and token embeddings and the masked-LM head only where one of them uses these.
+        and token embeddings, the masked-LM head and the layers after the pooling only where one of them uses these.
         """
         objectives = self.of_turn(turn)
         outside: set[str] = set()
@@ -75,6 +75,8 @@ class Learner(nn.Module):
             outside |= self.encoder.embedding_parameters()
         if not any(one.uses_mlm_head for one in objectives):
             outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
+        if not any(one.pools for one in objectives):
+            outside |= {f"head.{name}" for name, _ in self.encoder.head.named_parameters()}
         reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
         modules: list[nn.Module] = [
             self.embeddings[name] for name in self.embeddings if name in {_module_name(one.data) for one in objectives}

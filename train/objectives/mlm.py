@@ -91,6 +91,7 @@ class MaskedLM(Objective):
     """
 
     uses_mlm_head = True
+    pools = False
 
     def __init__(
         self, config: Config, setting: Setting, block: str, moments: tuple[float, float] | None = None
