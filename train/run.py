@@ -131,6 +131,11 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
+            if list(before) != list(now):
+                raise RecipeError(
+                    f"output {run}: its run has data or objectives in another order, which decides what is done first; "
+                    f"see {saved}, or start a new run"
+                )
         elif not checkpoints.tags() and (run / "model").exists():
             found = "a run that ended, without its checkpoints, or something else"
             raise RecipeError(f"output {run}: its model/ is of {found}: name a new or an empty folder")
