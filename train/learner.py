@@ -119,6 +119,8 @@ class Learner(nn.Module):
         metrics["tokens"] = packed.num_tokens.detach()
         if budget is not None:
             metrics["tokens_cut"] = packed.cut.detach()
+            if masked:
+                metrics["masks_cut"] = torch.stack([one.cut for one in masked.values()]).sum()
         return total, metrics
 
     def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:

@@ -78,6 +78,15 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_masked_tokens_without_a_slot_are_counted(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, batches, _ = learner_and_batch(tiny, static=True)
+    assert learner(batches)[1]["masks_cut"] == 0
+    slots = learner.objectives[1].num_slots(8)
+    found = len(packed_and_masked(learner, batches["text"])[2].index)
+    monkeypatch.setattr(learner.objectives[1], "num_slots", lambda _: found - 3)
+    assert found < slots and learner(batches)[1]["masks_cut"] == 3
+
+
 def test_objectives_share_a_column_on_the_device_and_find_only_their_own(tiny: list[str]) -> None:
     learner, batches, _ = learner_and_batch(tiny)
     batch = batches["text"].to(torch.device("cpu"))
