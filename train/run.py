@@ -203,8 +203,8 @@ def train(options: argparse.Namespace) -> None:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
         for stream in feed.streams.values() if rank == 0 else ():
             if stream.num_short:
-                short = f"{stream.num_short} of {stream.dataset.num_examples} documents are too short, left out"
-                terminal.notice(f"{stream.dataset.folder}: {short}")
+                whole = f"{stream.dataset.num_examples} {stream.dataset.manifest.kind}"
+                terminal.notice(f"{stream.dataset.folder}: {stream.num_short} of {whole} are too short, left out")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         for note in learner.encoder.notes if rank == 0 and not options.resume else ():

@@ -288,7 +288,7 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Of the shards' contents, in order, and of objectives' files: with the recipe they decide every batch."""
+        """Hashes the shards' contents, in order, and objectives' files: with the recipe they decide every batch."""
         contents = ""
         for name, stream in self.feed.streams.items():
             contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)
