@@ -43,7 +43,7 @@ USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the launcher's options; all others are `train.run`'s."""
+    """Knows the launcher's options; all others are `train.run`'s."""
     root = argparse.ArgumentParser(
         prog="clearspan-train",
         usage=USAGE,

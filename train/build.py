@@ -13,7 +13,6 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 from eval.folder import MOST_SAID, EncoderError, load_model, quiet_transformers, some
 from shards import Dataset, ShardError
 from shards.terminal import one_line
-from train import objectives as kinds
 from train.data.feed import Feed
 from train.data.stream import ExampleStream
 from train.draws import Purpose, integer_seed, name_key
@@ -24,6 +23,7 @@ from train.model.folder import Source, read_source
 from train.model.packing import Budget, SpecialTokens, plan_budget
 from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
 from train.objectives import Objective, Setting
+from train.objectives import build as build_objective
 from train.options import Recipe, RecipeError
 from train.recipe import modality
 
@@ -128,7 +128,7 @@ class ForwardSize:
 
     @property
     def rows(self) -> int:
-        """Of the packed batch, at most."""
+        """The packed batch's rows, at most."""
         return self.patches + (self.budget.tokens if self.budget else 0)
 
 
@@ -143,18 +143,19 @@ def forward_size(
         examples: of a rank's micro-batch, by dataset.
     """
     asked = [(examples[one.data], one.data, one.workload()) for one in objectives]
-    patch_sequences = sum(count * load.patch_sequences for count, _, load in asked)
-    patches = sum(count * load.patches for count, _, load in asked)
-    texts = [(count, data, load) for count, data, load in asked if load.sequences]
+    patch_sequences = sum(count * work.patch_sequences for count, _, work in asked)
+    patches = sum(count * work.patches for count, _, work in asked)
+    texts = [(count, data, work) for count, data, work in asked if work.sequences]
     if not texts:
         return ForwardSize(patch_sequences, 0.0, patches, None)
-    sequences = sum(count * load.sequences for count, _, load in texts)
-    mean = sum(count * load.mean_tokens for count, _, load in texts) + sequences * special.count
+    sequences = sum(count * work.sequences for count, _, work in texts)
+    mean = sum(count * work.mean_tokens for count, _, work in texts) + sequences * special.count
     variance = 0.0
     for name in dict.fromkeys(data for _, data, _ in texts):
-        variance += examples[name] * sum(math.sqrt(load.variance) for _, data, load in texts if data == name) ** 2
-    shortest = (1 if shrinks else min(load.shortest for _, _, load in texts)) + special.count
-    longest = min(max(load.longest for _, _, load in texts), capacity) + special.count
+        variance += examples[name] * sum(math.sqrt(work.variance) for _, data, work in texts if data == name) ** 2
+    shortest = (1 if shrinks else min(work.shortest for _, _, work in texts)) + special.count
+    longest = min(max(work.longest for _, _, work in texts), capacity) + special.count
+    mean = min(mean, sequences * longest)
     budget = plan_budget(mean, variance, sequences, shortest, longest)
     return ForwardSize(sequences + patch_sequences, mean, patches, budget)
 
@@ -196,7 +197,7 @@ def build_objectives(
                 dataset=datasets[config.data],
                 modality=modalities[config.data],
             )
-            built.append(kinds.build(config, setting, built))
+            built.append(build_objective(config, setting, built))
     except ShardError:
         raise
     except (ValueError, EncoderError) as error:
@@ -256,6 +257,8 @@ def build_learner(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
             f"{some(encoder.new_weights)}: take the whole folder from its source again"
         )
+    if recipe.model.head and not any(objective.pools for objective in objectives):
+        raise RecipeError("model.head: no objective uses the pooled vectors that it makes: leave it out")
     micro_batches = ranks * recipe.training.gradient_accumulation_steps
     examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
     shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())

@@ -26,7 +26,6 @@ WEIGHTS = "model.safetensors"
 EXAMPLE = """example:
   python -m train.export runs/declutr-small exported/declutr-small
 """
-INFERENCE = "inference.json"
 CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -127,7 +126,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
             (part / INFERENCE).write_text(json.dumps(does, indent=2) + "\n")
             for number, dense in enumerate(encoder.head):
                 (part / f"head-{number}").mkdir()
-                dense.save(str(part / f"head-{number}"))
+                copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO keeps all weights in one tensor
         _replace(folder, part, SKELETON)
     except OSError:
         raise

@@ -38,7 +38,7 @@ class Learner(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
-        self.embeddings = nn.ModuleDict(embeddings or {})
+        self.embeddings = nn.ModuleDict({_module_name(name): one for name, one in (embeddings or {}).items()})
         self.special = special
         self.turns = dict(turns or {ALL: [objective.name for objective in objectives]})
         self.budgets = dict(budgets or {})
@@ -67,7 +67,7 @@ class Learner(nn.Module):
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """The parameters that an update reaches: of the encoder's layers, of the turn's objectives, and of the patch
-        and token embeddings and the masked-LM head only where one of them uses these.
+        and token embeddings, the masked-LM head and the layers after the pooling only where one of them uses these.
         """
         objectives = self.of_turn(turn)
         outside: set[str] = set()
@@ -75,9 +75,11 @@ class Learner(nn.Module):
             outside |= self.encoder.embedding_parameters()
         if not any(one.uses_mlm_head for one in objectives):
             outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
+        if not any(one.pools for one in objectives):
+            outside |= {f"head.{name}" for name, _ in self.encoder.head.named_parameters()}
         reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
         modules: list[nn.Module] = [
-            self.embeddings[name] for name in self.embeddings if name in {o.data for o in objectives}
+            self.embeddings[name] for name in self.embeddings if name in {_module_name(one.data) for one in objectives}
         ]
         modules += objectives
         return reached + [parameter for module in modules for parameter in module.parameters()]
@@ -117,15 +119,22 @@ class Learner(nn.Module):
         metrics["tokens"] = packed.num_tokens.detach()
         if budget is not None:
             metrics["tokens_cut"] = packed.cut.detach()
+            if masked:
+                metrics["masks_cut"] = torch.stack([one.cut for one in masked.values()]).sum()
         return total, metrics
 
-    def _patches(self, requests: list[Sequences], packed: Packed) -> Tensor | None:
+    def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:
         """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""
-        contents = [one.content for one in requests if isinstance(one.content, Patches)]
+        contents = [one.content for one in asked if isinstance(one.content, Patches)]
         if not contents:
             return None
-        embedded = [self.embeddings[one.modality](one.values).flatten(0, 1) for one in contents]
+        embedded = [self.embeddings[_module_name(one.modality)](one.values).flatten(0, 1) for one in contents]
         patches = torch.cat(embedded)
         if len(patches) != packed.patch_rows:
             raise ValueError(f"a modality embeds {len(patches)} patches where it says {packed.patch_rows}")
         return patches
+
+
+def _module_name(dataset: str) -> str:
+    """A dataset's patch embedding by a name that no module has already, as it has `train`, or `keys`."""
+    return f"patches-{dataset}"

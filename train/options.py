@@ -118,7 +118,7 @@ def check(recipe: Recipe) -> None:
     )
     for name, data in recipe.data.items():
         refuse(
-            (not re.fullmatch(r"\w[\w-]*", name), f"data.{name}: a name is of letters, digits, _ and -"),
+            _misnamed(f"data.{name}", name),
             (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
             (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
             (
@@ -132,7 +132,8 @@ def check(recipe: Recipe) -> None:
         )
     for name, options in recipe.objectives.items():
         refuse(
-            (not re.fullmatch(r"\w[\w-]*", name), f"objectives.{name}: a name is of letters, digits, _ and -"),
+            _misnamed(f"objectives.{name}", name),
+            _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
             (
                 not _positive(options.weight),
                 f"objectives.{name}.weight {options.weight} must be positive; null leaves it out",
@@ -205,6 +206,11 @@ def refuse(*problems: tuple[bool, str]) -> None:
     for wrong, message in problems:
         if wrong:
             raise RecipeError(message)
+
+
+def _misnamed(key: str, name: str) -> tuple[bool, str]:
+    """A problem, for `refuse`: a name is a part of keys and of the names of metrics."""
+    return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name is of letters, digits, _ and -"
 
 
 def _positive(value: float) -> bool:

@@ -9,6 +9,7 @@ Each objective brings its own dataclass of options (`train.objectives`), and so 
 import dataclasses
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
+MOVED = {"training.batch_size": "data.NAME.batch_size", "spans": "sampler"}
+"""Keys that recipes had before datasets had names, and what says it today."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,20 +71,22 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     try:
         merged = OmegaConf.merge(*(OmegaConf.create(content) for content in _ancestry(path)))
         for override in overrides or []:  # one by one, so that model.config=null empties what the next ones fill
-            merged = OmegaConf.merge(merged, _parsed(override))
+            merged = _merged(merged, override)
         plain = OmegaConf.to_container(merged)
         assert isinstance(plain, dict)
         return _typed(plain, str(path))
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, TypeError) as error:
         raise RecipeError(f"{path}: {_key_error(error)}") from None
     except RecursionError:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
 
 
-def _parsed(override: str) -> Any:
+def _merged(recipe: Any, override: str) -> Any:
     try:
-        return OmegaConf.from_dotlist([override])
-    except (yaml.YAMLError, ValueError) as error:
+        return OmegaConf.merge(recipe, OmegaConf.from_dotlist([override]))
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        if isinstance(error, OmegaConfBaseException):
+            raise
         raise RecipeError(f"{override[:80]!r}: {_key_error(error)}") from None
 
 
@@ -139,7 +144,9 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     wanted = _mapping(plain.pop("objectives", None), f"{where}: objectives")
     if isinstance(plain.get("model"), dict):
         plain["model"] = _without_nulls(plain["model"])
-    plain["data"] = _mapping(plain.get("data"), f"{where}: data", "data.text.path=DIR, where text is a name of yours")
+    plain["data"] = _mapping(
+        plain.get("data"), f"{where}: data", [option.name for option in dataclasses.fields(DatasetConfig)]
+    )
     turns = _mapping(plain.pop("turns", None), f"{where}: turns")
     try:
         recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
@@ -162,11 +169,17 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     return recipe
 
 
-def _mapping(content: Any, key: str, example: str = "") -> dict[str, Any]:
-    """A mapping of names to options; a name that is null is left out."""
+def _mapping(content: Any, key: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    """A mapping of names to options, of which some are called so; a name that is null is left out."""
     found = _without_nulls(content or {})
-    if not isinstance(found, dict) or not all(isinstance(options, dict) for options in found.values()):
-        raise RecipeError(f"{key}: expected a mapping of names to options{f', e.g. {example}' if example else ''}")
+    if not isinstance(found, dict):
+        raise RecipeError(f"{key}: expected a mapping of names to options")
+    for name, value in found.items():
+        if not isinstance(value, dict):
+            mend = f"say {key.split()[-1]}.NAME.{name}" if name in options else "expected a mapping of options"
+            raise RecipeError(f"{key}.{name}: {mend}")
+        if not isinstance(name, str):
+            raise RecipeError(f"{key}.{name}: a name is text: put {name} in quotes")
     return found
 
 
@@ -196,6 +209,8 @@ def _key_error(error: Exception, within: str = "") -> str:
         key = within + (key or re.findall(r"[\w.]+", lines[0])[-1])
         return f"{key} is not set; give it as {key}=VALUE"
     if "not in" in lines[0] and key:
+        if key in MOVED:
+            return f"unknown key {within + key!r}; say {within + MOVED[key]}"
         return f"unknown key {within + key!r}; `--dry-run` prints the keys there are"
     return f"{within}{key}: {lines[0]}" if key else lines[0]
 

@@ -131,6 +131,11 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
+            if list(before) != list(now):
+                raise RecipeError(
+                    f"output {run}: its run has data or objectives in another order, which decides what is done first; "
+                    f"see {saved}, or start a new run"
+                )
         elif not checkpoints.tags() and (run / "model").exists():
             found = "a run that ended, without its checkpoints, or something else"
             raise RecipeError(f"output {run}: its model/ is of {found}: name a new or an empty folder")
@@ -205,8 +210,8 @@ def train(options: argparse.Namespace) -> None:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
         for stream in feed.streams.values() if rank == 0 else ():
             if stream.num_short:
-                short = f"{stream.num_short} of {stream.dataset.num_examples} documents are too short, left out"
-                terminal.notice(f"{stream.dataset.folder}: {short}")
+                whole = f"{stream.dataset.num_examples} {stream.dataset.manifest.kind}"
+                terminal.notice(f"{stream.dataset.folder}: {stream.num_short} of {whole} are too short, left out")
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():

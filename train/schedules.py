@@ -1,6 +1,6 @@
 """Options of AdamW, and its learning-rate schedules: pure functions of the step, with no state to save.
 
-A schedule takes a step in 0..total - 1, the total and the optimizer's options, and returns the share of the peak.
+A schedule takes a step in 0..total - 1, the total and the optimizer's options, and returns the fraction of the peak.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ class OptimizerConfig:
     weight_decay: float = 0.1
     max_grad_norm: float = 1.0  # 0: gradients are not clipped
     schedule: str = "slanted_triangular"
-    cut_fraction: float = 0.1  # slanted_triangular: the share of steps that rise
+    cut_fraction: float = 0.1  # slanted_triangular: the fraction of steps that rise
     ratio: float = 32.0  # slanted_triangular: peak / lowest
     warmup_steps: int = 0  # linear: the steps that rise
 
@@ -54,5 +54,5 @@ SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "consta
 
 
 def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:
-    """Of a step in 0..total - 1."""
+    """The rate of a step in 0..total - 1."""
     return options.learning_rate * SCHEDULES[options.schedule](step, total, options)

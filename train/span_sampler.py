@@ -91,20 +91,24 @@ class SpanConfig:
         width = self.max_span - self.min_span
         return self.num_anchors * (self.min_span + width * mean), self.num_anchors * width**2 * variance
 
+    def positive_moments(self) -> tuple[float, float]:
+        """Mean and variance of one document's positives' tokens."""
+        anchor, anchor_variance = _beta_moments(self.anchor_beta)
+        mean, variance = _beta_moments(self.positive_beta)
+        width, count = self.max_span - self.min_span, self.num_positives
+        spread = count * variance
+        if self.positives == "subsuming":  # of min + width x y within an anchor of min + width x
+            spread = (count * mean) ** 2 * anchor_variance + (anchor_variance + anchor**2) * spread
+            mean *= anchor
+        return self.num_anchors * count * (self.min_span + width * mean), self.num_anchors * width**2 * spread
+
     def length_moments(self) -> tuple[float, float]:
         """Mean and variance of one document's sampled tokens, over all its anchors and positives."""
-        mean, variance = self.anchor_moments()
-        anchor, anchor_variance = _beta_moments(self.anchor_beta)
-        positive, positive_variance = _beta_moments(self.positive_beta)
-        width, count = self.max_span - self.min_span, self.num_positives
-        if self.positives != "subsuming":
-            each = self.min_span + width * positive, width**2 * positive_variance
-            return mean + self.num_anchors * count * each[0], variance + self.num_anchors * count * each[1]
-        # Inside an anchor of min + width x, a positive has min + width x y: all of them grow with x.
-        mean += self.num_anchors * count * (self.min_span + width * anchor * positive)
-        spread = (1 + count * positive) ** 2 * anchor_variance
-        spread += (anchor_variance + anchor**2) * count * positive_variance
-        return mean, self.num_anchors * width**2 * spread
+        (mean, variance), (more, spread) = self.anchor_moments(), self.positive_moments()
+        if self.positives == "subsuming":  # positives grow with their anchor: twice their covariance
+            grows = self.num_positives * _beta_moments(self.positive_beta)[0] * _beta_moments(self.anchor_beta)[1]
+            spread += 2 * self.num_anchors * (self.max_span - self.min_span) ** 2 * grows
+        return mean + more, variance + spread
 
 
 def _beta_moments(beta: list[float]) -> tuple[float, float]:

@@ -97,7 +97,11 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
         (["objectives.clear.head_dim=0"], "objectives.clear: head_dim 0 must be at least 1", 2),
         (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
-        (["objectives.mlm.input=anchor"], "objectives.mlm: input: anchor needs the objective spans before it", 2),
+        (
+            ["objectives.mlm.input=anchor"],
+            "objectives.mlm: input: anchor needs an objective of type spans on data.text",
+            2,
+        ),
         (["optimizer.warmup_steps=6"], "training.max_steps 6 must be more than optimizer.warmup_steps 6", 2),
         (
             ["optimizer.warmup_steps=80", "training.max_steps=0", "training.epochs=2"],

@@ -111,3 +111,13 @@ def test_another_pooling_that_the_recipe_names_is_said(source: Path, tiny: list[
     assert done.returncode == 0, done.stderr
     assert f"model.path {source}: pools cls, from here on mean\n" in done.stdout
     assert load_model(tmp_path / "run" / "model").modules[1].pooling_mode == "mean"
+
+
+def test_a_head_is_saved_out_of_the_one_tensor_in_which_zero_keeps_all_weights(
+    run: Path, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    encoder = load_skeleton(run / "encoder")
+    weight, flat = encoder.head[0].linear.weight, torch.arange(5000.0)
+    weight.data = flat[100 : 100 + weight.numel()].view_as(weight)
+    save_skeleton(encoder, load_tokenizer(tokenizer_folder), tmp_path / "encoder")
+    assert torch.equal(load_skeleton(tmp_path / "encoder").head[0].linear.weight, weight)

@@ -78,6 +78,26 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_two_objectives_mask_different_blocks_of_one(tiny: list[str]) -> None:
+    second = ["objectives.more.type=mlm", "objectives.more.input=spans/positives"]
+    for static in (False, True):
+        learner, batches, _ = learner_and_batch([*tiny, *second], static=static)
+        _, metrics = learner(batches)
+        assert metrics["mlm/loss"] > 0 and metrics["more/loss"] > 0 and metrics["mlm/loss"] != metrics["more/loss"]
+    assert metrics["masks_cut"] == 0
+    with pytest.raises(RecipeError, match=r"objectives\.spans has no block 'negatives'"):
+        learner_and_batch([*tiny, second[0], "objectives.more.input=spans/negatives"])
+
+
+def test_masked_tokens_without_a_slot_are_counted(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, batches, _ = learner_and_batch(tiny, static=True)
+    assert learner(batches)[1]["masks_cut"] == 0
+    slots = learner.objectives[1].num_slots(8)
+    found = len(packed_and_masked(learner, batches["text"])[2].index)
+    monkeypatch.setattr(learner.objectives[1], "num_slots", lambda _: found - 3)
+    assert found < slots and learner(batches)[1]["masks_cut"] == 3
+
+
 def test_objectives_share_a_column_on_the_device_and_find_only_their_own(tiny: list[str]) -> None:
     learner, batches, _ = learner_and_batch(tiny)
     batch = batches["text"].to(torch.device("cpu"))
@@ -179,7 +199,7 @@ def test_contrastive_only_trains_no_masked_lm_head(tiny: list[str]) -> None:
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["objectives.spans=null"], "needs the objective spans"),
+        (["objectives.spans=null"], "needs an objective of type spans on data.text before it"),
         (["objectives.spans.sampler.min_span=65", "objectives.spans.sampler.max_span=70"], "min_span"),
         (["model.config.model_type=gpt-nope"], "gpt-nope"),
         (["model.config.no_such_option=1"], "roberta has no option 'no_such_option'"),

@@ -132,10 +132,10 @@ class Toy(Objective):
 TOY = [
     "objectives.spans.data=text",
     "objectives.mlm.data=text",
-    "data.pictures.batch_size=16",
-    "data.pictures.modality.noise=0.05",
+    "data.train.batch_size=16",  # a name that every torch module has for a method of its own
+    "data.train.modality.noise=0.05",
     "objectives.classes.type=toy",
-    "objectives.classes.data=pictures",
+    "objectives.classes.data=train",
     "objectives.classes.weight=5",
     "optimizer.schedule=constant",
     "optimizer.learning_rate=0.01",
@@ -202,7 +202,7 @@ def figures(run: Path) -> list[dict[str, float]]:
 def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
     house: Path, pictures: Path, tiny: list[str], tmp_path: Path, optimization: str
 ) -> None:
-    options = [*tiny, *TOY, f"data.pictures.path={pictures}", f"optimization={optimization}"]
+    options = [*tiny, *TOY, f"data.train.path={pictures}", f"optimization={optimization}"]
     if optimization == "alternate":
         options += ["objectives.mlm.turn=spans", "turns.classes.learning_rate=0.02"]
     run = tmp_path / "run"
@@ -220,11 +220,11 @@ def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("data.pictures.modality.noise=-1", "data.pictures.modality: noise -1.0 is negative"),
-        ("data.pictures.modality.nose=1", "unknown key 'data.pictures.modality.nose'"),
+        ("data.train.modality.noise=-1", "data.train.modality: noise -1.0 is negative"),
+        ("data.train.modality.nose=1", "unknown key 'data.train.modality.nose'"),
         ("data.text.modality.noise=1", "data.text.modality has no effect"),
-        ("objectives.classes.data=text", "data.pictures: no objective reads it"),
-        ("objectives.spans.data=pictures", "without the column 'tokens'"),
+        ("objectives.classes.data=text", "data.train: no objective reads it"),
+        ("objectives.spans.data=train", "without the column 'tokens'"),
         ("objectives.other.type=toy objectives.other.data=text", "objectives.other: data.text holds no pictures"),
     ],
 )
@@ -234,7 +234,7 @@ def test_what_does_not_go_together_is_one_line(
     options = [
         *tiny,
         *TOY,
-        f"data.pictures.path={pictures}",
+        f"data.train.path={pictures}",
         *change.split(),
         f"output={tmp_path / 'run'}",
         "--dry-run",

@@ -1,10 +1,12 @@
 """Packing against laying sequences out by hand."""
 
 import itertools
+from typing import Any
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 
 from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, plan_budget
 
@@ -88,6 +90,29 @@ def test_patches_come_first_and_are_never_cut(asked: list[Sequences], given: lis
 def test_patches_alone_are_a_batch() -> None:
     packed = pack([Sequences(Patches("images", torch.zeros(2, 3), 4), torch.arange(2))], SPECIAL)
     assert (len(packed.ids), packed.num_sequences, packed.lengths) == (8, 2, [4, 4]) and packed.num_tokens == 8
+
+
+class NothingFromTheHost(TorchFunctionMode):
+    """Refuses tensors made of the host's numbers: copied to a device, they wait for it."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor, torch.from_numpy)
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_budget_neither_waits_for_the_device_nor_copies_to_it() -> None:
+    """On the meta device, where no value can be looked at."""
+    zeros = torch.zeros(3, dtype=torch.int64, device="meta")
+    texts = Sequences(TokenSlices(torch.zeros(50, device="meta"), zeros, zeros), zeros)
+    pictures = Sequences(Patches("images", torch.zeros(3, 2, device="meta"), 4), zeros)
+    with NothingFromTheHost():
+        packed = pack([texts, pictures], SPECIAL, Budget(64, 1, 30))
+    assert packed.ids.shape == (76,) and packed.ids.device.type == "meta"
+
+
+def test_texts_that_are_all_empty_are_their_special_tokens() -> None:
+    nothing = TokenSlices(torch.zeros(0, dtype=torch.int32), torch.zeros(2).long(), torch.zeros(2).long())
+    assert sequences_of(pack([Sequences(nothing, torch.zeros(2).long())], SPECIAL)) == [[0, 2, 3]] * 2
 
 
 def test_the_planned_budget_holds_the_papers_step() -> None:

@@ -164,6 +164,18 @@ def test_resuming_with_another_recipe_says_what_differs(
     assert "another optimizer.learning_rate" in failed(capsys, *tiny, f"output={run}", "--resume", code=2)
 
 
+def test_resuming_with_objectives_in_another_order_says_so(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    given = [*tiny, "objectives.mlm.input=sentence", f"output={run}"]
+    recipe = load("demo", given)
+    recipe.objectives = dict(reversed(recipe.objectives.items()))
+    (run / "recipe.yaml").write_text(to_yaml(recipe))
+    assert "objectives in another order" in failed(capsys, *given, "--resume", code=2)
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
     assert "learning_rate" in error and "step" in error

@@ -170,6 +170,17 @@ def test_a_documents_spans_do_not_depend_on_batch_or_order(strategy: str) -> Non
         assert torch.equal(whole[5:6], getattr(alone, field.name))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_moments_are_those_of_what_is_drawn(strategy: str) -> None:
+    config = dataclasses.replace(PAPER, positives=strategy, num_positives=3, min_span=8, max_span=256)
+    spans = sample(torch.full((40_000,), 8192), keys(40_000), config)
+    anchors, positives = spans.anchor_length.sum(1), spans.positive_length.flatten(1).sum(1)
+    moments = (config.anchor_moments(), config.positive_moments(), config.length_moments())
+    for drawn, (mean, variance) in zip((anchors, positives, anchors + positives), moments, strict=True):
+        assert drawn.double().mean().item() == pytest.approx(mean, rel=0.02)
+        assert drawn.double().var().item() == pytest.approx(variance, rel=0.05)
+
+
 def test_epochs_and_seeds_give_other_spans() -> None:
     lengths = torch.full((64,), 4096)
     starts = [

@@ -120,3 +120,16 @@ def test_an_objective_that_masks_anothers_anchors_takes_its_turn(tiny: list[str]
     datasets = {"text": Dataset(recipe.data["text"].path)}
     with pytest.raises(RecipeError, match=r"objectives\.mlm works on what objectives\.spans encodes"):
         build_learner(recipe, datasets, 1, False)
+
+
+def test_layers_after_the_pooling_are_of_the_turns_that_pool(alternate: list[str], tmp_path: Path) -> None:
+    """Without a gradient a step would still let them decay."""
+    learner, *_ = built([*alternate, "model.head=tanh"], tmp_path)
+    head = set(learner.encoder.head.parameters())
+    assert len(head) == 2 and head < set(learner.parameters_of("spans"))
+    assert not head & set(learner.parameters_of("mlm"))
+
+
+def test_layers_that_no_objective_uses_are_not_made(alternate: list[str], tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"model\.head: no objective uses"):
+        built([*alternate, "model.head=tanh", "objectives.spans=null", "turns=null", "optimization=sum"], tmp_path)

@@ -26,11 +26,6 @@ class Feed:
     def steps_per_epoch(self) -> int:
         return next(iter(self.streams.values())).steps_per_epoch
 
-    @property
-    def examples(self) -> int:
-        """Of a step, over all ranks and datasets."""
-        return sum(stream.batch_size for stream in self.streams.values())
-
     def start(self) -> FeedState:
         return {name: StreamState() for name in self.streams}
 
@@ -61,7 +56,7 @@ class Feed:
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:
-    """For a checkpoint."""
+    """A state as plain values, for a checkpoint."""
     return {name: dataclasses.asdict(one) for name, one in state.items()}
 
 

@@ -82,7 +82,7 @@ class ExampleStream:
         kept = dataset.num_examples - self.num_short
         if kept < batch_size:
             short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the objectives need)"
-            mend = ", or num_anchors, max_span or min_distance" if min_tokens > 1 else ""
+            mend = ", or num_anchors, max_span or min_distance" if self.num_short else ""
             raise StreamError(
                 f"data.{name}.path {dataset.folder}: {kept} {dataset.manifest.kind}{short if self.num_short else ''} "
                 f"are fewer than data.{name}.batch_size {batch_size}: lower that{mend}"

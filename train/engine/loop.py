@@ -78,7 +78,7 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
     return total
 
 
-COUNTS = ("tokens", "tokens_cut")
+COUNTS = ("tokens", "tokens_cut", "masks_cut")
 """Metrics that are summed over micro-batches, turns and ranks; of the others the mean is logged."""
 
 
@@ -195,12 +195,12 @@ class Trainer:
         for _ in range(self.recipe.training.gradient_accumulation_steps):
             with clock.waiting():
                 batch, after = next(batches)
-            found.append({name: one.to(self.engine.device) for name, one in batch.items()})
+            found.append(batch)
         turns = {turn: self._update(turn, number, found) for number, turn in enumerate(self.optimizers)}
         return merged(turns), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """One turn's update; `number` is its place in the step."""
+        """One turn's update; `number` is its place in the step. Each micro-batch goes to the device for its forward."""
         training, options = self.recipe.training, self.optimizers[turn]
         rate = learning_rate(self.step, self.total, options)
         found: list[Metrics] = []
@@ -209,7 +209,7 @@ class Trainer:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
                 torch.manual_seed(integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number))
-                loss, metrics = self.engine(batch, turn)
+                loss, metrics = self.engine({name: one.to(self.engine.device) for name, one in batch.items()}, turn)
                 found.append(metrics)
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(found) == len(batches):
@@ -288,7 +288,7 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Of the shards' contents, in order, and of objectives' files: with the recipe they decide every batch."""
+        """Hashes the shards' contents, in order, and objectives' files: with the recipe they decide every batch."""
         contents = ""
         for name, stream in self.feed.streams.items():
             contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)

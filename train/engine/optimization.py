@@ -73,13 +73,13 @@ class AlternatingAdamW(torch.optim.Optimizer):
 
     @state.setter
     def state(self, state: defaultdict[Tensor, Any]) -> None:
-        """As for `param_groups`."""
+        """torch's own constructor sets this too; each turn has its own."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Takes none: which parameters a turn reaches is known from the start."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of all turns: a gradient of one is none of the next one's."""
+        """Clears the gradients of all turns: one's is none of the next one's."""
         for optimizer in self.turns.values():
             optimizer.zero_grad(set_to_none)
 

@@ -31,10 +31,13 @@ class Masking:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """Where a packed batch was masked, (k,) int64, and which ids stood there, (k,): -100 at unused slots."""
+    """Where a packed batch was masked, (k,) int64, and which ids stood there, (k,): -100 at unused slots; `cut` ()
+    int64 counts the masked tokens for which there was no slot.
+    """
 
     index: Tensor
     labels: Tensor
+    cut: Tensor
 
 
 def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked]:
@@ -45,12 +48,13 @@ def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked
     chosen = candidate & (chance < masking.probability)
     if packed.lengths is not None:
         index = chosen.nonzero()[:, 0]
-        labels = packed.ids[index]
+        labels, cut = packed.ids[index], index.new_zeros(())
     else:
         slots = min(masking.slots, len(chosen))
         index = chosen.int().sort(descending=True, stable=True).indices[:slots]
         labels = torch.where(chosen[index], packed.ids[index], IGNORED)
+        cut = (chosen.sum() - slots).clamp(min=0)
     random_ids = (replacement * masking.vocab_size).long()
     ids = torch.where(chosen & (fate < 0.8), masking.mask, packed.ids)
     ids = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, ids)
-    return dataclasses.replace(packed, ids=ids), Masked(index, labels)
+    return dataclasses.replace(packed, ids=ids), Masked(index, labels, cut)

@@ -86,9 +86,9 @@ class Packed:
     """One flat batch. Sequences from `num_sequences` on are fillers; the first `patch_rows` rows are patches.
 
     ids, positions, sequence, content: (T,); cu_seqlens (N + 1,) int32; keys (N,). `positions` counts from 0 in each
-    sequence, `sequence` is its number, `content` is False at special tokens, fillers and patches. `blocks` says which
-    sequences are those of each request, in order. `cut` () int64 counts the tokens that a budget left out. `lengths`
-    is the host's copy of the sequence lengths, None under a budget (it would cost a sync).
+    sequence, `sequence` is its number, `content` is False at special tokens, fillers and patches. `blocks` says where
+    what was asked for lies, in that order. `cut` () int64 counts the tokens that a budget left out. `lengths` is the
+    host's copy of the sequence lengths, None under a budget (it would cost a sync).
     """
 
     ids: Tensor
@@ -122,18 +122,18 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
     return Budget(tokens, max(1, math.ceil((tokens - num_sequences * shortest) / longest)), longest)
 
 
-def pack(requests: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> Packed:
+def pack(asked: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> Packed:
     """Lays all sequences end to end: patches, then tokens, each sequence of them between its special tokens; see the
     module's docstring.
     """
-    order = sorted(range(len(requests)), key=lambda i: isinstance(requests[i].content, TokenSlices))  # stable
-    ends = itertools.accumulate(len(requests[i].content) for i in order)
-    block_of = {i: slice(end - len(requests[i].content), end) for i, end in zip(order, ends, strict=True)}
-    blocks = [block_of[i] for i in range(len(requests))]
-    contents = [requests[i].content for i in order]
+    order = sorted(range(len(asked)), key=lambda i: isinstance(asked[i].content, TokenSlices))  # stable
+    ends = itertools.accumulate(len(asked[i].content) for i in order)
+    block_of = {i: slice(end - len(asked[i].content), end) for i, end in zip(order, ends, strict=True)}
+    blocks = [block_of[i] for i in range(len(asked))]
+    contents = [asked[i].content for i in order]
     patches = [content for content in contents if isinstance(content, Patches)]
     slices = [content for content in contents if isinstance(content, TokenSlices)]
-    keys = torch.cat([requests[i].keys for i in order])
+    keys = torch.cat([asked[i].keys for i in order])
     packed = _pack_tokens(slices, special, budget, keys) if slices else None
     if not patches:
         assert packed is not None
@@ -143,9 +143,9 @@ def pack(requests: Sequence[Sequences], special: SpecialTokens, budget: Budget |
 
 def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budget | None, keys: Tensor) -> Packed:
     device = keys.device
-    sources = list({id(one.tokens): one.tokens for one in slices}.values())  # one of several requests is laid down once
+    sources = list({id(one.tokens): one.tokens for one in slices}.values())  # one of several blocks is laid down once
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
-    tokens = torch.cat(sources)
+    tokens = torch.cat([*sources, sources[0].new_zeros(1)])  # with one to point to where all texts are empty
     starts = torch.cat([one.starts + offsets[id(one.tokens)] for one in slices])
     lengths = torch.cat([one.lengths for one in slices])
     num_sequences = len(lengths)
@@ -187,7 +187,7 @@ def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) 
     """Ids of padding where the encoder will write embeddings."""
     device = keys.device
     host_lengths = [one.rows for one in patches for _ in range(len(one))]
-    lengths = torch.tensor(host_lengths, device=device)
+    lengths = torch.cat([torch.full((len(one),), one.rows, device=device) for one in patches])  # a copy would be a sync
     cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     rows = sum(host_lengths)
     sequence = torch.arange(len(host_lengths), device=device).repeat_interleave(lengths, output_size=rows)

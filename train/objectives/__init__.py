@@ -211,6 +211,8 @@ class Objective(nn.Module):
     uses_mlm_head = False
     embeds_tokens = True
     """Whether it trains the model's token embeddings: one that asks for patches alone does not."""
+    pools = True
+    """Whether it uses pooled vectors, which the layers after the pooling make: one of single states does not."""
     uses: tuple[str, ...] = ()
     """Other objectives whose blocks it works on: they belong to the same turn."""
     min_examples = 1

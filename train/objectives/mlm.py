@@ -67,7 +67,8 @@ def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Ma
         found = [o.name for o in earlier if isinstance(o, SpanContrast) and o.data == setting.data]
         if not found:
             raise ValueError(
-                f"objectives.{name}: input: anchor needs the objective spans before it; or use input: separate"
+                f"objectives.{name}: input: anchor needs an objective of type spans on data.{setting.data} before it; "
+                "or use input: separate, or sentence for whole examples"
             )
         if len(found) > 1:
             raise ValueError(
@@ -91,6 +92,7 @@ class MaskedLM(Objective):
     """
 
     uses_mlm_head = True
+    pools = False
 
     def __init__(
         self, config: Config, setting: Setting, block: str, moments: tuple[float, float] | None = None

@@ -77,6 +77,8 @@ class SpanContrast(Objective):
         return Workload(sequences, mean, variance, sampler.min_span, sampler.max_span)
 
     def block_moments(self, block: str) -> tuple[float, float]:
+        if block == "positives":
+            return self.config.sampler.positive_moments()
         return self.config.sampler.anchor_moments() if block == "anchors" else super().block_moments(block)
 
     def min_tokens(self, shrinks: bool) -> int:
