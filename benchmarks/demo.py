@@ -25,7 +25,7 @@ from benchmarks.vocabulary import learn_tokenizer
 from eval import plots
 from eval.model import load as load_model
 from eval.report import Section, Table, write_report
-from eval.retrieval import figures, read_collection, relevant_ranks
+from eval.retrieval import metrics_of, read_collection, relevant_ranks
 from shards import Dataset, terminal
 from train.build import build_encoder
 from train.export import save_model
@@ -112,7 +112,7 @@ def word_scores(out: Path) -> dict[str, dict[str, float]]:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         documents, queries = np.split(vectors, [len(collection.documents)])
         ranks = relevant_ranks(queries, documents, collection.relevant)
-        scores[name] = figures(ranks, collection.grades)
+        scores[name] = metrics_of(ranks, collection.grades)
     return scores
 
 

@@ -3,7 +3,7 @@
     retrieval/<name>/{corpus.jsonl, queries.jsonl, qrels/test.tsv} ──> cosine ranking of every document ──> ranks of the
     relevant ones ──> MRR, recall, nDCG
 
-Reads BEIR's layout (Thakur et al. 2021). All four figures follow from the ranks of the relevant documents alone, so no
+Reads BEIR's layout (Thakur et al. 2021). All four metrics follow from the ranks of the relevant documents alone, so no
 top-k lists are kept and no rank is cut off. Every document is ranked for every query: BEIR's own library leaves out the
 document that bears the query's id, which changes ArguAna and Quora.
 """
@@ -85,7 +85,7 @@ def relevant_ranks(
     return ranks
 
 
-def figures(ranks: Sequence[Ints], grades: Sequence[Ints]) -> dict[str, float]:
+def metrics_of(ranks: Sequence[Ints], grades: Sequence[Ints]) -> dict[str, float]:
     """MRR, recall@1, recall@10 and nDCG@10, means over queries, in percent.
 
     MRR is of the whole ranking. nDCG is as in trec_eval: gain grade / log2(rank + 1), over that of the ideal ranking.
@@ -129,7 +129,7 @@ class RetrievalTask:
         queries = unit_vectors(embedder.embed(self.collection.queries))
         documents = unit_vectors(embedder.embed(self.collection.documents, keep=False))
         ranks = relevant_ranks(queries, documents, self.collection.relevant, progress=progress)
-        scores = figures(ranks, self.collection.grades)
+        scores = metrics_of(ranks, self.collection.grades)
         first_ranks = np.array([query_ranks.min() for query_ranks in ranks])
         section = Section(
             heading=self.name,

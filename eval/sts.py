@@ -70,13 +70,13 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     per_subset = [correlations(cosine, gold) for cosine, gold in subsets.values()]
     sizes = [len(gold) for _, gold in subsets.values()]
     together = correlations(*(np.concatenate(arrays) for arrays in zip(*subsets.values(), strict=True)))
-    figures = {}
+    found = {}
     for metric in ("spearman", "pearson"):
         values = [figure[metric] for figure in per_subset]
-        figures[f"{metric}_all"] = together[metric]
-        figures[f"{metric}_mean"] = float(np.mean(values))
-        figures[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
-    return figures
+        found[f"{metric}_all"] = together[metric]
+        found[f"{metric}_mean"] = float(np.mean(values))
+        found[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
+    return found
 
 
 def simcse_average(scores: Scores) -> dict[str, dict[str, Any]]:
@@ -142,9 +142,9 @@ class SplitTask:
         cosine = _embedded_cosines(self.splits, embedder)
         scores: dict[str, float] = {}
         for name, pairs in self.splits.items():
-            figures = correlations(cosine[name], pairs.gold)
+            found = correlations(cosine[name], pairs.gold)
             suffix = "" if name == "test" else f"_{name}"
-            scores |= {f"{metric}{suffix}": figures[metric] for metric in ("spearman", "pearson")}
+            scores |= {f"{metric}{suffix}": found[metric] for metric in ("spearman", "pearson")}
         headline = tuple(metric for metric in scores if metric.startswith("spearman"))
         return _task_scores(self.name, scores, "spearman", headline, self.splits, cosine)
 
@@ -200,13 +200,13 @@ def _task_scores(
     subsets: Mapping[str, Pairs],
     cosine: Mapping[str, NDArray[np.float64]],
 ) -> TaskScores:
-    figures = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
+    found = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
     section = Section(
         heading=name,
         tables=[
             Table(
                 header=("subset", "pairs", "Spearman", "Pearson"),
-                rows=[(s, len(subsets[s]), f["spearman"], f["pearson"]) for s, f in figures.items()],
+                rows=[(s, len(subsets[s]), f["spearman"], f["pearson"]) for s, f in found.items()],
             )
         ],
         figures=[
@@ -218,6 +218,6 @@ def _task_scores(
         main=main,
         headline=headline,
         counts={"pairs": sum(len(subsets[s]) for s in subsets if s != "dev")},
-        subsets={s: {**f, "num_pairs": len(subsets[s])} for s, f in figures.items()},
+        subsets={s: {**f, "num_pairs": len(subsets[s])} for s, f in found.items()},
         section=section,
     )

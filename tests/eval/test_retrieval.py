@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eval.embed import Embedder
 from eval.files import DataError
 from eval.model import load as load_model
-from eval.retrieval import figures, load, read_collection, relevant_ranks
+from eval.retrieval import load, metrics_of, read_collection, relevant_ranks
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
@@ -73,7 +73,7 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
         [np.array(list(judged)) for judged in grades],
         block_scores=data.draw(st.integers(1, 200)),
     )
-    found = figures(ranks, [np.array(list(judged.values())) for judged in grades])
+    found = metrics_of(ranks, [np.array(list(judged.values())) for judged in grades])
     assert found == pytest.approx(reference(queries, documents, grades), abs=1e-9)
 
 
@@ -83,9 +83,9 @@ def test_equal_scores_rank_in_corpus_order() -> None:
 
 
 def test_perfect_and_worst_rankings() -> None:
-    perfect = figures([np.array([1, 2])], [np.array([2, 1])])
+    perfect = metrics_of([np.array([1, 2])], [np.array([2, 1])])
     assert perfect == {"mrr": 100, "recall@1": 50, "recall@10": 100, "ndcg@10": 100}
-    assert figures([np.array([11, 50])], [np.array([1, 1])]) == {
+    assert metrics_of([np.array([11, 50])], [np.array([1, 1])]) == {
         "mrr": pytest.approx(100 / 11),
         "recall@1": 0,
         "recall@10": 0,

@@ -240,6 +240,7 @@ class Clear(Objective):
     """
 
     min_examples = 2
+    pools = False
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__()
@@ -255,7 +256,7 @@ class Clear(Objective):
         return self.views.columns
 
     def fingerprint(self) -> str:
-        """Of the synonyms that views on the fly are made with."""
+        """A hash of the synonyms that views on the fly are made with."""
         return self.views.fingerprint
 
     def notes(self, epochs: float) -> list[str]:
