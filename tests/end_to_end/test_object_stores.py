@@ -85,9 +85,9 @@ def test_verify_names_a_damaged_object(published: str, capsys: pytest.CaptureFix
 
 
 def batches(folder: str | Path, count: int) -> list[list[list[int]]]:
-    stream = ExampleStream(Dataset(folder), "documents", 2, seed=1, shuffle_shards=2)
-    taken = take(stream.prefetched(StreamState()), count)
-    return [[batch.ids.tolist(), batch.tokens.values.tolist()] for batch, _ in taken]
+    stream = ExampleStream("text", Dataset(folder), 2, seed=1, shuffle_shards=2)
+    taken = take(stream.prefetched(StreamState(), ["tokens"], lambda rows: {"all": rows.columns}), count)
+    return [[batch.ids.tolist(), batch.of("all").lists("tokens").values.tolist()] for batch, _ in taken]
 
 
 def take(items, count: int) -> list:
