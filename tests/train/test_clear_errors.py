@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from pipelines.augment.steps import Augmentation, Augmenter
 from tests.train.conftest import TINY_MODEL, write_sentences
+from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
 from train.options import RecipeError
 from train.recipe import load, to_yaml
@@ -144,11 +145,10 @@ def test_what_does_not_go_together_is_one_line_that_names_it(
 
 
 def test_sentences_for_a_recipe_of_documents_are_refused(
-    tiny: list[str], sentences_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: list[str], sentences_folder: Path, tmp_path: Path
 ) -> None:
-    path = f"data.text.path={sentences_folder}"
-    assert main(["--recipe", "demo", *tiny, path, f"output={tmp_path / 'run'}"]) == 1
-    assert "tokens, the spans need 64: set data.text.short_documents" in capsys.readouterr().err
+    done = train_alone(*tiny, f"data.text.path={sentences_folder}", f"output={tmp_path / 'run'}")
+    assert done.returncode == 1 and "tokens, the spans need 64: set data.text.short_documents" in done.stderr
 
 
 def test_a_head_that_another_tokenizer_would_need_is_refused(tiny_clear: list[str], minilm: Path) -> None:
