@@ -76,7 +76,7 @@ def train(out: Path, name: str, *overrides: str) -> Path:
 def untrained(out: Path) -> Path:
     """The recipe's encoder as training begins with it."""
     recipe = load("demo", [f"data.text.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
-    tokenizer = load_tokenizer(Dataset(recipe.data.text.path).local_tokenizer())
+    tokenizer = load_tokenizer(Dataset(recipe.data["text"].path).local_tokenizer())
     encoder = build_encoder(recipe, tokenizer)
     encoder.drop_mlm_head()
     save_model(encoder, tokenizer, Path(recipe.output) / "model", to_yaml(recipe))
