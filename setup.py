@@ -8,12 +8,18 @@ HERE = Path(__file__).parent
 
 WORKER = [
     "apache-beam>=2.77,<3",
+    "cykooz-resizer>=4.0,<5",
     "gigatoken>=0.10,<0.11",
     "numpy>=2.0",
     "orjson>=3.10",
+    "pillow>=12",
     "pyarrow>=18",
     "sentencex>=1.0.32,<2",
+    "simplejpeg>=1.9,<2",
+    "soundfile>=0.14,<0.15",
+    "soxr>=1.0,<2",
     "tokenizers>=0.22,<0.24",
+    "transformers>=5.20,<6",
     "zstandard>=0.23",
 ]
 """What a Beam worker imports, for every kind of dataset. The Dockerfile installs this extra alone."""
@@ -51,7 +57,6 @@ setup(
         "tensorboard>=2.17",
         "torch>=2.11",
         "tqdm>=4.66",
-        "transformers>=5.20,<6",
         "webdataset>=1.0.2,<2",
     ],
     extras_require={

@@ -1,0 +1,8 @@
+"""Pictures and clips of sound: pure functions of a file's bytes, apart from Beam and from files.
+
+    pictures   any picture -> a baseline JPEG whose short side is bounded
+    clips      any clip -> mono samples at 16 kHz -> log-mel frames, pieces of them, their mean and deviation
+    content    what bytes are that are neither
+
+What cannot be read raises `pipelines.tally.RecordError`, whose message is the reason that is written down.
+"""

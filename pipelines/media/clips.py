@@ -1,0 +1,241 @@
+"""Any clip of sound to log-mel frames, as AST and SSAST compute them: Kaldi's filter banks.
+
+    bytes -> blocks of mono samples at 16 kHz -> 25 ms Hann windows, each 10 ms after the one before
+          -> less their mean, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
+
+A clip is read and resampled block by block, so that hours of sound take little memory. Each frame is made of its own
+400 samples alone: a piece's frames are those of the whole clip, and the mean of the whole waveform, which SSAST
+subtracts first, drops out with the mean of each frame. Frames keep their true number and scale: who trains pads them,
+and normalizes them by the mean and deviation that `moments` adds up to.
+"""
+
+import functools
+import io
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import soundfile
+import soxr
+
+from pipelines.media.content import found_instead
+from pipelines.tally import RecordError
+
+RATE = 16_000
+"""Samples a second, after resampling."""
+WINDOW, HOP, NUM_BINS = 400, 160, 128
+"""Samples of a frame, samples from one frame to the next, and mel bins."""
+FLOOR = 1.192092955078125e-07
+"""The least energy, float32's epsilon: its logarithm is that of silence."""
+RATES = range(1_000, 768_001)
+"""Samples a second that sound is recorded with."""
+BLOCK = 1 << 20
+"""So many values are decoded at a time."""
+LOUDEST = 1e15
+"""Full scale is 1: beyond this, the energy of a frame is beyond float32."""
+MAGIC = {b"RIFF": "WAV", b"fLaC": "FLAC", b"OggS": "OGG", b"FORM": "AIFF", b"ID3": "MP3"}
+MAGIC |= dict.fromkeys((b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2"), "MP3")
+"""How clips begin."""
+STRIP, NUM_STRIPS = 16, 64
+"""The library loops over the frames of a strip, and does many strips at once: half of the time that one long strip
+takes, with the same result."""
+ONE = 1 << 24
+"""The least float16 above zero is 1 / ONE, so every float16 is a whole number of them."""
+
+
+def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
+    """Computes a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+
+    Args:
+        data: a WAV, FLAC, Ogg, MP3 or AIFF file.
+        frames: of 10 ms.
+        how: what is done with a longer clip: "cut" reads and keeps its beginning alone, "split" makes it successive
+            pieces that hold each frame once; what is left of less than a frame (25 ms) is in none.
+
+    Raises:
+        RecordError: it is no clip, damaged, cut short, silent or shorter than a frame.
+    """
+    span = WINDOW + HOP * (frames - 1)
+    found: list[np.ndarray] = []
+    rest = np.empty(0, np.float32)
+    for block in blocks(data, span if how == "cut" else None):
+        rest = np.concatenate([rest, block])
+        while len(rest) >= span:
+            found.append(log_mel(rest[:span]))
+            rest = rest[frames * HOP :]
+    if how == "cut" and found:
+        return found
+    if len(rest) >= WINDOW or not found:
+        found.append(log_mel(rest))
+    return found
+
+
+def read_clip(data: bytes, max_samples: int | None = None) -> np.ndarray:
+    """Reads a clip's samples, float32 (samples,): 64 kB a second. Takes and raises what `blocks` does."""
+    return np.concatenate(list(blocks(data, max_samples)))
+
+
+def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
+    """Yields a clip's samples in order, float32 (samples,) at 16 kHz, full scale 1: the mean of its channels.
+
+    Args:
+        data: a WAV, FLAC, Ogg, MP3 or AIFF file.
+        max_samples: so many are yielded at most, and no more is read than these need.
+
+    Raises:
+        RecordError: it is no clip, damaged, cut short, or silent as far as it was read.
+    """
+    left = math.inf if max_samples is None else max_samples
+    low, high = math.inf, -math.inf
+    with _opened(data) as sound:
+        resample = soxr.ResampleStream(sound.samplerate, RATE, 1, dtype="float32", quality="HQ")
+        num_read, is_last = 0, False
+        while left > 0 and not is_last:
+            block = _read(sound)
+            num_read, is_last = num_read + len(block), not len(block)
+            if not is_last:
+                if not -LOUDEST <= block.min() <= block.max() <= LOUDEST:
+                    raise RecordError("samples that are not numbers, infinite or beyond 1e15 of full scale")
+            elif num_read < sound.frames or not num_read:
+                raise RecordError(f"truncated {sound.format}: {num_read:,} of {sound.frames:,} samples")
+            mono = block.mean(axis=1)
+            if sound.samplerate != RATE:
+                mono = resample.resample_chunk(mono, last=is_last)
+            if len(mono):
+                mono = mono[: int(min(left, len(mono)))]
+                left -= len(mono)
+                low, high = min(low, float(mono.min())), max(high, float(mono.max()))
+                yield mono
+    if low == high:
+        raise RecordError("silent: all samples are the same")
+
+
+def _opened(data: bytes) -> soundfile.SoundFile:
+    """Opens a clip that is whole as far as its header and its end tell."""
+    try:
+        sound = soundfile.SoundFile(io.BytesIO(data))
+    except soundfile.LibsndfileError as error:
+        known = next((name for magic, name in MAGIC.items() if data.startswith(magic)), None)
+        said = f"damaged {known}: {error.error_string}" if known else f"{found_instead(data)}, not a clip of sound"
+        raise RecordError(said) from None
+    if sound.format in ("WAV", "WAVEX") and (missing := _missing(data)):
+        raise RecordError(f"truncated WAV: {missing:,} bytes fewer than its header declares")
+    if sound.format == "OGG" and not _ends(data):
+        raise RecordError("truncated OGG: without its last page")
+    if not sound.frames:
+        raise RecordError(f"{sound.format} without samples")
+    if sound.samplerate not in RATES:
+        raise RecordError(f"{sound.samplerate:,} samples a second: expected {RATES[0]:,} to {RATES[-1]:,}")
+    return sound
+
+
+def _read(sound: soundfile.SoundFile) -> np.ndarray:
+    """The next block, float32 (samples, channels); none at the end."""
+    try:
+        return sound.read(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise RecordError(f"damaged {sound.format}: {error.error_string}") from None
+
+
+def _missing(data: bytes) -> int:
+    """How many bytes a WAV has fewer than its data chunk declares, of which libsndfile says nothing."""
+    place = 12
+    while place + 8 <= len(data):
+        size = int.from_bytes(data[place + 4 : place + 8], "little")
+        if data[place : place + 4] == b"data":
+            # Who writes to a pipe does not know the size, and declares the largest.
+            return 0 if size >= 0xFFFFFF00 else max(0, place + 8 + size - len(data))
+        place += 8 + size + size % 2
+    return 0
+
+
+def _ends(data: bytes) -> bool:
+    """Whether an Ogg's last page is whole and marked as the stream's last."""
+    page = data[data.rfind(b"OggS") :]
+    if len(page) < 27 or len(page) < 27 + page[26]:
+        return False
+    return bool(page[5] & 4) and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
+
+
+def log_mel(samples: np.ndarray) -> np.ndarray:
+    """Computes the log-mel frames of float32 (samples,) at 16 kHz -> float16 (frames, 128), natural logarithms.
+
+    They are those of `transformers`' ASTFeatureExtractor in its numpy path, neither padded nor normalized. There are
+    1 + (samples - 400) // 160 frames: what is left at the end is in none.
+
+    Raises:
+        RecordError: there are less than 400 samples.
+    """
+    num_frames = 1 + (len(samples) - WINDOW) // HOP
+    if num_frames < 1:
+        raise RecordError(f"{1000 * len(samples) / RATE:.1f} ms: shorter than a frame of 25 ms")
+    frames = np.empty((num_frames, NUM_BINS), np.float16)
+    starts = range(0, num_frames, STRIP)
+    strips = [samples[HOP * start : HOP * (min(start + STRIP, num_frames) - 1) + WINDOW] for start in starts]
+    spectrogram = _spectrogram()
+    for first in range(0, len(strips), NUM_STRIPS):
+        made = spectrogram(strips[first : first + NUM_STRIPS])
+        for start, strip in zip(starts[first : first + NUM_STRIPS], made, strict=True):
+            frames[start : start + STRIP] = strip.T
+    return frames
+
+
+@functools.cache
+def _spectrogram() -> functools.partial:
+    """The library's spectrograms of many waveforms, with AST's filters and window made once."""
+    from transformers import audio_utils  # a second, and only audio needs it
+
+    with warnings.catch_warnings():
+        # The lowest filter lies between two frequencies of the FFT: its bin is always at the floor, in AST's too.
+        warnings.simplefilter("ignore")
+        filters = audio_utils.mel_filter_bank(
+            num_frequency_bins=257,
+            num_mel_filters=NUM_BINS,
+            min_frequency=20,
+            max_frequency=RATE // 2,
+            sampling_rate=RATE,
+            norm=None,
+            mel_scale="kaldi",
+            triangularize_in_mel_space=True,
+        )
+    return functools.partial(
+        audio_utils.spectrogram_batch,
+        window=audio_utils.window_function(WINDOW, "hann", periodic=False),
+        frame_length=WINDOW,
+        hop_length=HOP,
+        fft_length=512,
+        power=2.0,
+        center=False,
+        preemphasis=0.97,
+        mel_filters=filters,
+        log_mel="log",
+        mel_floor=FLOOR,
+        remove_dc_offset=True,
+    )
+
+
+def moments(frames: np.ndarray) -> dict[str, int]:
+    """Adds up float16 values of any shape: how many ("values"), their "sum" and that of their "squares".
+
+    The sums are whole numbers of 2^-24 and 2^-48, exact: those of parts add up to those of the whole, in any order.
+    """
+    numbers = np.bincount(np.ascontiguousarray(frames).ravel().view(np.uint16), minlength=1 << 16)
+    (found,) = np.nonzero(numbers)
+    whole = [int(value) for value in np.ldexp(found.astype(np.uint16).view(np.float16).astype(np.float64), 24)]
+    counts = [int(number) for number in numbers[found]]
+    return {
+        "values": sum(counts),
+        "sum": sum(value * number for value, number in zip(whole, counts, strict=True)),
+        "squares": sum(value * value * number for value, number in zip(whole, counts, strict=True)),
+    }
+
+
+def mean_std(sums: Mapping[str, int]) -> tuple[float, float]:
+    """The mean and the standard deviation (of all values, not estimated) of what `moments` added up to.
+
+    Raises:
+        ZeroDivisionError: there are no values.
+    """
+    num, total, squares = sums["values"], sums["sum"], sums["squares"]
+    return total / (num * ONE), math.isqrt(num * squares - total * total) / (num * ONE)

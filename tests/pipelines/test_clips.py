@@ -1,0 +1,213 @@
+"""Clips to log-mel frames, checked against the definition and the library on real speech; and what is refused."""
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from transformers import audio_utils
+
+from pipelines.media import clips
+from pipelines.media.clips import log_mel, mean_std, moments, read_clip, spectrograms
+from pipelines.tally import RecordError
+
+
+def written(samples: np.ndarray, rate: int = 16_000, name: str = "WAV", subtype: str | None = None) -> bytes:
+    data = io.BytesIO()
+    soundfile.write(data, samples, rate, format=name, subtype=subtype)
+    return data.getvalue()
+
+
+def tone(hertz: float = 440, seconds: float = 1.0, rate: int = 16_000) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def noise(seconds: float) -> np.ndarray:
+    return np.random.default_rng(7).normal(0, 0.05, round(seconds * 16_000)).astype(np.float32)
+
+
+def reason(data: bytes, how: str = "split") -> str:
+    with pytest.raises(RecordError) as caught:
+        spectrograms(data, 1024, how)
+    return str(caught.value)
+
+
+def changed(data: bytes, place: int, new: bytes) -> bytes:
+    return data[:place] + new + data[place + len(new) :]
+
+
+@pytest.fixture(scope="module")
+def speech(shared_data: Path) -> list[bytes]:
+    """Whole utterances of LibriSpeech (FLAC), slices of 1.2 s (WAV), and spoken digits at 8 kHz."""
+    audio = shared_data / "audio"
+    flacs = sorted((audio / "librispeech_test-other_10spk_flac").rglob("*.flac"))[:3]
+    wavs = sorted((audio / "librispeech_50spk_x10_wav").rglob("*.wav"))[:3]
+    digits = sorted((audio / "fsdd").glob("*.wav"))[:3]
+    assert flacs and wavs and digits
+    return [path.read_bytes() for path in (*flacs, *wavs, *digits)]
+
+
+def defined(samples: np.ndarray) -> np.ndarray:
+    """Kaldi's log-mel frames from their definition, in float64, of the waveform less its mean."""
+    samples = samples.astype(np.float64) - samples.mean(dtype=np.float64)
+
+    def mel(hertz: np.ndarray | float) -> np.ndarray:
+        return 1127 * np.log(1 + np.asarray(hertz) / 700)
+
+    edges = np.linspace(mel(20), mel(8000), 130)
+    bins = mel(np.arange(257) * 16_000 / 512)
+    rising = (bins[:, None] - edges[None, :-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[None, 2:] - bins[:, None]) / (edges[2:] - edges[1:-1])
+    triangles = np.maximum(0, np.minimum(rising, falling))
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 399)
+    rows = []
+    for start in range(0, len(samples) - 399, 160):
+        frame = samples[start : start + 400] - samples[start : start + 400].mean()
+        frame = frame - 0.97 * np.concatenate([frame[:1], frame[:-1]])
+        power = np.abs(np.fft.rfft(frame * hann, 512)) ** 2
+        rows.append(np.log(np.maximum(power @ triangles, 1.192092955078125e-07)))
+    return np.array(rows)
+
+
+def test_frames_are_as_they_are_defined(speech: list[bytes]) -> None:
+    """To float16's half a step: 2^-8 of 8 to 16."""
+    for samples in [*map(read_clip, speech), tone(), noise(2.0)]:
+        found, expected = log_mel(samples), defined(samples)
+        assert found.dtype == np.float16 and found.shape == expected.shape == (1 + (len(samples) - 400) // 160, 128)
+        assert np.abs(found.astype(np.float64) - expected).max() < 2**-8 + 1e-3
+
+
+def test_frames_are_the_librarys_to_the_bit(speech: list[bytes]) -> None:
+    """The library's loop over frames, as ASTFeatureExtractor calls it."""
+    options = {**clips._spectrogram().keywords}
+    window = options.pop("window")
+    for data in speech[:5]:
+        samples = read_clip(data)
+        expected = audio_utils.spectrogram(samples, window, **options).T
+        assert np.array_equal(log_mel(samples), expected.astype(np.float16))
+
+
+def test_a_constant_offset_changes_nothing() -> None:
+    samples = noise(1.0)
+    assert np.allclose(log_mel(samples + np.float32(0.25)), log_mel(samples), atol=0.02)
+
+
+def test_frames_of_a_piece_are_the_wholes(speech: list[bytes]) -> None:
+    whole = log_mel(read_clip(speech[0]))
+    pieces = spectrograms(speech[0], 100, "split")
+    assert [len(piece) for piece in pieces[:-1]] == [100] * (len(pieces) - 1)
+    assert np.array_equal(np.concatenate(pieces), whole)
+    assert np.array_equal(spectrograms(speech[0], 100, "cut")[0], whole[:100])
+    assert np.array_equal(spectrograms(speech[0], len(whole), "split")[0], whole)
+
+
+@pytest.mark.parametrize(("samples", "expected"), [(400, [1]), (559, [1]), (560, [2]), (880, [3, 1]), (1040, [3, 2])])
+def test_pieces_hold_each_frame_once(samples: int, expected: list[int]) -> None:
+    data = written(noise(0.1)[:samples])
+    assert [len(piece) for piece in spectrograms(data, 3, "split")] == expected
+    assert [len(piece) for piece in spectrograms(data, 3, "cut")] == expected[:1]
+
+
+def test_pieces_are_the_same_whatever_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch, speech: list[bytes]) -> None:
+    expected = [spectrograms(data, 100, "split") for data in speech]
+    monkeypatch.setattr(clips, "BLOCK", 1_000)
+    for data, pieces in zip(speech, expected, strict=True):
+        assert all(map(np.array_equal, spectrograms(data, 100, "split"), pieces))
+
+
+def test_cut_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is damaged later is not seen."""
+    monkeypatch.setattr(clips, "BLOCK", 20_000)
+    data = written(noise(10.0), name="FLAC")
+    damaged = changed(data, int(0.9 * len(data)), b"\x12\x34\x56\x78")
+    assert np.array_equal(spectrograms(damaged, 100, "cut")[0], spectrograms(data, 100, "cut")[0])
+    assert reason(damaged).startswith("damaged FLAC: ")
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
+def test_a_tone_sounds_the_same_at_every_rate(rate: int) -> None:
+    found = read_clip(written(tone(rate=rate), rate, subtype="FLOAT"))
+    assert abs(len(found) - 16_000) <= 1
+    assert np.abs(found[1600:14_400] - tone()[1600:14_400]).max() < 1e-3
+    peaks = log_mel(found).argmax(axis=1)
+    assert (peaks == log_mel(tone()).argmax(axis=1)[0]).mean() > 0.97
+
+
+def test_channels_are_averaged() -> None:
+    left, right = tone(440), tone(1000)
+    found = read_clip(written(np.stack([left, right], 1), subtype="FLOAT"))
+    assert np.allclose(found, (left + right) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"), [("WAV", 1e-4), ("FLAC", 1e-4), ("AIFF", 1e-4), ("OGG", 0.03), ("MP3", 0.03)]
+)
+def test_every_format_gives_the_same_tone(name: str, tolerance: float) -> None:
+    found = read_clip(written(tone(), name=name))
+    assert len(found) == 16_000
+    assert np.abs(found - tone())[800:-800].max() < tolerance
+
+
+def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
+    """Its header declares the largest size, for want of the true one."""
+    data = written(tone())
+    piped = changed(data, data.index(b"data") + 4, b"\xff\xff\xff\xff")
+    assert np.array_equal(read_clip(piped), read_clip(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "no bytes, not a clip of sound"),
+        (b"A transcript of what was said, not the sound.\n" * 90, "a text, not a clip of sound"),
+        (b"<html>404</html>", "an HTML page, not a clip of sound"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(500), "a JPEG, not a clip of sound"),
+        (written(tone())[:30], "damaged WAV: "),
+        (written(tone())[:44], "truncated WAV: 32,000 bytes fewer than its header declares"),
+        (written(tone())[:-1000], "truncated WAV: 1,000 bytes fewer than its header declares"),
+        (written(noise(1.0), name="FLAC")[:-5000], "damaged FLAC: "),
+        (written(noise(1.0), name="OGG")[:-10], "truncated OGG: without its last page"),
+        (written(noise(9.0), name="OGG")[:-9000], "OGG"),
+        (written(noise(2.0), name="MP3")[:-3000], "truncated MP3: "),
+        (written(np.append(tone(), np.nan), subtype="FLOAT"), "samples that are not numbers"),
+        (written(np.append(tone(), -np.inf), subtype="FLOAT"), "samples that are not numbers"),
+        (written(np.zeros(16_000)), "silent: "),
+        (written(np.zeros(0)), "WAV without samples"),
+        (written(tone()[:399]), "24.9 ms: shorter than a frame of 25 ms"),
+        (changed(written(tone()), 24, struct.pack("<I", 3)), "3 samples a second: expected 1,000 to 768,000"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_reason(data: bytes, expected: str) -> None:
+    found = reason(data)
+    assert found.startswith(expected) or (expected == "OGG" and "OGG" in found)
+
+
+def test_a_silent_beginning_is_silent_if_the_rest_is_cut() -> None:
+    data = written(np.concatenate([np.zeros(12 * 16_000, np.float32), tone()]))
+    assert reason(data, "cut").startswith("silent: ")
+    assert len(spectrograms(data, 1024, "split")) == 2
+
+
+@pytest.mark.parametrize("place", [0.2, 0.4, 0.6, 0.8])
+def test_a_damaged_frame_of_a_flac_is_noticed(shared_data: Path, place: float) -> None:
+    folder = shared_data / "audio" / "librispeech_test-other_10spk_flac"
+    data = sorted(folder.rglob("*.flac"))[0].read_bytes()
+    assert reason(changed(data, int(place * len(data)), b"\x12\x34\x56\x78")).startswith("damaged FLAC: ")
+
+
+def test_moments_of_parts_add_up_to_the_wholes(speech: list[bytes]) -> None:
+    frames = [log_mel(read_clip(data)) for data in speech]
+    parts = [moments(each) for each in reversed(frames)]
+    whole = moments(np.concatenate(frames))
+    assert whole == {name: sum(part[name] for part in parts) for name in ("values", "sum", "squares")}
+    values = np.concatenate(frames).astype(np.float64)
+    assert mean_std(whole) == pytest.approx((values.mean(), values.std()), rel=1e-12)
+
+
+def test_moments_are_exact() -> None:
+    """Of the least and the greatest numbers of float16, whose squares no float64 adds up."""
+    values = np.array([2**-24, -(2**-24), 65504, 1.5], np.float16)
+    assert moments(values) == {"values": 4, "sum": 131_011 * 2**23, "squares": 2 + (65504**2 * 4 + 9) * 2**46}
+    assert mean_std(moments(np.full((3, 2), -4.25, np.float16))) == (-4.25, 0.0)
