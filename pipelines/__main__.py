@@ -15,7 +15,6 @@ from pipelines import kinds
 from pipelines.errors import EXPECTED
 from pipelines.execution.quiet import quiet_beam
 from pipelines.kinds import Kind
-from pipelines.records import MAX_BYTES
 from pipelines.run import Options, run
 from shards import storage, terminal
 
@@ -59,9 +58,11 @@ def parser() -> argparse.ArgumentParser:
         add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
-        add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
-        add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help="a longer record is bad (64 MB)")
+        add("--unit-bytes", type=int, metavar="N", help="input of a work unit (default at most 128 MB)")
+        longest = f"a longer record is bad (default {kind.max_bytes // 1_000_000} MB)"
+        add("--max-document-bytes", type=int, metavar="N", help=longest)
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
+        add("--skip-unknown", action="store_true", help="go on without files of no known kind")
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="the summary for programs to read")
     return root
@@ -128,6 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         holdout_fraction=arguments.holdout_fraction,
         workers=arguments.workers,
         quiet=arguments.quiet,
+        skip_unknown=arguments.skip_unknown,
         beam=rest,
     )
     if options.runner_named and options.workers:

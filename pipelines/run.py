@@ -16,6 +16,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines import stopwatch
@@ -23,15 +24,16 @@ from pipelines.errors import PipelineError
 from pipelines.execution.progress import Progress
 from pipelines.execution.quiet import quiet_beam
 from pipelines.kinds import Kind
+from pipelines.readers import CHANGED
 from pipelines.tally import Counts
 from pipelines.units import plan as planning
-from pipelines.units.commit import commit, damaged, load_results, staged_units
+from pipelines.units.commit import commit, damaged, load_results, staged_results, staged_units
 from pipelines.units.curation import Curation
 from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Job, UnitResult, done_units
 from pipelines.units.ownership import is_own
 from pipelines.units.plan import Plan, Unit
 from pipelines.units.unit import units_with_verdicts
-from shards import Manifest, lengths, storage
+from shards import Manifest, classes, lengths, storage
 from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from shards.manifest import NAME as MANIFEST
 
@@ -42,13 +44,14 @@ class Options:
 
     inputs: Sequence[str]
     output: str
-    unit_bytes: int
-    max_document_bytes: int
+    unit_bytes: int | None
+    max_document_bytes: int | None
     max_bad_fraction: float
     limit: int | None
     holdout_fraction: float
     workers: int | None
     quiet: bool
+    skip_unknown: bool
     beam: Sequence[str]
 
     @property
@@ -106,6 +109,10 @@ class Summary:
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
             f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
+            *(
+                f"  {line}"
+                for line in classes.summary(classes.names(self.output, self.manifest), self.manifest.classes)
+            ),
             *(f"  {remark}" for remark in self.remarks),
         ]
         if self.num_units:
@@ -143,7 +150,7 @@ def _check_apart(options: Options, plan: Plan) -> None:
         return
     output = Path(options.output).resolve()
     folders = [Path(pattern).resolve() for pattern in options.inputs if Path(pattern).is_dir()]
-    parents = {Path(plan.root, entry.name).parent for entry in plan.inputs}
+    parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
         raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
@@ -194,11 +201,33 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
     ready = set(results) - lost
+    if len(ready) < job.num_units:
+        check_inputs(job, plan, results)
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
         ready = ready | staged if len(units_with_verdicts(job)) == job.num_units else staged
     return [unit for unit in plan.units if unit.number not in ready]
+
+
+def check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> None:
+    """Looks again at the files that planning did not open and finished units have read, before a run goes on.
+
+    Raises:
+        PipelineError: one has another content than the unit found in it.
+    """
+    read = {**staged_results(job), **results}
+    files = [
+        (storage.join(plan.root, piece.input.name), sha256)
+        for number, result in read.items()
+        for piece, sha256 in zip(
+            (piece for piece in plan.units[number].pieces if not piece.input.sample), result.inputs, strict=True
+        )
+    ]
+    with ThreadPoolExecutor() as pool:
+        for (path, sha256), found in zip(files, pool.map(lambda file: storage.sha256(file[0]), files), strict=True):
+            if found != sha256:
+                raise PipelineError(f"{path}: {CHANGED}")
 
 
 def run(kind: Kind, options: Options) -> Summary | None:
@@ -209,13 +238,17 @@ def run(kind: Kind, options: Options) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    reading = dataclasses.replace(kind.reading(), max_bytes=options.max_document_bytes)
+    reading = dataclasses.replace(kind.reading(), max_bytes=options.max_document_bytes or kind.max_bytes)
+    reading = dataclasses.replace(reading, skip_unknown=options.skip_unknown)
     curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction)
-    root, inputs = planning.find_inputs(options.inputs, reading)
+    inputs = planning.find_inputs(options.inputs, reading)
+    reading = dataclasses.replace(reading, classes=inputs.classes)
     resources = kind.resources(inputs)
     fingerprint = kind.fingerprint(resources)
-    fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": options.max_document_bytes}
-    plan = planning.make_plan(root, inputs, fingerprint, options.unit_bytes)
+    fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": reading.max_bytes}
+    if inputs.classes is not None:
+        fingerprint["options"]["taken"] = inputs.classes.taken
+    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,

@@ -6,15 +6,17 @@
 The ragged columns of an Arrow stream are the flat values and the cumulative lengths that the packed encoder wants, so
 an unpacked member is used without copying. Of a sample's key the first three numbers are the batch's, then come the
 row in it and the row's id in hexadecimal, so that the same batches come back. Unpacking runs no code: Arrow without
-extensions, bytes as they are, whole numbers as text.
+extensions, bytes as they are, whole numbers as text, numpy's arrays of plain numbers.
 """
 
+import io
 import re
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import zstandard
 
@@ -78,11 +80,12 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """A form says how a value of a column is a file of a sample."""
+    """A form says how a value of a column is a file of a sample, and how what such files hold is a column again."""
 
     type: pa.DataType
-    to_bytes: Callable[[Any], bytes]
+    to_bytes: Callable[[pa.Scalar], bytes]
     from_bytes: Callable[[bytes], Any]
+    column: Callable[[Sequence[Any]], pa.Array]
 
 
 def _whole_number(data: bytes) -> int:
@@ -91,10 +94,52 @@ def _whole_number(data: bytes) -> int:
     return int(data)
 
 
-NUMBER = Form(pa.int64(), lambda value: b"%d" % value, _whole_number)
-TEXT = Form(pa.string(), lambda value: str(value).encode(), lambda data: data.decode("utf-8"))
-AS_IT_IS = Form(pa.binary(), bytes, bytes)
-FORMS = {"cls": NUMBER, "txt": TEXT}
+MEL_BINS = 128
+FRAMES = pa.list_(pa.field("item", pa.list_(pa.field("item", pa.float16(), nullable=False), MEL_BINS), nullable=False))
+"""The type of a column of spectrograms: of each, (frames, MEL_BINS) float16."""
+
+
+def frames_column(spectrograms: Sequence[np.ndarray]) -> pa.Array:
+    """The column of these spectrograms, each (frames, MEL_BINS) float16."""
+    offsets = np.cumsum([0, *map(len, spectrograms)]).astype(np.int32)
+    values = np.concatenate([np.empty((0, MEL_BINS), np.float16), *spectrograms])
+    frames = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=FRAMES.value_type)
+    return pa.ListArray.from_arrays(offsets, frames, type=FRAMES)
+
+
+def frames_of(spectrogram: pa.Scalar) -> np.ndarray:
+    """One spectrogram of such a column, (frames, MEL_BINS) float16, without copying."""
+    return np.asarray(spectrogram.values.flatten().to_numpy(zero_copy_only=True).reshape(-1, MEL_BINS))
+
+
+def _to_npy(spectrogram: pa.Scalar) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, frames_of(spectrogram), version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def _from_npy(data: bytes) -> np.ndarray:
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("not an array of numpy's format 1.0")
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    if by_column or dtype != np.dtype("<f2") or len(shape) != 2 or shape[1] != MEL_BINS:
+        raise ValueError(f"an array {shape} of {dtype}, not (frames, {MEL_BINS}) of float16 by rows")
+    if len(data) - file.tell() != 2 * shape[0] * MEL_BINS:
+        raise ValueError(f"{len(data):,} bytes, which are not those of an array {shape}")
+    return np.frombuffer(data, np.float16, offset=file.tell()).reshape(shape)
+
+
+NUMBER = Form(pa.int64(), lambda value: b"%d" % value.as_py(), _whole_number, lambda found: pa.array(found, pa.int64()))
+TEXT = Form(
+    pa.string(),
+    lambda value: str(value).encode(),
+    lambda data: data.decode("utf-8"),
+    lambda found: pa.array(found, pa.string()),
+)
+AS_IT_IS = Form(pa.binary(), lambda value: value.as_py(), bytes, lambda found: pa.array(found, pa.binary()))
+SPECTROGRAM = Form(FRAMES, _to_npy, _from_npy, frames_column)
+FORMS = {"cls": NUMBER, "txt": TEXT, "npy": SPECTROGRAM}
 """The forms by extension, with webdataset's meanings; a file of any other holds the column's bytes as they are."""
 
 
@@ -115,7 +160,7 @@ class Samples(Layout):
         columns = [batch.column(name) for name in self.extensions]
         for row, number in enumerate(batch.column("id").to_pylist()):
             for column, extension, form in zip(columns, self.extensions.values(), self.forms, strict=True):
-                yield f"{key}-{row:05d}-{number:016x}.{extension}", form.to_bytes(column[row].as_py())
+                yield f"{key}-{row:05d}-{number:016x}.{extension}", form.to_bytes(column[row])
 
     def batches(self, members: Members, check: Check) -> Iterator[pa.RecordBatch]:
         check(self.schema)
@@ -146,8 +191,9 @@ class Samples(Layout):
     def _batch(self, rows: list[list[Any]], batch: str) -> pa.RecordBatch:
         if lacking := list(self.extensions.values())[len(rows[-1]) - 1 :]:
             raise MemberError(f"{batch}: its last sample is without .{lacking[0]}")
-        columns = zip(zip(*rows, strict=True), self.schema.types, strict=True)
-        return pa.record_batch([pa.array(column, kind) for column, kind in columns], schema=self.schema)
+        ids, *columns = zip(*rows, strict=True)
+        made = [form.column(column) for form, column in zip(self.forms, columns, strict=True)]
+        return pa.record_batch([pa.array(ids, pa.int64()), *made], schema=self.schema)
 
 
 def pack(batch: pa.RecordBatch) -> bytes:

@@ -8,12 +8,13 @@ token ids has its tokenizer in `tokenizer/`, which the fingerprint names under `
 the synonyms of views or a table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
 """
 
+import collections
 import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from shards import lengths, storage
+from shards import lengths, moments, storage
 from shards.schema import KINDS, Kind
 from shards.sealed import build, seal, unseal
 
@@ -35,7 +36,8 @@ class ManifestError(ValueError):
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
     """One tar: its size and hash as published, and what it holds. `lengths` counts its examples by length in each
-    ragged column (`shards.lengths`).
+    ragged column (`shards.lengths`), `classes` by the number of their class; `moments` sums up the values of its
+    spectrograms (`shards.moments`).
     """
 
     name: str
@@ -46,6 +48,8 @@ class ShardInfo:
     unit: int
     batches: int
     lengths: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
+    classes: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    moments: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def kind(self) -> Kind:
@@ -106,6 +110,19 @@ class Manifest:
         return resources(self.fingerprint)
 
     @property
+    def classes(self) -> dict[int, int]:
+        """Examples by the number of their class, in order; empty for a kind without classes."""
+        total: collections.Counter[int] = collections.Counter()
+        for shard in self.shards:
+            total.update({int(number): count for number, count in shard.classes.items()})
+        return dict(sorted(total.items()))
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """The mean and standard deviation of the values of all spectrograms; empty where there are none."""
+        return moments.statistics(moments.add(shard.moments for shard in self.shards))
+
+    @property
     def lengths(self) -> lengths.Histograms:
         """Examples by length in each ragged column; empty where the shards do not tell."""
         return lengths.add(shard.lengths for shard in self.shards)
@@ -121,6 +138,8 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
+        if self.statistics:
+            record["statistics"] = self.statistics
         return seal(record, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
@@ -174,6 +193,8 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
             if any(sum(histogram.values()) != shard.examples for histogram in shard.lengths.values()):
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
+            if shard.classes and sum(shard.classes.values()) != shard.examples:
+                raise ManifestError(f"{path}: {shard.name}: its classes are not those of {shard.examples} examples")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")

@@ -4,6 +4,7 @@
     sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline was asked for
     triplets   id, tokens, positive, and perhaps negative
     images     id, image, label
+    audio      id, frames, label
 
 No column is nullable. Every kind has an `id`, which is not negative.
 """
@@ -14,11 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from shards.layouts import ARROW, EXTENSION, Layout, MemberError, Samples, unpack
+from shards.layouts import ARROW, EXTENSION, FRAMES, Layout, MemberError, Samples, unpack
 
 TOKENS = "tokens"
 """The type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same in all of a batch."""
-TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary(), "frames": FRAMES}
+LABEL = "label"
+"""The column of the number of an example's class."""
 
 
 def token_type(vocab_size: int) -> pa.DataType:
@@ -78,6 +81,7 @@ KINDS: dict[str, Kind] = {
         Kind("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
         Kind("triplets", ("id:int64", "tokens:tokens", "positive:tokens"), optional=("negative:tokens",)),
         Kind("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
+        Kind("audio", ("id:int64", "frames:frames", "label:int64"), layout=Samples(frames="npy", label="cls")),
     )
 }
 
@@ -106,6 +110,14 @@ def token_columns(batch_schema: pa.Schema) -> list[str]:
 def num_tokens(batch: pa.RecordBatch) -> int:
     """Tokens in all token columns of a batch."""
     return sum(len(batch.column(name).flatten()) for name in token_columns(batch.schema))
+
+
+def count_classes(batch: pa.RecordBatch) -> dict[str, int]:
+    """Counts a batch's examples by the number of their class; empty for a kind without classes."""
+    if LABEL not in batch.schema.names:
+        return {}
+    counts = batch.column(LABEL).value_counts()
+    return {str(one["values"]): one["counts"] for one in counts.to_pylist()}
 
 
 def check_known(found: pa.Schema) -> None:

@@ -5,15 +5,16 @@
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
 
+import collections
 import io
 import tarfile
 from pathlib import Path
 
 import pyarrow as pa
 
-from shards import lengths, storage
+from shards import lengths, moments, storage
 from shards.manifest import ShardInfo
-from shards.schema import KINDS, num_tokens
+from shards.schema import KINDS, count_classes, num_tokens
 from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
@@ -54,6 +55,8 @@ class ShardWriter:
         self._examples += batch.num_rows
         self._tokens += num_tokens(batch)
         self._lengths.append(lengths.measure(batch))
+        self._classes.update(count_classes(batch))
+        self._moments.append(moments.measure(batch))
 
     def close(self) -> list[ShardInfo]:
         """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""
@@ -67,6 +70,8 @@ class ShardWriter:
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
         self._batches = self._examples = self._tokens = 0
         self._lengths: list[lengths.Histograms] = []
+        self._classes: collections.Counter[str] = collections.Counter()
+        self._moments: list[dict[str, int]] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None
@@ -84,6 +89,8 @@ class ShardWriter:
                 unit=self.unit,
                 batches=self._batches,
                 lengths=lengths.add(self._lengths),
+                moments=moments.add(self._moments),
+                classes=dict(sorted(self._classes.items(), key=lambda item: int(item[0]))),
             )
         )
         self._file = None

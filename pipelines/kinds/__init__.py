@@ -12,12 +12,12 @@ import argparse
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from pipelines.records import Input, Reading, Record
+from pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, Tally
 from shards.manifest import FILES_FOLDER
@@ -43,6 +43,8 @@ class Kind(ABC):
     """What the command's help says of it."""
     example: ClassVar[str]
     """A command line that makes such a dataset."""
+    max_bytes: ClassVar[int] = MAX_BYTES
+    """A longer record is bad, unless the user says otherwise."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -81,7 +83,7 @@ class Kind(ABC):
     def reading(self) -> Reading:
         """Tells readers which of the inputs' content are records, and in which form."""
 
-    def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """What shapes the examples beside the options: files that workers and readers find in the dataset's folder.
 
         Returns:

@@ -25,7 +25,7 @@ from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError,
 from pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from pipelines.errors import PipelineError
 from pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
-from pipelines.records import Input, Record
+from pipelines.records import Inputs, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
 from pipelines.text.exclude import Excluded
@@ -175,7 +175,7 @@ class Sentences(TextKind):
             "augment_seed": self.augment_seed if augmentation else None,
         }
 
-    def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Adds the synonyms to what every kind of text has, in their file's order, which says which comes first."""
         found = super().resources(inputs)
         if not self.synonyms:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pipelines.kinds import Kind
 from pipelines.readers.jsonl import json_name
-from pipelines.records import Input, Reading, Record
+from pipelines.records import Inputs, Reading, Record
 from pipelines.tally import Counts, MissingFieldError, RecordError
 from pipelines.text.exclude import Excluded, read_texts
 from pipelines.text.segmentation import normalise
@@ -103,7 +103,7 @@ class TextKind(Kind):
     def reading(self) -> Reading:
         return Reading(field=self.text_field, text_per=self.text_per)
 
-    def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """The tokenizer's files, and the hashes of the excluded texts."""
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:

@@ -6,14 +6,14 @@
 A clip is read and resampled block by block, so that hours of sound take little memory. Each frame is made of its own
 400 samples alone: a piece's frames are those of the whole clip, and the mean of the whole waveform, which SSAST
 subtracts first, drops out with the mean of each frame. Frames keep their true number and scale: who trains pads them,
-and normalizes them by the mean and deviation that `moments` adds up to.
+and normalizes them by the mean and deviation that a dataset's shards tell (`shards.moments`).
 """
 
 import functools
 import io
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import soundfile
@@ -40,8 +40,6 @@ MAGIC |= dict.fromkeys((b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2"), "MP
 STRIP, NUM_STRIPS = 16, 64
 """The library loops over the frames of a strip, and does many strips at once: half of the time that one long strip
 takes, with the same result."""
-ONE = 1 << 24
-"""The least float16 above zero is 1 / ONE, so every float16 is a whole number of them."""
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
@@ -213,29 +211,3 @@ def _spectrogram() -> functools.partial:
         mel_floor=FLOOR,
         remove_dc_offset=True,
     )
-
-
-def moments(frames: np.ndarray) -> dict[str, int]:
-    """Adds up float16 values of any shape: how many ("values"), their "sum" and that of their "squares".
-
-    The sums are whole numbers of 2^-24 and 2^-48, exact: those of parts add up to those of the whole, in any order.
-    """
-    numbers = np.bincount(np.ascontiguousarray(frames).ravel().view(np.uint16), minlength=1 << 16)
-    (found,) = np.nonzero(numbers)
-    whole = [int(value) for value in np.ldexp(found.astype(np.uint16).view(np.float16).astype(np.float64), 24)]
-    counts = [int(number) for number in numbers[found]]
-    return {
-        "values": sum(counts),
-        "sum": sum(value * number for value, number in zip(whole, counts, strict=True)),
-        "squares": sum(value * value * number for value, number in zip(whole, counts, strict=True)),
-    }
-
-
-def mean_std(sums: Mapping[str, int]) -> tuple[float, float]:
-    """The mean and the standard deviation (of all values, not estimated) of what `moments` added up to.
-
-    Raises:
-        ZeroDivisionError: there are no values.
-    """
-    num, total, squares = sums["values"], sums["sum"], sums["squares"]
-    return total / (num * ONE), math.isqrt(num * squares - total * total) / (num * ONE)

@@ -7,7 +7,7 @@ planned, or of which not all bytes are found, is a PipelineError that names it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from pipelines.errors import PipelineError
 from pipelines.readers import files, jsonl, lines, parquet, tars, text
@@ -15,6 +15,7 @@ from pipelines.readers.content import sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Piece, Reading, Record
 from shards import storage
+from shards.sealed import HashingFile
 
 READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
     "file": files.read,
@@ -27,10 +28,14 @@ READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
 CONTAINERS = ("parquet", "tar")
 """Formats that can be damaged without being compressed."""
 MEND = "put back the file it was, or begin again with another --output"
+CHANGED = f"has changed since the run was planned: {MEND}"
 
 
-def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterator[Record]:
-    """Every record of the pieces, in order; one longer than allowed is a problem, not a memory error.
+def read_pieces(
+    root: str, pieces: Iterable[Piece], reading: Reading, hashes: list[str] | None = None
+) -> Iterator[Record]:
+    """Every record of the pieces, in order; one longer than allowed is a problem, not a memory error. Of files that
+    planning did not look at `hashes` receives the sha256, in order.
 
     Raises:
         PipelineError: a file is damaged, or is not the one that was planned.
@@ -39,12 +44,17 @@ def read_pieces(root: str, pieces: Iterable[Piece], reading: Reading) -> Iterato
         entry, path = piece.input, storage.join(root, piece.input.name)
         container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
-            if storage.size(path) != entry.bytes or sample(stored, entry.bytes) != entry.sample:
-                raise PipelineError(f"{path}: has changed since the run was planned: {MEND}")
+            known = not entry.sample or sample(stored, entry.bytes) == entry.sample
+            if storage.size(path) != entry.bytes or not known:
+                raise PipelineError(f"{path}: {CHANGED}")
+            hashing = None if entry.sample else HashingFile(stored)
             try:
-                with naming(path, container), decompressed(stored, entry.compression) as stream:
+                source = cast(BinaryIO, hashing) if hashing else stored
+                with naming(path, container), decompressed(source, entry.compression) as stream:
                     yield from READERS[entry.format](stream, piece, reading)
                     found = stored.tell()
+                    if hashing and hashes is not None:
+                        hashes.append(hashing.info.sha256)
             except PipelineError:
                 if (size := storage.size(path)) < entry.bytes:
                     raise PipelineError(_changed(path, "shortened", size, entry.bytes)) from None

@@ -83,15 +83,6 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         raise PipelineError(f"{path}: {error}") from None
 
 
-def look_for_files(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """An opened file's (format, compression) where files are taken as they are: a "tar" of files, or a "file"."""
-    compression = compression_of(stream.read(MAGIC_BYTES))
-    stream.seek(0)
-    with naming(path, compression), decompressed(stream, compression) as content:
-        head = content.read(tarfile.BLOCKSIZE)
-    return ("tar", compression) if is_tar(head) else ("file", None)
-
-
 def check_claims(name: str, compression: str | None, head: bytes) -> None:
     """Raises PipelineError if a file or a member, which is no tar and begins so when decompressed, is by its name a
     container that it is not by its bytes.

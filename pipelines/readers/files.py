@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from pipelines.classes import Listed
 from pipelines.readers.streams import BUFFER_BYTES
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """The file's one record."""
-    yield whole(stream, piece.input.name, reading.max_bytes)
+    assert reading.classes is not None
+    # No buffer of the largest size for each of a million small files.
+    record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
+    yield record.of_class(reading.classes.label(Listed(piece.input.name, piece.input.label)))
     while stream.read(BUFFER_BYTES):
         pass  # of one too long, the rest must be there
 

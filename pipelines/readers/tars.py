@@ -10,9 +10,9 @@ cut or damaged one for a shorter one, and a header for as long as it says it is.
 import io
 import tarfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Literal, Self, cast
 
-from pipelines.readers import files, jsonl
+from pipelines.readers import jsonl, samples
 from pipelines.readers.content import (
     MAGIC_BYTES,
     PARQUET,
@@ -22,6 +22,7 @@ from pipelines.readers.content import (
     suffixes_of,
     text_format,
 )
+from pipelines.readers.samples import LINK
 from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from pipelines.readers.text import document
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
@@ -45,17 +46,19 @@ SPARSE = "a sparse member, which a text is not: pack it without --sparse"
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The documents of the members that start in the piece, named file/member or file/member/member; or the members
-    themselves, as bytes.
+    """The documents of the members that start in the piece, named file/member or file/member/member; or the pictures or
+    clips among them, as bytes.
     """
     if piece.start:
         stream.seek(piece.start)
     length = None if piece.end is None else piece.end - piece.start
-    for name, member in _members(stream, piece.input.name, length):
+    members = _members(stream, piece.input.name, length)
+    if reading.as_bytes:
+        yield from samples.read(members, reading)
+        return
+    for name, _, member in members:
         if member is None:
-            yield Record(name, None, None, b"", "a link or a device, not a file")
-        elif reading.as_bytes:
-            yield files.whole(member, name, reading.max_bytes)
+            yield Record(name, None, None, b"", LINK)
         else:
             yield from unpack(member, name, reading.max_bytes)
 
@@ -69,9 +72,9 @@ def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
         if not is_tar(head):
             yield from _documents(content, head, name, compression, max_bytes)
             return
-        for inner, member in _members(content, name):
+        for inner, _, member in _members(content, name):
             if member is None:
-                yield Record(inner, None, None, b"", "a link or a device, not a file")
+                yield Record(inner, None, None, b"", LINK)
             else:
                 with naming(inner, "tar"):
                     buffered = _peeking(member)
@@ -103,6 +106,16 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
         yield from jsonl.records(stream, name, max_bytes)
     else:
         yield document(stream, name, max_bytes)
+
+
+def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[tuple[str, int, BinaryIO | None]]:
+    """Name (after the tar's own), start and content of each member; None for what is no file. Of a seekable tar nothing
+    but the headers is read, and what the caller reads.
+
+    Raises:
+        tarfile.TarError: the tar is damaged or cut short.
+    """
+    return _members(stream, name, mode="r:" if seekable else "r|")
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
@@ -165,9 +178,13 @@ def printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
-def _members(stream: BinaryIO, name: str, length: int | None = None) -> Iterator[tuple[str, BinaryIO | None]]:
-    """Name (after the tar's own) and content of each member; None for what is no file. `length` None: to the end."""
-    with _Archive.open(fileobj=stream, mode="r|") as archive:
+def _members(
+    stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
+) -> Iterator[tuple[str, int, BinaryIO | None]]:
+    """Name (after the tar's own), start and content of each member, None for what is no file, up to `length` or the
+    tar's end.
+    """
+    with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:
             if length is not None and info.offset >= length:
                 if info.offset > length:
@@ -178,7 +195,9 @@ def _members(stream: BinaryIO, name: str, length: int | None = None) -> Iterator
                 raise tarfile.ReadError(SPARSE)
             if not info.isdir():
                 content = archive.extractfile(info) if info.isfile() else None
-                yield f"{name}/{printable(info.name)}", cast(BinaryIO | None, content)
+                yield f"{name}/{printable(info.name)}", info.offset, cast(BinaryIO | None, content)
+        if mode == "r:":
+            return
         if length is not None:
             raise tarfile.ReadError(f"its end is before byte {length:,} of the piece, where a member was planned")
         rest, padding = cast(BinaryIO, archive.fileobj), 0

@@ -60,15 +60,21 @@ def load_results(job: Job) -> dict[int, UnitResult]:
     return {unit: result for unit, result in results.items() if result}
 
 
+def staged_results(job: Job) -> dict[int, UnitResult]:
+    """The results of units' first stage, by unit; a damaged one is none."""
+    units = done_units(job.folder, STAGED) & set(range(job.num_units))
+    results = {unit: load_result(job.staged_path(unit), job.plan, unit) for unit in sorted(units)}
+    return {unit: result for unit, result in results.items() if result}
+
+
 def staged_units(job: Job) -> set[int]:
     """Units whose first stage is whole: result, shards and keys are as they were written."""
     files = storage.file_sizes(job.staged_folder)
-    units = set()
-    for unit in done_units(job.folder, STAGED) & set(range(job.num_units)):
-        done = load_result(job.staged_path(unit), job.plan, unit)
-        if done and all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done):
-            units.add(unit)
-    return units
+    return {
+        unit
+        for unit, done in staged_results(job).items()
+        if all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done)
+    }
 
 
 def _same(job: Job, staged: UnitResult) -> bool:

@@ -7,7 +7,8 @@ each unit's final shards are those without what was ruled out. So a kill at any 
 and nothing depends on which worker was first. `_staged` goes once the manifest is written; verdicts stay, so that a
 lost shard is made again from its own unit.
 
-A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens, each with its place. Duplicates
+A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens, each with its place. (Of what
+has no tokens the id alone is the key: 63 bits of its file's own bytes.) Duplicates
 are found by sorting keys a slice of the key space at a time. In memory are one slice, of PART_KEYS keys (each key, its
 place in the order, columns in that order), and the verdicts, one byte a kept document. Every slice opens every unit's
 keys once, READERS at a time.
@@ -33,6 +34,7 @@ REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
 BUCKETS = 256
 ID_BITS = 63
+LOWER_BITS = 32
 PART_KEYS = 32_000_000
 READERS = 16
 
@@ -57,17 +59,19 @@ class Curation:
         return tuple(reason for reason, used in on.items() if used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Marks the examples that are held out, (n,) bool: by id, so that copies of a text are on one side."""
-        return batch.column("id").to_numpy() < int(self.holdout_fraction * (1 << ID_BITS))
+        """Marks the examples that are held out, (n,) bool: by the upper bits of the id, so that copies of a text are on
+        one side, and so are examples of one group, whose ids have these bits in common.
+        """
+        return batch.column("id").to_numpy() >> LOWER_BITS < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
 
 
 def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
-    """The keys of a batch by its ids and these ragged columns, (n,) of KEY; its first row is the unit's row `first`."""
+    """The keys of a batch by ids and these columns of tokens, (n,) of KEY; its first row is the unit's row `first`."""
     found = np.empty(batch.num_rows, KEY)
     found["id"] = batch.column("id").to_numpy()
     found["row"] = np.arange(first, first + batch.num_rows)
     hashes = [_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes)
+    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
     return found
 
 

@@ -108,13 +108,14 @@ class UnitResult:
     """The result of a finished unit of a plan; the `seconds` it took, by stage, are not part of what is written.
 
     `held` are the shards of its held-out part, whose documents `counts` counts as kept too; `files` the sha256 of what
-    else the unit left, by path in the folder.
+    else the unit left, by path in the folder; `inputs` those of the files that it read and planning did not, in order.
     """
 
     shards: list[ShardInfo]
     counts: Counts
     held: list[ShardInfo] = dataclasses.field(default_factory=list)
     files: dict[str, str] = dataclasses.field(default_factory=dict)
+    inputs: list[str] = dataclasses.field(default_factory=list)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self, plan: str, unit: int) -> bytes:
@@ -131,7 +132,8 @@ class UnitResult:
             raise ValueError("the result of another unit, or of another plan's")
         try:
             shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
-            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]))
+            inputs = list(map(str, record["inputs"]))
+            return cls(shards, build(Counts, record["counts"]), held, dict(record["files"]), inputs)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a result: {error}") from None
 

@@ -8,26 +8,27 @@ machine. `plan.json` in the output folder holds a run to it.
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.readers import tars
-from pipelines.readers.content import look, look_for_files, sample
+from pipelines.readers.content import look, sample
 from pipelines.readers.streams import naming, opened
-from pipelines.records import Input, Piece, Reading
-from shards import finding, storage
+from pipelines.records import Input, Inputs, Piece, Reading
+from pipelines.units.catalog import catalog, deal
+from pipelines.units.catalog import unit_bytes as small_units
+from pipelines.units.finding import find
+from shards import storage
 
 NAME = "plan.json"
-FORMAT = 4
+FORMAT = 5
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
+UNIT_BYTES = 128_000_000
 EXPANSION = 3
 """About how many times its compressed size text has."""
 RANGES = ("jsonl", "lines", "parquet")
@@ -67,55 +68,19 @@ class Plan:
 
     def to_json(self) -> bytes:
         """plan.json's bytes: no absolute path in it."""
-        index = {entry: position for position, entry in enumerate(self.inputs)}
+        return self._json
+
+    @functools.cached_property
+    def _json(self) -> bytes:
+        index = {entry.name: position for position, entry in enumerate(self.inputs)}
         record = {
             "fingerprint": self.fingerprint,
-            "inputs": [dataclasses.asdict(entry) for entry in self.inputs],
-            "units": [[[index[piece.input], piece.start, piece.end] for piece in unit.pieces] for unit in self.units],
+            "inputs": [{name: value for name, value in entry.fields if value} for entry in self.inputs],
+            "units": [
+                [[index[piece.input.name], piece.start, piece.end] for piece in unit.pieces] for unit in self.units
+            ],
         }
         return (json.dumps(record, indent=None, separators=(",", ":")) + "\n").encode()
-
-
-def find(patterns: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """The files that paths and globs name, each once, sorted: their common folder, and by name under it their bytes.
-
-    Raises:
-        PipelineError: a path or glob names no file, or they are not all on this machine or in one bucket.
-    """
-    found: dict[str, int] = {}
-    for pattern in patterns:
-        try:
-            files = storage.find(pattern)
-        except FileNotFoundError as error:
-            raise PipelineError(f"--input {error}") from None
-        found.update((path if storage.is_remote(path) else _absolute(path), size) for path, size in files.items())
-    if len(patterns) > 1 and not any(map(storage.is_remote, found)):
-        found = finding.once(found)
-    root = _common_folder(list(found))
-    start = len(root.rstrip("/")) + 1
-    return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))
-
-
-def _absolute(path: str) -> str:
-    """The path from the root, a link under the name the user gave it; `..` may lead out of one, and is resolved."""
-    if ".." in Path(path).parts:
-        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
-    return os.path.normpath(Path.cwd() / path)
-
-
-def _by_folder(entry: tuple[str, int]) -> list[str]:
-    return entry[0].split("/")
-
-
-def _common_folder(paths: Sequence[str]) -> str:
-    if not any(map(storage.is_remote, paths)):
-        return os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 (strings throughout)
-    # "gs://bucket/a/b" -> ["gs:", "", "bucket", "a"]
-    folders = [path.split("/")[:-1] for path in paths]
-    if len({tuple(folder[:3]) for folder in folders}) > 1:
-        raise PipelineError("--input: files of one run must all be on this machine, or all in one bucket")
-    shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
-    return "/".join(names[0] for names in shared)
 
 
 def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Input]:
@@ -126,7 +91,7 @@ def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Inp
         path = storage.join(root, name)
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
-            file_format, compression = (look_for_files if reading.as_bytes else look)(stream, path)
+            file_format, compression = look(stream, path)
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
         yield Input(name, size, file_format, compression, known_by)
@@ -169,38 +134,42 @@ def cut(
     return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
 
 
-def find_inputs(patterns: Sequence[str], reading: Reading) -> tuple[str, tuple[Input, ...]]:
+def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """The files that paths and globs name, as the plan has them: their common folder, and each file described.
 
     Raises:
         PipelineError: one is missing or of no known format.
     """
+    if reading.as_bytes:
+        return catalog(patterns, reading)
     root, files = find(patterns)
-    return root, tuple(describe(root, files, reading))
+    return Inputs(root, tuple(describe(root, files, reading)))
 
 
-def make_plan(root: str, inputs: tuple[Input, ...], fingerprint: Mapping[str, Any], unit_bytes: int) -> Plan:
+def make_plan(inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | None = None) -> Plan:
     """The plan for these inputs. `fingerprint` holds what shapes the data besides them: `options`, and what else the
-    kind names.
+    kind names. Without `unit_bytes` units are of 128 MB, and of pictures and clips smaller ones where there are few.
 
     Raises:
         PipelineError: an input is damaged, or there are too many units to number.
     """
-    units = tuple(cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes)))
+    num_bytes = sum(entry.bytes for entry in inputs.files)
+    if inputs.classes is not None:
+        unit_bytes = unit_bytes or small_units(num_bytes, UNIT_BYTES)
+        units = [Unit(number, tuple(pieces)) for number, pieces in enumerate(deal(inputs, unit_bytes))]
+    else:
+        unit_bytes = unit_bytes or UNIT_BYTES
+        units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes))
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
-    listing = json.dumps([dataclasses.astuple(entry) for entry in inputs]).encode()
+    listing = json.dumps([entry.fields for entry in inputs.files]).encode()
     whole = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
-        "inputs": {
-            "files": len(inputs),
-            "bytes": sum(entry.bytes for entry in inputs),
-            "sha256": hashlib.sha256(listing).hexdigest(),
-        },
+        "inputs": {"files": len(inputs.files), "bytes": num_bytes, "sha256": hashlib.sha256(listing).hexdigest()},
         "code": {"version": metadata.version("clearspan"), "format": FORMAT},
     }
-    return Plan(root, inputs, units, whole)
+    return Plan(inputs.root, inputs.files, tuple(units), whole)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
@@ -217,6 +186,10 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else f"{text[:16]}..."
 
 
+def _known_by(entry: Mapping[str, Any]) -> tuple[str, int, str, str]:
+    return entry["name"], entry.get("bytes", 0), entry.get("sample", ""), entry.get("label", "")
+
+
 def compare(folder: str, old: bytes, plan: Plan) -> None:
     """Raises PipelineError, naming what differs, unless `old` (a plan.json) is this plan."""
     new = plan.to_json()
@@ -226,7 +199,7 @@ def compare(folder: str, old: bytes, plan: Plan) -> None:
     try:
         record, current = json.loads(old), json.loads(new)
         lines = differences(record["fingerprint"], current["fingerprint"])
-        theirs, ours = ({(e["name"], e["bytes"], e["sample"]) for e in side["inputs"]} for side in (record, current))
+        theirs, ours = (set(map(_known_by, side["inputs"])) for side in (record, current))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise PipelineError(f"{folder}: its {NAME} is not readable: {mend}") from None
     changed = sorted(theirs ^ ours)

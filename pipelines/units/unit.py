@@ -27,7 +27,7 @@ from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, do
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
 from shards.reader import check_bytes, read_back, read_batches
-from shards.schema import KINDS, ragged_columns
+from shards.schema import KINDS, token_columns
 
 BATCH_BYTES = 1 << 20
 
@@ -77,9 +77,10 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     """
     watch = Stopwatch()
     tally = Tally(job.reasons, job.max_bad_fraction)
-    records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading))
+    hashes: list[str] = []
+    records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
     batches = worker.examples(records, tally, watch)
-    columns = ragged_columns(KINDS[job.kind.name].schema(pa.uint16()))
+    columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
     found: list[np.ndarray] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
@@ -100,7 +101,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    done = UnitResult(shards, tally.counts, held, sums)
+    done = UnitResult(shards, tally.counts, held, sums, hashes)
     path = job.staged_path(unit.number) if job.curation.is_staged else job.done_path(unit.number)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)
     return dataclasses.replace(done, seconds=watch.stop())
@@ -147,7 +148,7 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
-    done = UnitResult(shards, counts, held, files)
+    done = UnitResult(shards, counts, held, files, staged.inputs)
     storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
 

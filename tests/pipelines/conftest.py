@@ -45,7 +45,8 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
         if words[0] not in KINDS:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
-            if name not in words:
+            takes = name == "--output" or issubclass(KINDS[words[0]], TextKind)
+            if takes and name not in words:
                 words += [name, str(value)]
         capsys.readouterr()
         try:

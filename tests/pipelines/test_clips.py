@@ -10,7 +10,7 @@ import soundfile
 from transformers import audio_utils
 
 from pipelines.media import clips
-from pipelines.media.clips import log_mel, mean_std, moments, read_clip, spectrograms
+from pipelines.media.clips import log_mel, read_clip, spectrograms
 from pipelines.tally import RecordError
 
 
@@ -195,19 +195,3 @@ def test_a_damaged_frame_of_a_flac_is_noticed(shared_data: Path, place: float) -
     folder = shared_data / "audio" / "librispeech_test-other_10spk_flac"
     data = sorted(folder.rglob("*.flac"))[0].read_bytes()
     assert reason(changed(data, int(place * len(data)), b"\x12\x34\x56\x78")).startswith("damaged FLAC: ")
-
-
-def test_moments_of_parts_add_up_to_the_wholes(speech: list[bytes]) -> None:
-    frames = [log_mel(read_clip(data)) for data in speech]
-    parts = [moments(each) for each in reversed(frames)]
-    whole = moments(np.concatenate(frames))
-    assert whole == {name: sum(part[name] for part in parts) for name in ("values", "sum", "squares")}
-    values = np.concatenate(frames).astype(np.float64)
-    assert mean_std(whole) == pytest.approx((values.mean(), values.std()), rel=1e-12)
-
-
-def test_moments_are_exact() -> None:
-    """Of the least and the greatest numbers of float16, whose squares no float64 adds up."""
-    values = np.array([2**-24, -(2**-24), 65504, 1.5], np.float16)
-    assert moments(values) == {"values": 4, "sum": 131_011 * 2**23, "squares": 2 + (65504**2 * 4 + 9) * 2**46}
-    assert mean_std(moments(np.full((3, 2), -4.25, np.float16))) == (-4.25, 0.0)

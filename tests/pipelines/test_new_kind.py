@@ -28,13 +28,13 @@ import argparse
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import pyarrow as pa
 
 from pipelines.kinds import Kind
-from pipelines.records import Input, Reading, Record
+from pipelines.records import Inputs, Reading, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import RecordError, Tally
 from shards.manifest import FILES_FOLDER
@@ -62,9 +62,8 @@ class Toy(Kind):
     def reading(self) -> Reading:
         return Reading(as_bytes=True)
 
-    def resources(self, inputs: Sequence[Input]) -> dict[str, bytes]:
-        names = {entry.name if entry.format == "tar" else entry.name.rpartition("/")[0] for entry in inputs}
-        return {CLASSES: json.dumps(sorted(names)).encode()}
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        return {CLASSES: json.dumps(inputs.classes.names).encode()}
 
     def worker(self, resources: Mapping[str, bytes]) -> "ToyWorker":
         return ToyWorker(self.min_bytes, json.loads(resources[CLASSES]))
@@ -86,7 +85,7 @@ class ToyWorker:
             else:
                 tally.counts.kept += 1
                 number = int.from_bytes(hashlib.blake2b(record.value).digest()[:8], "big") >> 1
-                label = self.classes.index(record.name.rpartition("/")[0])
+                label = self.classes.index(record.label)
                 rows.append({"id": number, "image": record.value, "label": label})
             if len(rows) == 8:
                 yield pa.RecordBatch.from_pylist(rows, schema=schema("toy"))
@@ -178,13 +177,13 @@ def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
 
 def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
     classes = json.loads((made / "_files" / "classes.json").read_text())
-    assert classes == ["accordion", "ant", "barrel", "bass", "n01443537.tar"]
+    assert classes == ["accordion", "ant", "barrel", "bass", "n01443537"]
     known = {path.read_bytes(): path.parent.name for path in photographs.rglob("*.jpg")}
     tars = sorted(str(path) for path in made.rglob("toy-*.tar"))
     samples = list(wds.WebDataset(tars, shardshuffle=False))
     assert len(samples) == 100
     for sample in samples:
-        assert known.get(sample["jpg"], "n01443537.tar") == classes[int(sample["cls"])]
+        assert known.get(sample["jpg"], "n01443537") == classes[int(sample["cls"])]
         assert min(Image.open(io.BytesIO(sample["jpg"])).size) >= 64
 
 

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
 from pipelines.records import Input, Reading
-from pipelines.units.plan import Plan, compare, cut, differences, find, find_inputs, make_plan
+from pipelines.units.finding import find
+from pipelines.units.plan import Plan, compare, cut, differences, find_inputs, make_plan
 
 
 def plan_of(pattern: Path | str, unit_bytes: int = 100, **options: Any) -> Plan:
-    root, inputs = find_inputs([str(pattern)], Reading())
-    return make_plan(root, inputs, {"tokenizer": {"vocab_size": 50265}, "options": options}, unit_bytes)
+    return make_plan(
+        find_inputs([str(pattern)], Reading()), {"tokenizer": {"vocab_size": 50265}, "options": options}, unit_bytes
+    )
 
 
 entries = st.builds(

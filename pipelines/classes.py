@@ -1,0 +1,187 @@
+"""What class a picture or a clip is of, by its name, and which of them are taken: functions of names alone.
+
+    name                          class
+    train/n01443537/a.JPEG        n01443537: the folder it is in
+    train/n01443537.tar/a.JPEG    n01443537: a tar is the folder of its members
+    train/cat/images/a.png        cat: a last folder of one name for all tells nothing, and is passed over
+    0_george_0.wav                what --label-pattern finds, e.g. _(\\w+)_ george
+
+What a list of files or a sample of a webdataset says of its class is said elsewhere (`Input.label`, `readers.tars`). A
+subset is chosen by hashes of names, so that neither the order of the files nor how they are packed decides.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from pipelines.errors import PipelineError
+
+TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".gz", ".bz2", ".xz", ".zst")
+SHOWN = 5
+
+
+class Listed(NamedTuple):
+    """A picture or clip as planning knows it: its name from the inputs' common folder on, and what is said of its class
+    other than by the name.
+    """
+
+    name: str
+    label: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the user wants: how a class is told, and which are taken; None: all."""
+
+    pattern: str | None = None
+    field: str = "label"
+    num_classes: int | None = None
+    per_class: int | None = None
+    top: int | None = None
+    named: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The classes of a run: their `names` by number, how many folders at the end of a name are passed over (`skip`),
+    and the `last` that is taken of each class that is not taken whole. `files` of `of_files` are taken, and of
+    `of_classes` the classes.
+    """
+
+    names: tuple[str, ...]
+    pattern: str | None = None
+    skip: int = 0
+    last: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    files: int = 0
+    of_files: int = 0
+    of_classes: int = 0
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """How much of what there is."""
+        sizes = {"files": self.files, "of_files": self.of_files}
+        return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
+
+    def label(self, listed: Listed) -> str:
+        """The class of one, by what is said of it or by its name."""
+        return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
+
+    def takes(self, name: str, label: str, known: Collection[str]) -> bool:
+        """Whether one of this class is taken; `known` are the names as a set."""
+        if label not in known:
+            return False
+        last = self.last.get(label)
+        return last is None or _key(label, name) <= last
+
+
+def _label(name: str, pattern: str | None, skip: int) -> str:
+    if pattern is None:
+        folder = name.split("/")[-2 - skip]
+        while folder.lower().endswith(TARS):
+            folder = folder[: folder.rindex(".")]
+        return folder
+    found = re.search(pattern, name)
+    if not found:
+        raise PipelineError(f"--label-pattern {pattern}: finds nothing in {name}")
+    return str(found[1] if found.re.groups else found[0])
+
+
+def _key(label: str, name: str) -> tuple[str, str]:
+    """The place of one among those of its class: by a hash of its own name, whatever it is packed in."""
+    hashed = f"{label}/{name.rpartition('/')[2]}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(hashed, digest_size=16).hexdigest(), name
+
+
+def _skip(names: Iterable[str]) -> int:
+    """How many last folders all names have in common, unless one class is all that there is."""
+    folders = {name.rpartition("/")[0] for name in names}
+    paths = [folder.split("/") for folder in folders]
+    deepest = min(map(len, paths), default=0)
+    for skip in range(deepest):
+        if len({path[-1 - skip] for path in paths}) > 1:
+            return skip
+    return 0
+
+
+def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
+    """The classes of these, and which of them are wanted.
+
+    Raises:
+        PipelineError: a name tells no class, two classes differ in case alone, or there are not so many as are wanted.
+    """
+    by_name = [one.name for one in listed if one.label is None]
+    skip = 0 if wanted.pattern else _skip(by_name)
+    _check_pattern(by_name, wanted.pattern)
+    told = Classes((), wanted.pattern, skip)
+    members: dict[str, list[str]] = collections.defaultdict(list)
+    for one in listed:
+        members[told.label(one)].append(one.name)
+    names = _order(_chosen({label: len(found) for label, found in members.items()}, wanted))
+    _check_case(names)
+    last = {}
+    if wanted.per_class is not None:
+        for label in names:
+            if len(members[label]) > wanted.per_class:
+                last[label] = sorted(_key(label, name) for name in members[label])[wanted.per_class - 1]
+    sizes = {label: wanted.per_class if label in last else len(members[label]) for label in names}
+    return dataclasses.replace(
+        told,
+        names=tuple(names),
+        last=last,
+        files=sum(size or 0 for size in sizes.values()),
+        of_files=len(listed),
+        of_classes=len(members),
+    )
+
+
+def _check_pattern(names: Collection[str], pattern: str | None) -> None:
+    if pattern is None:
+        return
+    lost = [name for name in names if not re.search(pattern, name)]
+    if lost:
+        raise PipelineError(
+            f"--label-pattern {pattern}: finds nothing in {len(lost):,} of {len(names):,} names, e.g. {lost[0]}: "
+            "mend it; it is looked for in the path below the inputs' common folder"
+        )
+
+
+def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
+    """The classes that are wanted of these, by their sizes."""
+    found = sorted(sizes)
+    if wanted.named is not None:
+        if lost := [name for name in wanted.named if name not in sizes]:
+            raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
+        return list(wanted.named)
+    if wanted.top is not None:
+        if wanted.top > len(found):
+            raise PipelineError(f"--top-classes {wanted.top}: there are {len(found):,} classes: lower it")
+        return sorted(found, key=lambda name: (-sizes[name], name))[: wanted.top]
+    if wanted.num_classes is not None:
+        least = wanted.per_class or 1
+        large = [name for name in found if sizes[name] >= least]
+        if wanted.num_classes > len(large):
+            of = f" of at least {least:,}" if least > 1 else ""
+            raise PipelineError(f"--classes {wanted.num_classes}: there are {len(large):,} classes{of}: lower it")
+        return sorted(large, key=lambda name: _key(name, ""))[: wanted.num_classes]
+    return found
+
+
+def _order(names: Iterable[str]) -> list[str]:
+    """Sorted: whole numbers, if all are such, by their value."""
+    found = list(names)
+    if all(re.fullmatch(r"\d{1,18}", name) for name in found):
+        return sorted(found, key=lambda name: (int(name), name))
+    return sorted(found)
+
+
+def _check_case(names: Collection[str]) -> None:
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise PipelineError(
+                f"classes {other!r} and {name!r} differ in case alone: rename one, or leave one out with --class-list"
+            )

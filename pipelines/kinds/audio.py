@@ -1,0 +1,93 @@
+"""Audio: clips of speakers or classes, as log-mel frames.
+
+    file or member of a tar -> mono, 16 kHz -> log-mel of 128 bins, 10 ms a frame -> at most `frames` of them
+
+An example is {id, frames, label}: id from the bytes of the clip's file, label the number of its class, which is its
+speaker where the folders are speakers'. A longer clip is cut, or split to pieces, each an example (and one that is
+read). What is done to a clip is in `pipelines.media.clips`.
+"""
+
+import argparse
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.kinds.labelled import LabelledKind
+from pipelines.media.clips import spectrograms
+from pipelines.tally import Counts
+from shards.layouts import frames_column
+from shards.schema import schema
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audio(LabelledKind):
+    """The kind "audio": an example has at most `frames` frames; of a longer clip they are the first, or it is split."""
+
+    frames: int = 1024
+    long: str = "cut"
+
+    name: ClassVar[str] = "audio"
+    summary: ClassVar[str] = "clips of speakers or classes: folders, tars, lists; wav, flac, ogg, mp3"
+    example: ClassVar[str] = "python -m pipelines audio --input LibriSpeech --output data/audio --top-classes 50"
+    extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
+    max_bytes: ClassVar[int] = 600_000_000
+    """Five hours of 16 bits at 16 kHz."""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--frames", type=int, default=1024, metavar="N", help="at most, of 10 ms (default 1024)")
+        parser.add_argument("--long", choices=("cut", "split"), default="cut", help="what becomes of a longer clip")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        if not 1 <= arguments.frames <= 100_000:
+            raise ValueError("--frames must be from 1 to 100,000")
+        return super().from_arguments(arguments)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Measured on FLAC of 16 kHz."""
+        return 8e6
+
+    def options(self) -> dict[str, Any]:
+        return {"frames": self.frames, "long": self.long, **super().options()}
+
+    def maker(self) -> "Clips":
+        return Clips(self.frames, self.long)
+
+    def remarks(self, fingerprint: Any, sums: Any) -> list[str]:
+        """Says how many clips were longer."""
+        found = super().remarks(fingerprint, sums)
+        if number := sums.get("full"):
+            found.append(f"{number:,} clips have {self.frames:,} frames: what is longer is cut")
+        if number := sums.get("split"):
+            found.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Clips:
+    """The kind's way from a file to its examples."""
+
+    frames: int
+    long: str
+
+    schema: ClassVar[pa.Schema] = schema("audio")
+    stage: ClassVar[str] = "decode"
+
+    def examples(self, data: bytes, counts: Counts) -> list[np.ndarray]:
+        found = spectrograms(data, self.frames, self.long)
+        counts.count(
+            "full" if self.long == "cut" else "split",
+            len(found[0]) == self.frames if self.long == "cut" else len(found) > 1,
+        )
+        return found
+
+    def column(self, values: list[np.ndarray]) -> pa.Array:
+        return frames_column(values)
+
+    def num_bytes(self, value: np.ndarray) -> int:
+        return value.nbytes

@@ -1,0 +1,203 @@
+"""What the kinds of pictures and clips share: their classes, and how a record becomes an example of one.
+
+    record (a file's bytes, its class) -> made (decoded, brought to size, encoded) -> batches, counted
+
+An example's id is of the bytes of its file, so that copies of a file are duplicates, and on one side of a held-out
+part, whatever they are called. The table of classes, a class's name at the place of its number, lies beside the shards.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import pyarrow as pa
+
+from pipelines.classes import Wanted
+from pipelines.kinds import Kind, Worker
+from pipelines.records import Inputs, Reading, Record
+from pipelines.stopwatch import Stopwatch
+from pipelines.tally import Counts, RecordError, Tally
+from shards.classes import PATH as CLASSES
+
+BATCH_BYTES = 1 << 22
+BATCH_EXAMPLES = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledKind(Kind):
+    """A kind of files of classes: `pattern` finds the class in a name, `field` in what lies beside it in a tar; of the
+    classes `num_classes`, the `top` ones or those `named` are taken, of each `per_class` files.
+    """
+
+    label_pattern: str | None = None
+    label_field: str = "label"
+    classes: int | None = None
+    per_class: int | None = None
+    top_classes: int | None = None
+    class_list: tuple[str, ...] | None = None
+    dedup: bool = False
+
+    extensions: ClassVar[tuple[str, ...]]
+    """How the names of such files end, in small letters."""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        add, name = parser.add_argument, cls.name
+        add("--label-pattern", metavar="REGEX", help="its first group, found in the path, is the class")
+        add("--label-field", default="label", metavar="NAME", help="of a webdataset's .json (default label)")
+        add("--classes", type=int, metavar="N", help="so many classes, chosen by hash")
+        add("--per-class", type=int, metavar="M", help=f"so many {name} of each class, chosen by hash")
+        add("--top-classes", type=int, metavar="N", help="the N largest classes")
+        add("--class-list", metavar="FILE", help="the classes to take, one a line")
+        add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help="keep the first of equal files")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        chosen = [name for name in ("classes", "top_classes", "class_list") if getattr(arguments, name) is not None]
+        if len(chosen) > 1:
+            raise ValueError(f"--{chosen[0]} and --{chosen[1]}: choose one".replace("_", "-"))
+        for name in ("classes", "top_classes", "per_class"):
+            if (value := getattr(arguments, name)) is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1".replace("_", "-"))
+        if arguments.label_pattern is not None:
+            try:
+                re.compile(arguments.label_pattern)
+            except re.error as error:
+                raise ValueError(f"--label-pattern {arguments.label_pattern}: {error}") from None
+        named = _read_names(arguments.class_list) if arguments.class_list is not None else None
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "class_list": named}))
+
+    @property
+    def drops_duplicates(self) -> bool:
+        return self.dedup
+
+    def options(self) -> dict[str, Any]:
+        names = ("label_pattern", "label_field", "classes", "per_class", "top_classes", "class_list")
+        return {name: getattr(self, name) for name in names}
+
+    def reading(self) -> Reading:
+        wanted = Wanted(
+            pattern=self.label_pattern,
+            field=self.label_field,
+            num_classes=self.classes,
+            per_class=self.per_class,
+            top=self.top_classes,
+            named=self.class_list,
+        )
+        return Reading(as_bytes=True, extensions=self.extensions, wanted=wanted)
+
+    def resources(self, inputs: Inputs) -> dict[str, bytes]:
+        """The table of classes."""
+        assert inputs.classes is not None
+        return {CLASSES: (json.dumps(inputs.classes.names, ensure_ascii=False) + "\n").encode()}
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        """Says what was taken of what there is."""
+        taken = fingerprint["options"]["taken"]
+        if taken["files"] == taken["of_files"]:
+            return []
+        files = f"{taken['files']:,} of {taken['of_files']:,} files"
+        return [f"taken: {files}, {taken['classes']:,} of {taken['of_classes']:,} classes"]
+
+    @abstractmethod
+    def maker(self) -> "Maker":
+        """What makes examples of a file's bytes, built once a process."""
+
+    def worker(self, resources: Mapping[str, bytes]) -> Worker:
+        numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
+        return LabelledWorker(self.maker(), numbers)
+
+    def nothing_kept(self, counts: Counts) -> str:
+        return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
+
+
+def _read_names(path: str) -> tuple[str, ...]:
+    """The classes in a file, one a line."""
+    try:
+        names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--class-list {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not names:
+        raise ValueError(f"--class-list {path}: names no class")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--class-list {path}: {twice[0]!r} is there twice")
+    return tuple(names)
+
+
+class Maker(Protocol):
+    """What a kind makes of a file."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the kind."""
+
+    @property
+    def stage(self) -> str:
+        """What its work is called where the workers' time is told."""
+
+    def examples(self, data: bytes, counts: Counts) -> list[Any]:
+        """The values of the example, or the examples, that a file gives.
+
+        Raises:
+            RecordError: it gives none.
+        """
+
+    def column(self, values: list[Any]) -> pa.Array:
+        """The column of such values."""
+
+    def num_bytes(self, value: Any) -> int:
+        """How much memory a value takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledWorker:
+    """The kind at work: `numbers` are the classes'."""
+
+    maker: Maker
+    numbers: Mapping[str, int]
+
+    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+        """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
+        ids: list[int] = []
+        values: list[Any] = []
+        labels: list[int] = []
+        size = 0
+        for record in records:
+            try:
+                if record.problem:
+                    raise RecordError(record.problem)
+                with watch.timing(self.maker.stage):
+                    made = self.maker.examples(record.value, tally.counts)
+            except RecordError as problem:
+                tally.counts.read += 1
+                tally.reject(record, problem)
+                continue
+            tally.counts.read += len(made)
+            tally.counts.kept += len(made)
+            for number, value in enumerate(made):
+                ids.append(file_id(record.value, number))
+                values.append(value)
+                labels.append(self.numbers[record.label])
+                size += self.maker.num_bytes(value)
+            if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:
+                yield self._batch(ids, values, labels)
+                ids, values, labels, size = [], [], [], 0
+        if ids:
+            yield self._batch(ids, values, labels)
+
+    def _batch(self, ids: list[int], values: list[Any], labels: list[int]) -> pa.RecordBatch:
+        columns = [pa.array(ids, pa.int64()), self.maker.column(values), pa.array(labels, pa.int64())]
+        return pa.record_batch(columns, schema=self.maker.schema)
+
+
+def file_id(data: bytes, number: int = 0) -> int:
+    """The id of the example of that number of a file: its upper 31 bits are the file's, by which it is held out."""
+    whole = hashlib.blake2b(data).digest()
+    last = whole[4:8] if not number else hashlib.blake2b(whole + number.to_bytes(8, "little")).digest()[:4]
+    return int.from_bytes(whole[:4], "big") >> 1 << 32 | int.from_bytes(last, "big")

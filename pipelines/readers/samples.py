@@ -1,0 +1,112 @@
+"""Pictures and clips among a tar's members, with what lies beside each: webdataset's samples, or mere files.
+
+    cat/a.jpg  cat/b.jpg        two records; their class is in their names
+    00017.jpg  00017.cls        one: the files of one key (the name up to its first dot); its class is what .cls says
+    00017.jpg  00017.json       one: its class is a field of the object
+
+The files of a sample lie together. A sample without a picture or a clip is of no known kind.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from pipelines.classes import Listed
+from pipelines.errors import PipelineError
+from pipelines.readers import files
+from pipelines.readers.jsonl import parse
+from pipelines.records import Reading, Record
+
+SIDE_BYTES = 1 << 20
+"""A file that says what class a sample is of has at most so many."""
+SAID = (".cls", ".json")
+LINK = "a link or a device, not a file"
+
+Member = tuple[str, int, BinaryIO | None]
+
+
+class Sample(NamedTuple):
+    """What lies together in a tar, from `start` on: the names of its pictures or clips, what is said of their class,
+    and the names of the files that are of no known kind.
+    """
+
+    start: int
+    listed: list[Listed]
+    unknown: list[str]
+
+
+def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
+    """Whether a file is a picture or a clip by the end of its name; what macOS keeps beside one is none."""
+    last = name.rpartition("/")[2]
+    return not last.startswith("._") and (not extensions or last.lower().endswith(extensions))
+
+
+def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
+    """The samples of a tar, in order. Of the members only those that say a class are read.
+
+    Raises:
+        PipelineError: a sample says its class in no way that is known.
+    """
+    for _, group in itertools.groupby(members, key=_place):
+        start, found, others, label = -1, [], [], None
+        for name, offset, member in group:
+            start = offset if start < 0 else start
+            if is_wanted(name, reading.extensions):
+                found.append(name)
+            else:
+                others.append(name)
+                label = _said(name, member, reading, label)
+        if found and label is None and not reading.wanted.pattern:
+            _check_says(found[0], others, reading)
+        yield Sample(start, [Listed(name, label) for name in found], [] if found else others)
+
+
+def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
+    """The pictures or clips that are of the run's classes, as bytes."""
+    assert reading.classes is not None
+    known = frozenset(reading.classes.names)
+    for _, group in itertools.groupby(members, key=_place):
+        found, label = [], None
+        for name, _, member in group:
+            if not is_wanted(name, reading.extensions):
+                label = _said(name, member, reading, label)
+            elif member is None:
+                found.append(Record(name, None, None, b"", LINK))
+            else:
+                found.append(files.whole(member, name, reading.max_bytes))
+        for record in found:
+            of = reading.classes.label(Listed(record.name, label))
+            if reading.classes.takes(record.name, of, known):
+                yield record.of_class(of)
+
+
+def _place(member: Member) -> str:
+    """A member's key: its name up to the first dot of the last part."""
+    folder, slash, last = member[0].rpartition("/")
+    return f"{folder}{slash}{last.split('.')[0] or last}"
+
+
+def _said(name: str, member: BinaryIO | None, reading: Reading, label: str | None) -> str | None:
+    """The class that a file beside a picture says, where it does; what another has said before stands."""
+    if label is not None or member is None or reading.wanted.pattern or not name.endswith(SAID):
+        return label
+    data = member.read(SIDE_BYTES + 1)
+    if len(data) > SIDE_BYTES:
+        raise PipelineError(f"{name}: {SIDE_BYTES:,} bytes and more, which no class takes: use --label-pattern")
+    if name.endswith(".json"):
+        value, _ = parse(data)
+        said = (value or {}).get(reading.wanted.field)
+        return str(said) if isinstance(said, (str, int)) and not isinstance(said, bool) else None
+    said = data.decode("utf-8", "replace").strip()
+    if not said or not said.isprintable():
+        raise PipelineError(f"{name}: {data[:40]!r} is no class: mend it, or take the class from the name")
+    return said
+
+
+def _check_says(name: str, others: list[str], reading: Reading) -> None:
+    """Raises PipelineError where a .json was there to say the class, and does not."""
+    if said := [other for other in others if other.endswith(SAID)]:
+        raise PipelineError(
+            f'{said[0]}: says no class of {name.rpartition("/")[2]}: no "{reading.wanted.field}" in it: name the field '
+            "with --label-field, or take the class from the name with --label-pattern"
+        )

@@ -1,0 +1,194 @@
+"""Planning of pictures and clips: which there are, of which classes, and how they are dealt to units.
+
+    folders, tars, lists -> names (and the headers of tars) -> classes, those that are wanted -> pieces -> units
+
+A file is known by its name alone, and not opened: its unit's account holds a hash of its content. Of a tar the headers
+are read, and what says a class. Pieces (a file, or a run of a tar's members) are dealt to units in the order of a hash,
+so that every shard has pictures of all classes, wherever those lie. A tar that is compressed, or on an object store,
+cannot be cut: it is one piece.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pipelines import classes
+from pipelines.classes import Listed
+from pipelines.errors import PipelineError
+from pipelines.readers import samples, tars
+from pipelines.readers.content import compression_of, sample
+from pipelines.readers.streams import decompressed, naming
+from pipelines.records import Input, Inputs, Piece, Reading
+from pipelines.units.finding import find
+from shards import finding, storage
+
+LISTS = (".tsv", ".txt", ".lst")
+"""A file that is named itself, not found in a folder, and ends so is a list of files: `path<TAB>class`."""
+TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
+RUNS_A_UNIT = 256
+"""A unit has runs of about so many places in tars, so that tars of a class each are mixed."""
+UNITS = 64
+LEAST_UNIT_BYTES = 4_000_000
+SHOWN = 3
+MAGIC_BYTES = 10
+
+
+def unit_bytes(num_bytes: int, most: int) -> int:
+    """The input of a unit, where the user names none: enough units for many processes, few enough for large shards."""
+    return min(most, max(LEAST_UNIT_BYTES, num_bytes // UNITS))
+
+
+def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
+    """The pictures or clips that these name, and of them what is wanted.
+
+    Raises:
+        PipelineError: a file is missing, of no known kind, a damaged tar, or tells no class.
+    """
+    listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
+    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
+    labels = {_below(root, path): label for path, label in listed_in.items()}
+    if not reading.skip_unknown:
+        _check_empty(patterns)
+    found: list[tuple[Input, Sequence[samples.Sample]]] = []
+    unknown: list[str] = []
+    for name, size in files.items():
+        if name.lower().endswith(TARS):
+            found.append(_tar(root, name, size, reading))
+            unknown += itertools.chain.from_iterable(group.unknown for group in found[-1][1])
+        elif samples.is_wanted(name, reading.extensions):
+            label = labels.get(name)
+            if label is None and "/" not in name and not reading.wanted.pattern:
+                label = Path(root).name  # the folder that all lie in is their class
+            found.append((Input(name, size, "file", None, "", label), ()))
+        else:
+            unknown.append(name)
+    if unknown and not reading.skip_unknown:
+        kinds = ", ".join(reading.extensions)
+        raise PipelineError(
+            f"{root}: {len(unknown):,} files of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
+            "tars of these: take them away, or leave them out with --skip-unknown"
+        )
+    everything = [one for entry, groups in found for one in _listed(entry, groups)]
+    if not everything:
+        raise PipelineError(
+            f"--input {' '.join(patterns)}: holds no {', '.join(reading.extensions)} and no tar of them"
+        )
+    chosen = classes.find(everything, reading.wanted)
+    known = frozenset(chosen.names)
+
+    def takes(one: Listed) -> bool:
+        return chosen.takes(one.name, chosen.label(one), known)
+
+    kept, runs = [], {}
+    for entry, groups in found:
+        if entry.format == "file":
+            wanted = takes(Listed(entry.name, entry.label))
+        else:
+            places = list(_places(groups, [any(map(takes, group.listed)) for group in groups]))
+            wanted = any(is_wanted for _, _, is_wanted in places)
+            cut = entry.compression is None and not storage.is_remote(root)
+            runs[entry.name] = [(start, end) for start, end, is_wanted in places if is_wanted] if cut else None
+        if wanted:
+            kept.append(entry)
+    return Inputs(root, tuple(kept), runs, chosen, len(unknown))
+
+
+def _is_list(pattern: str) -> bool:
+    return pattern.lower().endswith(LISTS) and (storage.is_remote(pattern) or Path(pattern).is_file())
+
+
+def _read_list(path: str) -> Iterator[tuple[str, str]]:
+    """Each file of a list, and its class.
+
+    Raises:
+        PipelineError: a line is not a path, a tab and a class, or a file is listed for two classes.
+    """
+    folder = path.rpartition("/")[0] or "."
+    seen: dict[str, str] = {}
+    try:
+        lines = storage.read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"--input {path}: not UTF-8 at byte {error.start}: convert it") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        name, tab, label = line.partition("\t")
+        label = label.strip()
+        if not (name and tab and label and label.isprintable()):
+            raise PipelineError(f"--input {path}: line {number} is not a path, a tab and a class: {line[:60]!r}")
+        file = name if storage.is_remote(name) or name.startswith("/") else storage.join(folder, *name.split("/"))
+        if seen.setdefault(file, label) != label:
+            raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
+        yield file, label
+
+
+def _check_empty(patterns: Iterable[str]) -> None:
+    """Raises PipelineError for a folder without files: a class that would be missing from the table."""
+    for pattern in patterns:
+        if not storage.is_remote(pattern) and (empty := finding.empty_folder(pattern)):
+            raise PipelineError(f"{empty}: a class without files: fill or remove it, or go on with --skip-unknown")
+
+
+def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
+    """A tar as the plan has it, and what it holds."""
+    path = storage.join(root, name)
+    with storage.open_input(path) as stored:
+        known_by = sample(stored, size)
+        compression = compression_of(stored.read(MAGIC_BYTES))
+        stored.seek(0)
+        seekable = compression is None and not storage.is_remote(path)
+        with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
+            groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
+    return Input(name, size, "tar", compression, known_by), groups
+
+
+def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
+    if entry.format == "file":
+        yield Listed(entry.name, entry.label)
+    for group in groups:
+        yield from group.listed
+
+
+def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
+    """Where each sample starts and ends in its tar (-1: the tar's end), and whether it is wanted."""
+    starts = [group.start for group in groups]
+    yield from zip(starts, [*starts[1:], -1], wanted, strict=True)
+
+
+def deal(inputs: Inputs, num_bytes: int) -> list[list[Piece]]:
+    """The pieces of each unit of about so many bytes: all files and runs, in the order of a hash."""
+    pieces: list[Piece] = []
+    for entry in inputs.files:
+        runs = inputs.runs.get(entry.name)
+        pieces += [Piece(entry, 0, None)] if runs is None else _joined(entry, runs, max(1, num_bytes // RUNS_A_UNIT))
+    order = sorted(pieces, key=lambda piece: _place(piece.input.name, piece.start))
+    units: list[list[Piece]] = []
+    size = 0
+    for piece in order:
+        if not units or size + piece.bytes > num_bytes:
+            units.append([])
+            size = 0
+        units[-1].append(piece)
+        size += piece.bytes
+    return units
+
+
+def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterator[Piece]:
+    """Runs of samples that follow each other, as pieces of about `most` bytes."""
+    first = last = -1
+    for start, end in runs:
+        if first >= 0 and (start != last or start - first >= most):
+            yield Piece(entry, first, last)
+            first = -1
+        first, last = (start if first < 0 else first), end
+    if first >= 0:
+        yield Piece(entry, first, None if last < 0 else last)
+
+
+def _place(name: str, start: int) -> bytes:
+    return hashlib.blake2b(f"{name}:{start}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def _below(root: str, path: str) -> str:
+    return path.removeprefix(root.rstrip("/") + "/")

@@ -1,0 +1,387 @@
+"""Images: from folders, tars, samples and lists to shards, every picture counted and of its class."""
+
+import errno
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+import webdataset as wds
+from PIL import Image
+
+from pipelines.__main__ import main
+from shards import Dataset, storage, verify
+from tests.pipelines.conftest import Command
+
+KILLING = Path(__file__).with_name("killing.py")
+Example = tuple[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def caltech(shared_data: Path) -> Path:
+    """Sixty class folders of twenty photographs."""
+    return shared_data / "images" / "caltech60"
+
+
+@pytest.fixture(scope="module")
+def tiny(shared_data: Path) -> Path:
+    """Sixty tars, a class each, of 120 pictures of 64 x 64."""
+    return shared_data / "images" / "tinyimagenet60"
+
+
+@pytest.fixture
+def zoo(caltech: Path, tmp_path: Path) -> Path:
+    """Three class folders of four photographs."""
+    for name in ("ant", "barrel", "bass"):
+        (tmp_path / "zoo" / name).mkdir(parents=True)
+        for path in sorted((caltech / name).iterdir())[:4]:
+            shutil.copy(path, tmp_path / "zoo" / name)
+    return tmp_path / "zoo"
+
+
+def classes_of(folder: Path) -> list[str]:
+    return json.loads((folder / "_files" / "classes.json").read_text())
+
+
+def examples(folder: Path) -> list[Example]:
+    """Class and bytes of each picture, in order."""
+    names = classes_of(folder)
+    return [(names[row["label"]], row["image"]) for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def per_class(folder: Path) -> Counter[str]:
+    return Counter(name for name, _ in examples(folder))
+
+
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def members(zoo: Path) -> list[tuple[str, bytes]]:
+    return [(path.relative_to(zoo).as_posix(), path.read_bytes()) for path in sorted(zoo.rglob("*.jpg"))]
+
+
+@pytest.fixture
+def of_zoo(direct: Command, zoo: Path, tmp_path: Path) -> list[Example]:
+    """What the class folders give, sorted."""
+    assert direct("images", "--input", zoo, "--output", tmp_path / "folders").code == 0
+    return sorted(examples(tmp_path / "folders"))
+
+
+def test_class_folders_give_their_classes(of_zoo: list[Example], zoo: Path, tmp_path: Path) -> None:
+    assert classes_of(tmp_path / "folders") == ["ant", "barrel", "bass"]
+    assert Counter(name for name, _ in of_zoo) == {"ant": 4, "barrel": 4, "bass": 4}
+    for _, data in of_zoo:
+        with Image.open(io.BytesIO(data)) as picture:
+            assert (picture.format, picture.mode, min(picture.size) <= 256) == ("JPEG", "RGB", True)
+            picture.load()
+
+
+def _tars(zoo: Path, folder: Path) -> list[Path]:
+    for name in ("ant", "barrel", "bass"):
+        write_tar(folder / f"{name}.tar", [(path.rpartition("/")[2], data) for path, data in members(zoo / name)])
+    return [folder]
+
+
+def _tar_of_folders(zoo: Path, folder: Path) -> list[Path]:
+    return [write_tar(folder / "zoo.tar", members(zoo))]
+
+
+def _packed_tar(zoo: Path, folder: Path) -> list[Path]:
+    return [write_tar(folder / "zoo.tar.gz", members(zoo))]
+
+
+def _numbered(zoo: Path) -> list[tuple[str, str, bytes]]:
+    return [(f"{number:06d}", name.split("/")[0], data) for number, (name, data) in enumerate(members(zoo))]
+
+
+def _webdataset(zoo: Path, folder: Path) -> list[Path]:
+    found = _numbered(zoo)
+    sides = [member for key, name, data in found for member in ((f"{key}.cls", name.encode()), (f"{key}.jpg", data))]
+    return [write_tar(folder / "zoo-000.tar", sides[:12]), write_tar(folder / "zoo-001.tar", sides[12:])]
+
+
+def _webdataset_json(zoo: Path, folder: Path) -> list[Path]:
+    sides = []
+    for key, name, data in _numbered(zoo):
+        sides += [(f"{key}.jpg", data), (f"{key}.json", json.dumps({"label": name}).encode()), (f"{key}.txt", b"a b")]
+    return [write_tar(folder / "zoo-000.tar", sides)]
+
+
+def _list(zoo: Path, folder: Path) -> list[Path]:
+    lines = [f"{path}\t{path.parent.name}\n" for path in sorted(zoo.rglob("*.jpg"))]
+    (folder / "zoo.tsv").write_text("".join(lines))
+    return [folder / "zoo.tsv"]
+
+
+def _mixed(zoo: Path, folder: Path) -> list[Path]:
+    tar = write_tar(folder / "ant.tar", [(path.rpartition("/")[2], data) for path, data in members(zoo / "ant")])
+    return [tar, zoo / "barrel", zoo / "bass"]
+
+
+PACKINGS = [_tars, _tar_of_folders, _packed_tar, _webdataset, _webdataset_json, _list, _mixed]
+
+
+@pytest.mark.parametrize("unit_bytes", ["50000", "100000000"])
+@pytest.mark.parametrize("pack", PACKINGS, ids=[pack.__name__.strip("_") for pack in PACKINGS])
+def test_packed_in_any_way_they_give_the_same(
+    direct: Command, zoo: Path, tmp_path: Path, of_zoo: list[Example], pack: Callable[..., list[Path]], unit_bytes: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    done = direct("images", "--input", *pack(zoo, tmp_path / "in"), "--unit-bytes", unit_bytes)
+    assert done.code == 0, done.err
+    assert sorted(examples(tmp_path / "out")) == of_zoo
+    assert verify(tmp_path / "out") == []
+
+
+def test_one_class_folder_keeps_its_class(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    assert direct("images", "--input", zoo / "ant").code == 0
+    assert per_class(tmp_path / "out") == {"ant": 4}
+
+
+def test_tiny_imagenets_own_folders_are_of_their_classes(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    for folder in list(zoo.iterdir()):
+        (folder / "images").mkdir()
+        for path in folder.glob("*.jpg"):
+            path.rename(folder / "images" / path.name)
+    assert direct("images", "--input", zoo).code == 0
+    assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
+
+
+def test_numbers_of_a_webdataset_stay_its_numbers(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    sides = [(f"{n:04d}.{end}", data) for n in range(12) for end, data in (("jpg", picture(n)), ("cls", b"%d\n" % n))]
+    assert direct("images", "--input", write_tar(tmp_path / "a.tar", sides)).code == 0
+    assert classes_of(tmp_path / "out") == [str(number) for number in range(12)]
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> bytes:
+    file = io.BytesIO()
+    Image.effect_noise(size, 50 + seed).convert("RGB").save(file, "JPEG")
+    return file.getvalue()
+
+
+def test_small_pictures_keep_their_size_and_large_ones_are_brought_to_it(direct: Command, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, size in (("a", (32, 32)), ("b", (300, 256)), ("c", (1000, 500)), ("d", (400, 600))):
+        (tmp_path / "in" / f"{name}.jpg").write_bytes(picture(0, size))
+    assert direct("images", "--input", tmp_path / "in").code == 0
+    assert direct("images", "--input", tmp_path / "in", "--size", "100", "--output", tmp_path / "small").code == 0
+    sizes = [{Image.open(io.BytesIO(data)).size for _, data in examples(tmp_path / out)} for out in ("out", "small")]
+    assert sizes == [{(32, 32), (300, 256), (512, 256), (256, 384)}, {(32, 32), (117, 100), (200, 100), (100, 150)}]
+
+
+@pytest.fixture(scope="module")
+def words(caltech: Path, tiny: Path) -> list[str]:
+    """The command, but for --output: some units of both, a part held out."""
+    inputs = ["--input", str(caltech), str(tiny), "--classes", "8", "--per-class", "20", "--unit-bytes", "700000"]
+    return ["images", *inputs, "--holdout-fraction", "0.2", "--dedup"]
+
+
+@pytest.fixture(scope="module")
+def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "out"
+    assert main([*words, "--output", str(folder), "--workers", "1"]) == 0
+    return folder
+
+
+def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tmp_path: Path) -> None:
+    assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
+    assert tree(tmp_path / "out") == tree(made)
+
+
+@pytest.mark.parametrize(
+    ("workers", "name"), [("1", "_staged/00001.json"), ("1", "out/manifest.json"), ("2", "_done/00001.json")]
+)
+def test_killed_and_run_again_it_ends_with_the_same_bytes(
+    words: list[str], made: Path, tree, tmp_path: Path, workers: str, name: str
+) -> None:
+    command = [*words, "--output", str(tmp_path / "out")]
+    killed = subprocess.run(
+        [sys.executable, str(KILLING), workers, "before", name, str(tmp_path / "wrapper"), *command], check=False
+    )
+    assert killed.returncode == -9 and not (tmp_path / "out" / "manifest.json").exists()
+    assert main(command) == 0
+    assert tree(tmp_path / "out") == tree(made)
+
+
+def test_a_subset_has_so_many_of_each_class_over_both_parts(made: Path) -> None:
+    sizes = per_class(made) + per_class(made / "validation")
+    assert len(sizes) == 8 and set(sizes.values()) == {20}
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert manifest["fingerprint"]["options"]["taken"] == {
+        "files": 160,
+        "of_files": 8400,
+        "classes": 8,
+        "of_classes": 120,
+    }
+
+
+def test_every_shard_has_pictures_of_many_classes(direct: Command, tiny: Path, tmp_path: Path) -> None:
+    done = direct("images", "--input", tiny, "--unit-bytes", "4000000")
+    assert done.code == 0 and "read 7,200 = kept 7,200, bad 0" in done.out and "classes 60, of 120 examples" in done.out
+    shards = Dataset(tmp_path / "out").shards
+    assert len(shards) > 3 and all(len(shard.classes) >= 50 for shard in shards[:-1])
+    assert sum((Counter(shard.classes) for shard in shards), Counter()) == {str(n): 120 for n in range(60)}
+
+
+def test_caltechs_folders_are_all_there_and_plain_webdataset_reads_them(
+    direct: Command, caltech: Path, tmp_path: Path
+) -> None:
+    assert direct("images", "--input", caltech, "--size", "64").code == 0
+    tars = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
+    samples = list(wds.WebDataset(tars, shardshuffle=False).decode("pil").to_tuple("jpg", "cls"))
+    assert len(samples) == 1200
+    assert Counter(label for _, label in samples) == dict.fromkeys(range(60), 20)
+    assert all(image.mode == "RGB" and min(image.size) == 64 for image, _ in samples)
+    assert classes_of(tmp_path / "out") == sorted(path.name for path in caltech.iterdir())
+
+
+def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo / "ant", zoo / "ant" / "again")
+    shutil.copy(next((zoo / "bass").iterdir()), zoo / "barrel" / "copy.jpg")
+    done = direct("images", "--input", zoo, "--label-pattern", "^[^/]+", "--dedup")
+    assert "read 17 = kept 12, 5 duplicate, bad 0" in done.out
+    assert direct("images", "--input", zoo, "--limit", "5", "--output", tmp_path / "five").code == 0
+    assert len(examples(tmp_path / "five")) == 5
+
+
+def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_path: Path) -> None:
+    command = ["images", "--input", str(zoo), "--output", str(tmp_path / "out"), "--unit-bytes", "30000"]
+    words = [sys.executable, str(KILLING), "1", "before", "00002.json", str(tmp_path / "wrapper"), *command]
+    assert subprocess.run(words, check=False).returncode == -9
+    done = json.loads((tmp_path / "out" / "_done" / "00000.json").read_text())
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    (number, *_), *_ = plan["units"][0]
+    path = zoo / plan["inputs"][number]["name"]
+    assert len(done["inputs"]) == len(plan["units"][0])
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    ended = subprocess.run([sys.executable, "-m", "pipelines", *command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"pipelines: {path}: has changed since the run was planned: put back the file it was, or begin again with "
+        "another --output\n",
+    )
+
+
+BAD = {
+    "cut.jpg": lambda: picture()[:600],
+    "text.jpg": lambda: b"Call me Ishmael. Some years ago, never mind how long precisely.",
+    "empty.jpg": lambda: b"",
+    "drawing.png": lambda: b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+}
+
+
+def test_bad_pictures_are_counted_with_their_reasons(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    for name, data in BAD.items():
+        (zoo / "ant" / name).write_bytes(data())
+    strict = direct("images", "--input", zoo)
+    assert strict.code == 1 and "4 of 16 records are bad, e.g. ant/" in strict.err
+    done = direct("images", "--input", zoo, "--max-bad-fraction", "0.5")
+    assert done.code == 0 and "read 16 = kept 12, bad 4" in done.out
+
+
+def test_a_class_of_bad_pictures_keeps_its_number_and_one_of_a_single_one_is_named(
+    direct: Command, zoo: Path, tmp_path: Path
+) -> None:
+    for path in sorted((zoo / "barrel").iterdir()):
+        path.write_bytes(b"")
+    for path in sorted((zoo / "bass").iterdir())[1:]:
+        path.unlink()
+    done = direct("images", "--input", zoo, "--max-bad-fraction", "0.5")
+    assert "1 without an example: barrel" in done.out and "1 with a single example: bass" in done.out
+    assert per_class(tmp_path / "out") == {"ant": 4, "bass": 1}
+
+
+def test_an_empty_class_folder_is_refused(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    (zoo / "cow").mkdir()
+    done = direct("images", "--input", zoo)
+    assert done.code == 1
+    assert f"{zoo / 'cow'}: a class without files: fill or remove it, or go on with --skip-unknown" in done.err
+    assert direct("images", "--input", zoo, "--skip-unknown").code == 0
+    assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
+
+
+def test_two_classes_that_differ_in_case_are_refused(direct: Command, zoo: Path) -> None:
+    shutil.copytree(zoo / "ant", zoo / "Ant")
+    done = direct("images", "--input", zoo)
+    assert done.code == 1 and "classes 'Ant' and 'ant' differ in case alone" in done.err
+
+
+def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    (zoo / "ant" / "Thumbs.db").write_bytes(b"x")
+    (zoo / "notes.txt").write_text("ants")
+    write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("cow/list.csv", b"a,b\n")])
+    done = direct("images", "--input", zoo)
+    assert done.code == 1
+    assert "3 files of no known kind, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
+    assert direct("images", "--input", zoo, "--skip-unknown").code == 0
+    assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
+
+
+def test_a_file_that_cannot_be_read_stops_the_run_with_its_name(
+    direct: Command, zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, usual = next((zoo / "ant").iterdir()), storage.open_input
+
+    def refusing(name: str) -> BinaryIO:
+        if name == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return usual(name)
+
+    monkeypatch.setattr(storage, "open_input", refusing)
+    done = direct("images", "--input", zoo)
+    assert (done.code, done.err) == (1, f"pipelines: [Errno 13] Permission denied: '{path}'\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ant/a.jpg ant\n", "line 1 is not a path, a tab and a class: 'ant/a.jpg ant'"),
+        ("\nant/a.jpg\t\n", "line 2 is not a path, a tab and a class"),
+        ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg is 'bee' here, and 'ant' above"),
+        ("nowhere.jpg\tant\n", "nowhere.jpg: no such file"),
+    ],
+)
+def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "list.tsv").write_text(text)
+    done = direct("images", "--input", tmp_path / "list.tsv")
+    assert done.code == 1 and said in done.err
+
+
+def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("1.jpg", picture()), ("1.json", b'{"caption": "an ant", "kind": "ant"}')])
+    done = direct("images", "--input", tar)
+    assert done.code == 1 and 'a.tar/1.json: says no class of 1.jpg: no "label" in it: name the field with' in done.err
+    assert direct("images", "--input", tar, "--label-field", "kind").code == 0
+    assert classes_of(tmp_path / "out") == ["ant"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--classes", "2", "--top-classes", "2"), "--classes and --top-classes: choose one"),
+        (("--per-class", "0"), "--per-class must be at least 1"),
+        (("--size", "0"), "--size must be from 8 to 4096"),
+        (("--label-pattern", "("), "--label-pattern (: missing ), unterminated subpattern at position 0"),
+        (("--class-list", "nowhere.txt"), "--class-list nowhere.txt: No such file or directory"),
+    ],
+)
+def test_options_that_make_no_sense_are_bad_usage(
+    direct: Command, zoo: Path, options: tuple[str, ...], said: str
+) -> None:
+    done = direct("images", "--input", zoo, *options)
+    assert done.code == 2 and said in done.err

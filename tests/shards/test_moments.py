@@ -1,0 +1,46 @@
+"""Mean and deviation of spectrograms: exact sums, the same in any order."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shards.layouts import frames_column
+from shards.moments import add, measure, statistics
+from shards.schema import schema
+
+
+def batch(*spectrograms: np.ndarray) -> pa.RecordBatch:
+    numbers = pa.array(range(len(spectrograms)), pa.int64())
+    return pa.record_batch([numbers, frames_column(spectrograms), numbers], schema=schema("audio"))
+
+
+@pytest.fixture(scope="module")
+def noise() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.normal(-6, 4, (frames, 128)).astype(np.float16) for frames in (3, 1, 0, 70)]
+
+
+def test_sums_of_parts_add_up_to_the_wholes(noise: list[np.ndarray]) -> None:
+    parts = [measure(batch(one)) for one in reversed(noise)]
+    assert add(parts) == measure(batch(*noise)) == add([measure(batch(*noise[:2])), measure(batch(*noise[2:]))])
+    values = np.concatenate(noise).astype(np.float64)
+    assert statistics(add(parts)) == pytest.approx({"mean": values.mean(), "std": values.std()}, rel=1e-12)
+
+
+def test_a_slice_is_measured_as_what_it_shows(noise: list[np.ndarray]) -> None:
+    assert measure(batch(*noise).slice(1, 3)) == measure(batch(*noise[1:]))
+
+
+def test_sums_are_exact() -> None:
+    values = np.zeros((1, 128), np.float16)
+    values[0, :4] = [65504, -1.5, 2**-24, 65504]
+    assert measure(batch(values)) == {
+        "values": 128,
+        "sum": (2 * 65504 * 2 - 3) * 2**23 + 1,
+        "squares": (2 * 65504**2 * 4 + 9) * 2**46 + 1,
+    }
+    assert statistics(measure(batch(np.full((3, 128), -4.25, np.float16)))) == {"mean": -4.25, "std": 0.0}
+
+
+def test_what_has_no_spectrograms_has_no_statistics() -> None:
+    assert measure(pa.RecordBatch.from_pylist([], schema=schema("images"))) == {} == statistics({})
