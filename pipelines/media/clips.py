@@ -12,6 +12,7 @@ and normalizes them by the mean and deviation that `moments` adds up to.
 import functools
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 
@@ -99,7 +100,7 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
                     raise RecordError("samples that are not numbers, infinite or beyond 1e15 of full scale")
             elif num_read < sound.frames or not num_read:
                 raise RecordError(f"truncated {sound.format}: {num_read:,} of {sound.frames:,} samples")
-            mono = block.mean(axis=1)
+            mono = block.mean(axis=1) if sound.channels > 1 else block[:, 0]
             if sound.samplerate != RATE:
                 mono = resample.resample_chunk(mono, last=is_last)
             if len(mono):
@@ -184,7 +185,9 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 @functools.cache
 def _spectrogram() -> functools.partial:
     """The library's spectrograms of many waveforms, with AST's filters and window made once."""
-    from transformers import audio_utils  # a second, and only audio needs it
+    # Without it, the library tells every worker that PyTorch is absent.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from transformers import audio_utils  # takes a second, and only audio needs it
 
     with warnings.catch_warnings():
         # The lowest filter lies between two frequencies of the FFT: its bin is always at the floor, in AST's too.
@@ -216,18 +219,21 @@ def _spectrogram() -> functools.partial:
 
 
 def moments(frames: np.ndarray) -> dict[str, int]:
-    """Adds up float16 values of any shape: how many ("values"), their "sum" and that of their "squares".
+    """Adds up finite float16 values of any shape: how many ("values"), their "sum" and that of their "squares".
 
     The sums are whole numbers of 2^-24 and 2^-48, exact: those of parts add up to those of the whole, in any order.
     """
-    numbers = np.bincount(np.ascontiguousarray(frames).ravel().view(np.uint16), minlength=1 << 16)
-    (found,) = np.nonzero(numbers)
-    whole = [int(value) for value in np.ldexp(found.astype(np.uint16).view(np.float16).astype(np.float64), 24)]
-    counts = [int(number) for number in numbers[found]]
+    # A float16 is its sign, 5 bits of exponent and 10 of significand; above exponent 0, one more bit is implied.
+    bits = np.ascontiguousarray(frames, np.float16).ravel().view(np.uint16)
+    plus, minus = np.bincount(bits, minlength=1 << 16).reshape(2, 32, 1024)
+    significands = np.arange(1024) + 1024 * (np.arange(32) > 0)[:, None]
+    sums = ((plus - minus) * significands).sum(axis=1).tolist()
+    squares = ((plus + minus) * significands**2).sum(axis=1).tolist()
+    shifts = [max(0, exponent - 1) for exponent in range(32)]
     return {
-        "values": sum(counts),
-        "sum": sum(value * number for value, number in zip(whole, counts, strict=True)),
-        "squares": sum(value * value * number for value, number in zip(whole, counts, strict=True)),
+        "values": len(bits),
+        "sum": sum(number << shift for number, shift in zip(sums, shifts, strict=True)),
+        "squares": sum(number << 2 * shift for number, shift in zip(squares, shifts, strict=True)),
     }
 
 
