@@ -12,6 +12,7 @@ and normalizes them by the mean and deviation that a dataset's shards tell (`sha
 import functools
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterator
 
@@ -97,7 +98,7 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
                     raise RecordError("samples that are not numbers, infinite or beyond 1e15 of full scale")
             elif num_read < sound.frames or not num_read:
                 raise RecordError(f"truncated {sound.format}: {num_read:,} of {sound.frames:,} samples")
-            mono = block.mean(axis=1)
+            mono = block.mean(axis=1) if sound.channels > 1 else block[:, 0]
             if sound.samplerate != RATE:
                 mono = resample.resample_chunk(mono, last=is_last)
             if len(mono):
@@ -182,7 +183,9 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 @functools.cache
 def _spectrogram() -> functools.partial:
     """The library's spectrograms of many waveforms, with AST's filters and window made once."""
-    from transformers import audio_utils  # a second, and only audio needs it
+    # Without it, the library tells every worker that PyTorch is absent.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from transformers import audio_utils  # takes a second, and only audio needs it
 
     with warnings.catch_warnings():
         # The lowest filter lies between two frequencies of the FFT: its bin is always at the floor, in AST's too.
