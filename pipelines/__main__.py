@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
         add("--unit-bytes", type=int, default=128_000_000, metavar="N", help="input of a work unit (default 128 MB)")
         add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help="a longer record is bad (64 MB)")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
+        add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="the summary for programs to read")
     return root
@@ -129,6 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=arguments.workers,
         quiet=arguments.quiet,
         beam=rest,
+        skip_unknown=arguments.skip_unknown,
     )
     if options.runner_named and options.workers:
         root.error("--workers is for this machine: a runner named with --runner has options of its own")

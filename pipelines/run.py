@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipelines import stopwatch
 from pipelines.errors import PipelineError
@@ -50,6 +51,7 @@ class Options:
     workers: int | None
     quiet: bool
     beam: Sequence[str]
+    skip_unknown: bool = False
 
     @property
     def runner_named(self) -> bool:
@@ -209,13 +211,15 @@ def run(kind: Kind, options: Options) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    reading = dataclasses.replace(kind.reading(), max_bytes=options.max_document_bytes)
+    reading = dataclasses.replace(
+        kind.reading(), max_bytes=options.max_document_bytes, skip_unknown=options.skip_unknown
+    )
     curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction)
     root, inputs = planning.find_inputs(options.inputs, reading)
     resources = kind.resources(inputs)
     fingerprint = kind.fingerprint(resources)
     fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": options.max_document_bytes}
-    plan = planning.make_plan(root, inputs, fingerprint, options.unit_bytes)
+    plan = planning.make_plan(root, inputs, fingerprint, options.unit_bytes, reading.whole)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,
@@ -266,8 +270,14 @@ def _summary(
         seconds=seconds,
         stages=stages,
         sums=counts.sums,
-        remarks=job.kind.remarks(job.fingerprint, counts.sums),
+        remarks=[*_skipped(job.fingerprint), *job.kind.remarks(job.fingerprint, counts.sums)],
     )
+
+
+def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
+    """Says how many inputs were passed over."""
+    number = fingerprint["inputs"].get("skipped")
+    return [f"{number:,} {'input' if number == 1 else 'inputs'} of no known kind skipped"] if number else []
 
 
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:

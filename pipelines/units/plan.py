@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -19,19 +19,25 @@ from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.readers import tars
-from pipelines.readers.content import look, look_for_files, sample
+from pipelines.readers.content import KNOWN, UnknownKindError, look, look_for_files, rows_format, sample
 from pipelines.readers.streams import naming, opened
 from pipelines.records import Input, Piece, Reading
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 4
+FORMAT = 5
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 EXPANSION = 3
 """About how many times its compressed size text has."""
 RANGES = ("jsonl", "lines", "parquet")
 """Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
+UNKNOWN = "unknown"
+"""The format of inputs that are passed over: they are no pieces."""
+BESIDE_ARROW = ("state.json", "dataset_info.json")
+ABOVE_ARROW = "dataset_dict.json"
+"""What Hugging Face's save_to_disk writes beside its tables, and above the folders of several."""
+NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +124,43 @@ def _common_folder(paths: Sequence[str]) -> str:
     return "/".join(names[0] for names in shared)
 
 
-def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Input]:
-    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again."""
+def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
+    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again. Paths
+    that are `named`, not found in a folder, must be of a known kind.
+
+    Raises:
+        PipelineError: a file is of no known kind, or cannot be read as what it is.
+    """
+    unknown, passed = list[str](), set[str]() if reading.as_bytes else _descriptions(files)
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
+        if name in passed and path not in named:
+            continue
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
-            file_format, compression = (look_for_files if reading.as_bytes else look)(stream, path)
+            try:
+                file_format, compression = (look_for_files if reading.as_bytes else look)(stream, path)
+            except UnknownKindError:
+                if path in named:
+                    raise
+                unknown.append(name)
+                file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
-        yield Input(name, size, file_format, compression, known_by)
+        yield Input(name, size, rows_format(file_format, reading), compression, known_by)
+    if unknown and (len(unknown) == len(files) or not reading.skip_unknown):
+        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of no known kind"
+        mend = "name others" if reading.skip_unknown else "leave them out of --input, or go on with --skip-unknown"
+        raise PipelineError(f"{root}: {number}, e.g. {', '.join(unknown[:NAMED])}: expected {KNOWN}: {mend}")
+
+
+def _descriptions(files: Collection[str]) -> set[str]:
+    """The files that only describe Arrow tables beside or below them."""
+    folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
+    found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
+    return found | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
@@ -145,14 +176,19 @@ def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[s
 
 
 def cut(
-    inputs: Iterable[Input], unit_bytes: int, members: Mapping[str, list[int]] = MappingProxyType({})
+    inputs: Iterable[Input],
+    unit_bytes: int,
+    members: Mapping[str, list[int]] = MappingProxyType({}),
+    whole: bool = False,
 ) -> list[Unit]:
-    """Units of about `unit_bytes`: lines and tables in byte ranges, tars between `members`, other files whole, small
-    ones together."""
+    """Units of about `unit_bytes`: lines and tables in byte ranges (but where files stay `whole`), tars between
+    `members`, other files whole, small ones together."""
     units: list[list[Piece]] = []
     size = 0
     for entry in inputs:
-        if entry.format in RANGES and entry.compression is None:
+        if entry.format == UNKNOWN:
+            continue
+        if entry.format in RANGES and entry.compression is None and not whole:
             starts = range(0, max(entry.bytes, 1), unit_bytes)
             pieces = [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
         elif entry.name in members:
@@ -176,31 +212,36 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> tuple[str, tuple[I
         PipelineError: one is missing or of no known format.
     """
     root, files = find(patterns)
-    return root, tuple(describe(root, files, reading))
+    named = {pattern if storage.is_remote(pattern) else _absolute(pattern) for pattern in patterns}
+    return root, tuple(describe(root, files, reading, named))
 
 
-def make_plan(root: str, inputs: tuple[Input, ...], fingerprint: Mapping[str, Any], unit_bytes: int) -> Plan:
+def make_plan(
+    root: str, inputs: tuple[Input, ...], fingerprint: Mapping[str, Any], unit_bytes: int, whole: bool = False
+) -> Plan:
     """The plan for these inputs. `fingerprint` holds what shapes the data besides them: `options`, and what else the
-    kind names.
+    kind names. `whole`: files are not cut.
 
     Raises:
         PipelineError: an input is damaged, or there are too many units to number.
     """
-    units = tuple(cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes)))
+    units = tuple(cut(inputs, unit_bytes, member_starts(root, inputs, unit_bytes), whole))
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
+    skipped = sum(entry.format == UNKNOWN for entry in inputs)
     listing = json.dumps([dataclasses.astuple(entry) for entry in inputs]).encode()
-    whole = {
+    full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs),
             "bytes": sum(entry.bytes for entry in inputs),
             "sha256": hashlib.sha256(listing).hexdigest(),
+            **({"skipped": skipped} if skipped else {}),
         },
         "code": {"version": metadata.version("clearspan"), "format": FORMAT},
     }
-    return Plan(root, inputs, units, whole)
+    return Plan(root, inputs, units, full)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
