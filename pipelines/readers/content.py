@@ -92,7 +92,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     check_claims(path, compression, head)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
-    if b"\0" in head and not set(TEXTS) & set(suffixes):
+    if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
         raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
     if encoding := single_bytes(head):
         raise PipelineError(f"{path}: no UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
