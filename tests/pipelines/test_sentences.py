@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipelines.__main__ import main
 from pipelines.augment.steps import Augmentation, Augmenter
 from pipelines.augment.synonyms import read_synonyms
+from pipelines.kinds import sentences
 from pipelines.kinds.sentences import Sentences, SentenceWorker
 from pipelines.kinds.text import meeting, text_id
 from pipelines.records import Record
