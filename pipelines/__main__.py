@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         longest = f"a longer record is bad (default {kind.max_bytes // 1_000_000} MB)"
         add("--max-document-bytes", type=int, metavar="N", help=longest)
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
-        add("--skip-unknown", action="store_true", help="go on without files of no known kind")
+        add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="the summary for programs to read")
     return root

@@ -73,18 +73,28 @@ class Reading:
     records; planning finds these, as they are `wanted`.
 
     Of JSON objects and tables `field` holds the text (None: the one called "text", or a table's only one); a plain text
-    is a record as a whole, or each of its lines is (`text_per`: "file" or "line"). A record of more than `max_bytes` is
-    a problem.
+    is a record as a whole, each of its lines is (`text_per`: "file" or "line"), or each part between `separator`s. A
+    record of more than `max_bytes` is a problem.
+
+    With `columns` a record is a row: a table's is an object of the first of these sets of columns that the table has,
+    or of all its columns where they are two or three; a plain text is then a table. `header` says whether csv begins
+    with the columns' names; they are called 1, 2, ... otherwise. With `whole` no file is cut into pieces.
+
+    `skip_unknown`: files of no known kind that a folder or a glob names are passed over.
     """
 
     max_bytes: int = MAX_BYTES
     field: str | None = None
     text_per: str = "file"
     as_bytes: bool = False
-    skip_unknown: bool = False
     extensions: tuple[str, ...] = ()
     wanted: Wanted = dataclasses.field(default_factory=Wanted)
     classes: Classes | None = None
+    separator: str | None = None
+    columns: tuple[tuple[str, ...], ...] = ()
+    header: bool = True
+    whole: bool = False
+    skip_unknown: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

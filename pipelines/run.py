@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pipelines import stopwatch
 from pipelines.errors import PipelineError
@@ -248,7 +249,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.taken
-    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes)
+    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes, reading.whole)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,
@@ -299,8 +300,14 @@ def _summary(
         seconds=seconds,
         stages=stages,
         sums=counts.sums,
-        remarks=job.kind.remarks(job.fingerprint, counts.sums),
+        remarks=[*_skipped(job.fingerprint), *job.kind.remarks(job.fingerprint, counts.sums)],
     )
+
+
+def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
+    """Says how many inputs were passed over."""
+    number = fingerprint["inputs"].get("skipped")
+    return [f"{number:,} {'input' if number == 1 else 'inputs'} of no known kind skipped"] if number else []
 
 
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:

@@ -24,11 +24,10 @@ import pyarrow as pa
 from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
 from pipelines.augment.synonyms import PUBLISHED, read_synonyms
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
+from pipelines.kinds.text import TextKind, TextWorker, excluded_of, meeting, text_id, text_of
 from pipelines.records import Inputs, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
-from pipelines.text.exclude import Excluded
 from pipelines.text.joining import Pieces, join
 from pipelines.text.segmentation import LANGUAGES, normalise, segment, segment_spaced
 from shards import keyed
@@ -41,7 +40,6 @@ TOKENIZE_SENTENCES = 4096
 """So many are tokenized together, or those of so much text."""
 BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
-EXCLUDE_TOGETHER = 64
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 MAX_VIEWS = 100
 MAX_TOKENS = 510
@@ -365,7 +363,7 @@ class SentenceWorker(TextWorker[Sentences]):
         kept = np.flatnonzero(~(short | long))
         if self.excluded:
             stays = np.ones(len(kept), bool)
-            stays[_met([pieces.lines[index] for index in kept.tolist()], self.excluded)] = False
+            stays[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)] = False
             counts.filtered["excluded"] += int((~stays).sum())
             kept = kept[stays]
         counts.kept += len(kept)
@@ -387,13 +385,3 @@ class SentenceWorker(TextWorker[Sentences]):
         fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
         lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
         return pa.record_batch([pa.array(ids), *lists], schema=fields)
-
-
-def _met(texts: Sequence[str], excluded: Excluded) -> list[int]:
-    """Numbers the sentences that hold an excluded text: many at once are asked for first, as lines of one text."""
-    found = []
-    for first in range(0, len(texts), EXCLUDE_TOGETHER):
-        together = texts[first : first + EXCLUDE_TOGETHER]
-        if excluded.meets("\n".join(together)):
-            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
-    return found

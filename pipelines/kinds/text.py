@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pipelines.kinds import Kind
 from pipelines.readers.jsonl import json_name
+from pipelines.readers.text import unescaped
 from pipelines.records import Inputs, Reading, Record
 from pipelines.tally import Counts, MissingFieldError, RecordError
 from pipelines.text.exclude import Excluded, read_texts
@@ -31,18 +32,22 @@ from shards.manifest import FILES_FOLDER
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 """The hashes of the excluded texts."""
+EXCLUDE_TOGETHER = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
     """A kind of text: `text_field` is the field of JSON objects, or the column of tables, that holds it; `exclude` are
-    files of texts that must not occur. `whitespace`, `lowercase`, `prefix_space` and `min_words` are as DeCLUTR's
-    published preparation has them.
+    files of texts that must not occur. `document_separator` parts a plain text's documents; `header`: csv begins with
+    its columns' names. `whitespace`, `lowercase`, `prefix_space` and `min_words` are as DeCLUTR's published preparation
+    has them.
     """
 
     tokenizer: str = ""
     text_field: str | None = None
     text_per: str = "file"
+    document_separator: str | None = None
+    header: bool = True
     whitespace: str = "keep"
     lowercase: bool = False
     prefix_space: bool = False
@@ -58,8 +63,7 @@ class TextKind(Kind):
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add, name = parser.add_argument, cls.name
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
-        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
-        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
+        cls.add_reading_arguments(parser)
         spaces = f"collapse: a single space for all between two words (default {cls.whitespace})"
         add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
         add("--lowercase", action="store_true", help="small letters alone")
@@ -72,10 +76,31 @@ class TextKind(Kind):
         add("--tokenization", choices=BACKENDS, default="auto", help=proved)
 
     @classmethod
+    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the options that tell where the inputs hold the text."""
+        add = parser.add_argument
+        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
+        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
+        add("--document-separator", metavar="TEXT", help=r"between a plain text's documents, e.g. '\n\n\n'")
+        cls.add_header_argument(parser)
+
+    @classmethod
+    def add_header_argument(cls, parser: argparse.ArgumentParser) -> None:
+        without = "csv begins with a row: its columns are called 1, 2, ..."
+        parser.add_argument("--no-header", dest="header", action="store_false", help=without)
+
+    @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_words is not None and arguments.min_words < 1:
             raise ValueError("--min-words must be at least 1")
-        return super().from_arguments(arguments)
+        if arguments.document_separator is None:
+            return super().from_arguments(arguments)
+        if arguments.text_per == "line":
+            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+        separator = unescaped(arguments.document_separator)
+        if not separator:
+            raise ValueError("--document-separator must not be empty")
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "document_separator": separator}))
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -97,11 +122,22 @@ class TextKind(Kind):
         return ()
 
     def options(self) -> dict[str, Any]:
-        names = ("text_field", "text_per", "whitespace", "lowercase", "prefix_space", "min_words")
+        names = (
+            "text_field",
+            "text_per",
+            "document_separator",
+            "header",
+            "whitespace",
+            "lowercase",
+            "prefix_space",
+            "min_words",
+        )
         return {name: getattr(self, name) for name in names}
 
     def reading(self) -> Reading:
-        return Reading(field=self.text_field, text_per=self.text_per)
+        return Reading(
+            field=self.text_field, text_per=self.text_per, separator=self.document_separator, header=self.header
+        )
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """The tokenizer's files, and the hashes of the excluded texts."""
@@ -210,3 +246,21 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 def text_id(data: bytes) -> int:
     """The first 63 bits of blake2b over a text's UTF-8 bytes."""
     return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
+
+
+def grouped_id(group: bytes, whole: bytes) -> int:
+    """63 bits: the first 31 of the hash of a group, which all its examples share, then 32 of that of the whole example.
+
+    So examples of a group, such as those of one premise, are on one side of whatever is decided by the upper bits.
+    """
+    return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
+
+
+def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
+    """Numbers the texts that hold an excluded one: many at once are asked for first, as lines of one text."""
+    found = []
+    for first in range(0, len(texts), EXCLUDE_TOGETHER):
+        together = texts[first : first + EXCLUDE_TOGETHER]
+        if excluded.meets("\n".join(together)):
+            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
+    return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from pipelines.errors import PipelineError
-from pipelines.readers import files, jsonl, lines, parquet, tars, text
+from pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, tables, tars, text
 from pipelines.readers.content import sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Piece, Reading, Record
@@ -18,14 +18,17 @@ from shards import storage
 from shards.sealed import HashingFile
 
 READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
+    "arrow": arrow.read,
+    "csv": tables.read,
     "file": files.read,
+    "json": arrays.read,
     "jsonl": jsonl.read,
     "lines": lines.read,
     "parquet": parquet.read,
     "tar": tars.read,
     "text": text.read,
 }
-CONTAINERS = ("parquet", "tar")
+CONTAINERS = ("arrow", "parquet", "tar")
 """Formats that can be damaged without being compressed."""
 MEND = "put back the file it was, or begin again with another --output"
 CHANGED = f"has changed since the run was planned: {MEND}"

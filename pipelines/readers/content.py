@@ -1,5 +1,6 @@
 """What a file holds, by its first bytes, then by its name; and a hash of bytes spread over it, to know it again."""
 
+import contextlib
 import hashlib
 import re
 import tarfile
@@ -9,6 +10,7 @@ from typing import BinaryIO
 from pipelines.errors import PipelineError
 from pipelines.readers.jsonl import parse
 from pipelines.readers.streams import BOM, decompressed, naming
+from pipelines.records import Reading
 from shards import storage
 
 HEAD_BYTES = 1 << 16
@@ -19,17 +21,29 @@ MAGIC = re.compile(
 """How compressed files begin; one of zstd may do so with a frame to skip."""
 MAGIC_BYTES = 10
 PARQUET = b"PAR1"
+ARROW = b"\xff\xff\xff\xff"
+"""How an Arrow stream begins; no text does."""
+ARROW_FILE = b"ARROW1\0\0"
 LINES = (".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv")
 TEXTS = (".txt", ".text", ".md")
 TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
-CONTAINERS = (".gz", ".bz2", ".xz", ".zst", ".parquet", *TARS)
+CONTAINERS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".arrow", *TARS)
 """Ends of names of files that are never empty, nor of bytes that begin otherwise."""
-KNOWN = "JSON lines, UTF-8 text, tar (plain, .gz, .bz2, .xz or .zst) or parquet"
+KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
+LATIN_LINES = 3
+"""So many lines of a head that are no UTF-8 are more than damage."""
 SAMPLES = 9
 SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+"""A character of several bytes in UTF-8."""
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')
 """How a JSON object begins, whole or not."""
+
+
+class UnknownKindError(PipelineError):
+    """A file that is of no known kind."""
 
 
 def sample(stream: BinaryIO, size: int) -> str:
@@ -54,11 +68,12 @@ def compression_of(head: bytes) -> str | None:
 
 
 def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """An opened file's (format, compression): "jsonl", "text", "tar" or "parquet". Leaves the stream somewhere,
-    or closed.
+    """An opened file's (format, compression): "jsonl", "json", "csv", "text", "tar", "parquet" or "arrow". Leaves the
+    stream somewhere, or closed.
 
     Raises:
-        PipelineError: it holds none of them.
+        UnknownKindError: it holds none of them.
+        PipelineError: it is damaged, or text that must be converted first.
     """
     magic = stream.read(MAGIC_BYTES)
     stream.seek(0)
@@ -72,11 +87,15 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         head = content.read(HEAD_BYTES)
     if is_tar(head):
         return "tar", compression
+    if is_arrow(head):
+        return "arrow", compression
     check_claims(path, compression, head)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
-    if b"\0" in head and not set(TEXTS) & set(suffixes):
-        raise PipelineError(f"{path}: binary: expected {KNOWN}")
+    if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
+        raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
+    if encoding := single_bytes(head):
+        raise PipelineError(f"{path}: no UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
     try:
         return text_format(head, suffixes, len(head) < HEAD_BYTES), compression
     except ValueError as error:
@@ -116,17 +135,59 @@ def is_tar(head: bytes) -> bool:
     return True
 
 
+def is_arrow(head: bytes) -> bool:
+    """Whether a file begins as an Arrow stream, or file, does."""
+    length = int.from_bytes(head[4:8], "little")
+    return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
+
+
+def single_bytes(head: bytes) -> str | None:
+    """The encoding of a byte a letter in which a text's head is written; None where it may be UTF-8.
+
+    It is no UTF-8 where at least LATIN_LINES of its lines are none, no character of several bytes is in it, and each
+    byte above ASCII is a letter or a sign of the encoding. A text with one bad line stays UTF-8, and so does one with
+    any character that only UTF-8 writes so.
+    """
+    if b"\0" in head or head.isascii():
+        return None
+    bad = [line for line in head.split(b"\n") if not _is_utf8(line)]
+    if len(bad) < LATIN_LINES or _MULTIBYTE.search(head):
+        return None
+    high = bytes(set(head) - set(range(128)))
+    for encoding in ("LATIN1", "WINDOWS-1252"):
+        with contextlib.suppress(UnicodeDecodeError):
+            if high.decode(encoding).replace("\xa0", "").replace("\xad", "").isprintable():
+                return encoding
+    return None
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def rows_format(found: str, reading: Reading) -> str:
+    """The format in which a text is read: where rows are read, a plain text is a table."""
+    return "csv" if found == "text" and reading.columns else found
+
+
 def text_format(head: bytes, suffixes: Sequence[str], is_whole: bool) -> str:
-    """Whether a text is "jsonl" or "text", by its head (or all of it) and the ends of its name.
+    """Whether a text is "jsonl", "json" (an array), "csv" or "text", by its head (or all of it) and the ends of its
+    name.
 
     Raises:
-        ValueError: it is JSON in another form than lines.
+        ValueError: it is JSON in another form than lines or an array.
     """
     if set(LINES) & set(suffixes):
         return "jsonl"
     head = head.removeprefix(BOM).lstrip()
     if ".json" in suffixes and head.startswith(b"["):
-        raise ValueError("one JSON array: make it one object a line, e.g. jq -c '.[]'")
+        return "json"
+    if set(TABLES) & set(suffixes):
+        return "csv"
     if _starts_with_object(head, is_whole):
         return "jsonl"
     if ".json" in suffixes:

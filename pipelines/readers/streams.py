@@ -38,6 +38,19 @@ def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
         raise DamagedError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
 
 
+def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
+    """A text's bytes, in parts of about this size.
+
+    Raises:
+        DamagedError: there is a hole in it, be it in two parts.
+    """
+    before, offset = b"", 0
+    while data := stream.read(size):
+        check_holes(before + data, offset - len(before))
+        before, offset = data[1 - len(HOLE) :], offset + len(data)
+        yield data
+
+
 class _Streams(io.RawIOBase):
     """The content of compressed streams, one after another. Python's own readers drop what follows one of them and is
     no other.

@@ -2,29 +2,30 @@
 
     urlsf_subset00.tar -> urlsf_subset00-1_data.xz -> (xz) tar -> 0000000-….txt -> one document each
 
-A member is a text, JSON lines, or a (compressed) tar of these; what its bytes are decides, then its name, as of a file.
+A member is a text, JSON, csv, or a (compressed) tar of these; what its bytes are decides, then its name, as of a file.
 A tar must be whole: its end marked, and after it only the zero bytes that writers pad with. Python's own reader takes a
 cut or damaged one for a shorter one, and a header for as long as it says it is.
 """
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from pipelines.readers import jsonl, samples
+from pipelines.readers import arrays, jsonl, samples, tables, text
 from pipelines.readers.content import (
     MAGIC_BYTES,
     PARQUET,
     check_claims,
     compression_of,
+    is_arrow,
     is_tar,
+    rows_format,
     suffixes_of,
     text_format,
 )
 from pipelines.readers.samples import LINK
 from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
-from pipelines.readers.text import document
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 PEEK_BYTES = 1 << 14
@@ -42,6 +43,13 @@ EXTENSIONS = (
     tarfile.SOLARIS_XHDTYPE,
 )
 """Members that belong to the header of the next."""
+MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
+    "csv": tables.records,
+    "json": arrays.records,
+    "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
+    "text": text.records,
+}
+"""What reads a member of a format."""
 SPARSE = "a sparse member, which a text is not: pack it without --sparse"
 
 
@@ -60,17 +68,17 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         if member is None:
             yield Record(name, None, None, b"", LINK)
         else:
-            yield from unpack(member, name, reading.max_bytes)
+            yield from unpack(member, name, reading)
 
 
-def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
+def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """The documents of one member: those of the (compressed) tar that it is, or its own."""
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(MAGIC_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
         head = _head(content)
         if not is_tar(head):
-            yield from _documents(content, head, name, compression, max_bytes)
+            yield from _documents(content, head, name, compression, reading)
             return
         for inner, _, member in _members(content, name):
             if member is None:
@@ -79,7 +87,7 @@ def unpack(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[Record]:
                 with naming(inner, "tar"):
                     buffered = _peeking(member)
                     head = _head(buffered)
-                    yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), max_bytes)
+                    yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
@@ -91,21 +99,19 @@ def _head(stream: Any) -> bytes:
     return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
 
 
-def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, max_bytes: int) -> Iterator[Record]:
-    """Those of a member that is no tar: each of its JSON lines, or itself."""
-    if head.startswith(PARQUET):
-        yield Record(name, None, None, b"", "parquet in a tar: unpack the tar")
+def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
+    """Those of a member that is no tar: its JSON's or its table's, or itself."""
+    if head.startswith(PARQUET) or is_arrow(head):
+        kind = "parquet" if head.startswith(PARQUET) else "Arrow"
+        yield Record(name, None, None, b"", f"{kind} in a tar: unpack the tar")
         return
     check_claims(name, compression, head)
     try:
-        text = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
+        found = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
-    if text == "jsonl":
-        yield from jsonl.records(stream, name, max_bytes)
-    else:
-        yield document(stream, name, max_bytes)
+    yield from MEMBERS[rows_format(found, reading)](stream, name, reading)
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[tuple[str, int, BinaryIO | None]]:

@@ -202,7 +202,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
             found = False
             with storage.open_input(path) as stored:
                 file_format, compression = look(stored, path)
-            if file_format not in ("text", "jsonl"):
+            if file_format not in ("text", "csv", "jsonl"):
                 raise PipelineError(f"--exclude {path}: {file_format}: expected text, csv or JSON lines")
             with naming(path, compression), opened(path, compression) as stream:
                 for text in _texts(path, _lines(stream), file_format):

@@ -1,16 +1,18 @@
 """The commit: every unit's result into one manifest, if they add up to a dataset. Nothing before it is one."""
 
+from collections.abc import Iterable
+
 from pipelines.errors import PipelineError
 from pipelines.tally import Counts
 from pipelines.units.job import REJECTED, STAGED, Job, UnitResult, done_units, load_result
-from shards import Manifest, storage
+from shards import Manifest, ShardInfo, storage
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
     """The manifest over all units, in order, and that of what is held out.
 
     Raises:
-        PipelineError: there were no records, too many were bad, or none was kept.
+        PipelineError: there were no records, too many were bad, none was kept, or they are not of the same columns.
     """
     counts = Counts()
     for result in results:
@@ -24,6 +26,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))
     reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
+    _check_columns(shard for result in results for shard in (*result.shards, *result.held))
     shards = [shard for result in results for shard in result.shards]
     fraction = job.curation.holdout_fraction
     if not fraction:
@@ -38,6 +41,16 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
         manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))
     return manifests[0], manifests[1]
+
+
+def _check_columns(shards: Iterable[ShardInfo]) -> None:
+    """Raises PipelineError where some examples have a column that others lack."""
+    first: dict[tuple[str, ...], str] = {}
+    for shard in shards:
+        first.setdefault(tuple(sorted(shard.lengths)), shard.name)
+    if len(first) > 1:
+        found = "; ".join(f"{name}: {', '.join(columns)}" for columns, name in first.items())
+        raise PipelineError(f"the inputs have not all the same columns ({found}): make a dataset of each")
 
 
 def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:

@@ -22,7 +22,7 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
             files = storage.find(pattern)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
-        found.update((path if storage.is_remote(path) else _absolute(path), size) for path, size in files.items())
+        found.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
     if len(patterns) > 1 and not any(map(storage.is_remote, found)):
         found = finding.once(found)
     root = _common_folder(list(found))
@@ -30,7 +30,7 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
     return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
     """The path from the root, a link under the name the user gave it; `..` may lead out of one, and is resolved."""
     if ".." in path and ".." in Path(path).parts:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120

@@ -9,19 +9,19 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.readers import tars
-from pipelines.readers.content import look, sample
+from pipelines.readers.content import KNOWN, UnknownKindError, look, rows_format, sample
 from pipelines.readers.streams import naming, opened
 from pipelines.records import Input, Inputs, Piece, Reading
 from pipelines.units.catalog import catalog, deal
 from pipelines.units.catalog import unit_bytes as small_units
-from pipelines.units.finding import find
+from pipelines.units.finding import absolute, find
 from shards import storage
 
 NAME = "plan.json"
@@ -33,6 +33,12 @@ EXPANSION = 3
 """About how many times its compressed size text has."""
 RANGES = ("jsonl", "lines", "parquet")
 """Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
+UNKNOWN = "unknown"
+"""The format of inputs that are passed over: they are no pieces."""
+BESIDE_ARROW = ("state.json", "dataset_info.json")
+ABOVE_ARROW = "dataset_dict.json"
+"""What Hugging Face's save_to_disk writes beside its tables, and above the folders of several."""
+NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +89,43 @@ class Plan:
         return (json.dumps(record, indent=None, separators=(",", ":")) + "\n").encode()
 
 
-def describe(root: str, files: dict[str, int], reading: Reading) -> Iterator[Input]:
-    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again."""
+def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
+    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again. Paths
+    that are `named`, not found in a folder, must be of a known kind.
+
+    Raises:
+        PipelineError: a file is of no known kind, or cannot be read as what it is.
+    """
+    unknown, passed = list[str](), _descriptions(files)
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
+        if name in passed and path not in named:
+            continue
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
-            file_format, compression = look(stream, path)
+            try:
+                file_format, compression = look(stream, path)
+            except UnknownKindError:
+                if path in named:
+                    raise
+                unknown.append(name)
+                file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
-        yield Input(name, size, file_format, compression, known_by)
+        yield Input(name, size, rows_format(file_format, reading), compression, known_by)
+    if unknown and (len(unknown) == len(files) or not reading.skip_unknown):
+        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of no known kind"
+        mend = "name others" if reading.skip_unknown else "leave them out of --input, or go on with --skip-unknown"
+        raise PipelineError(f"{root}: {number}, e.g. {', '.join(unknown[:NAMED])}: expected {KNOWN}: {mend}")
+
+
+def _descriptions(files: Collection[str]) -> set[str]:
+    """The files that only describe Arrow tables beside or below them."""
+    folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
+    found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
+    return found | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
@@ -110,14 +141,17 @@ def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[s
 
 
 def cut(
-    inputs: Iterable[Input], unit_bytes: int, members: Mapping[str, list[int]] = MappingProxyType({})
+    inputs: Iterable[Input],
+    unit_bytes: int,
+    members: Mapping[str, list[int]] = MappingProxyType({}),
+    whole: bool = False,
 ) -> list[Unit]:
-    """Units of about `unit_bytes`: lines and tables in byte ranges, tars between `members`, other files whole, small
-    ones together."""
+    """Units of about `unit_bytes`: lines and tables in byte ranges (but where files stay `whole`), tars between
+    `members`, other files whole, small ones together."""
     units: list[list[Piece]] = []
     size = 0
     for entry in inputs:
-        if entry.format in RANGES and entry.compression is None:
+        if entry.format in RANGES and entry.compression is None and not whole:
             starts = range(0, max(entry.bytes, 1), unit_bytes)
             pieces = [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
         elif entry.name in members:
@@ -143,12 +177,18 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     if reading.as_bytes:
         return catalog(patterns, reading)
     root, files = find(patterns)
-    return Inputs(root, tuple(describe(root, files, reading)))
+    named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
+    found = list(describe(root, files, reading, named))
+    known = tuple(entry for entry in found if entry.format != UNKNOWN)
+    return Inputs(root, known, skipped=len(found) - len(known))
 
 
-def make_plan(inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | None = None) -> Plan:
+def make_plan(
+    inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | None = None, whole: bool = False
+) -> Plan:
     """The plan for these inputs. `fingerprint` holds what shapes the data besides them: `options`, and what else the
     kind names. Without `unit_bytes` units are of 128 MB, and of pictures and clips smaller ones where there are few.
+    `whole`: files are not cut.
 
     Raises:
         PipelineError: an input is damaged, or there are too many units to number.
@@ -159,17 +199,22 @@ def make_plan(inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | 
         units = [Unit(number, tuple(pieces)) for number, pieces in enumerate(deal(inputs, unit_bytes))]
     else:
         unit_bytes = unit_bytes or UNIT_BYTES
-        units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes))
+        units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     listing = json.dumps([entry.fields for entry in inputs.files]).encode()
-    whole = {
+    full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
-        "inputs": {"files": len(inputs.files), "bytes": num_bytes, "sha256": hashlib.sha256(listing).hexdigest()},
+        "inputs": {
+            "files": len(inputs.files),
+            "bytes": num_bytes,
+            "sha256": hashlib.sha256(listing).hexdigest(),
+            **({"skipped": inputs.skipped} if inputs.skipped else {}),
+        },
         "code": {"version": metadata.version("clearspan"), "format": FORMAT},
     }
-    return Plan(inputs.root, inputs.files, tuple(units), whole)
+    return Plan(inputs.root, inputs.files, tuple(units), full)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:

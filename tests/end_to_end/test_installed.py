@@ -191,6 +191,10 @@ def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[l
             ["--input", str(corpus), "--no-split"],
             ["--input", str(corpus), *views, *prepared, "--pack", "100"],
         ],
+        "triplets": [
+            ["--input", str(shared_data / "nli" / "snli_triplets.csv"), *curated],
+            ["--input", str(shared_data / "nli" / "snli_dev.txt"), "--nli", "--no-header", "--lowercase"],
+        ],
     }
 
 

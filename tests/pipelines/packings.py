@@ -60,6 +60,13 @@ def parquet(table: dict[str, pa.Array], **options) -> bytes:
     return data.getvalue()
 
 
+def arrow(table: pa.Table, as_file: bool = False, rows: int = 7) -> bytes:
+    data = io.BytesIO()
+    with (pa.ipc.new_file if as_file else pa.ipc.new_stream)(data, table.schema) as stream:
+        stream.write_table(table, max_chunksize=rows)
+    return data.getvalue()
+
+
 def packed_parquet(texts: list[str], **options) -> bytes:
     starts = range(0, len(texts), 10)
     keys = [f"./urlsf_subset00-{start}_data" for start in starts]

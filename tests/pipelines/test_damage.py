@@ -7,7 +7,9 @@ in a text, of all that is left of a tar, or of short texts in parquet without ch
 other size, and what its samples hold.
 """
 
+import csv
 import io
+import json
 import random
 import tarfile
 from collections.abc import Callable, Collection
@@ -23,6 +25,7 @@ from pipelines.units.plan import describe
 from tests.pipelines.packings import (
     COMPRESS,
     READING,
+    arrow,
     jsonl,
     numbers,
     original_layout,
@@ -49,6 +52,13 @@ def table(**options) -> Callable[[list[str]], bytes]:
     return lambda texts: parquet({"id": numbers(texts), "text": pa.array(texts)}, **options)
 
 
+def quoted(texts: list[str]) -> bytes:
+    data = io.StringIO()
+    rows = ((text, str(number)) for number, text in enumerate(texts))
+    csv.writer(data, quoting=csv.QUOTE_ALL).writerows([("text", "id"), *rows])
+    return data.getvalue().encode()
+
+
 PLAIN: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
     "jsonl": ("a.jsonl", jsonl),
     "lines": ("lines.txt", lines),
@@ -56,6 +66,9 @@ PLAIN: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
     "tar": ("a.tar", tar_of_texts),
     "pax tar": ("a.tar", lambda texts: tar_of_texts(texts, form=tarfile.PAX_FORMAT)),
     "tar of jsonl": ("a.tar", lambda texts: tar_of_texts([jsonl(texts[:6]).decode(), jsonl(texts[6:]).decode()])),
+    "csv": ("a.csv", quoted),
+    "json": ("a.json", lambda texts: json.dumps([{"text": text} for text in texts], indent=1).encode()),
+    "arrow": ("a.arrow", lambda texts: arrow(pa.table({"id": numbers(texts), "text": texts}))),
     **{f"parquet, {kind}": ("a.parquet", table(compression=kind)) for kind in ("none", "snappy", "zstd")},
 }
 CHECKED: dict[str, tuple[str, Callable[[list[str]], bytes]]] = {
@@ -154,9 +167,9 @@ def test_a_hole_in_a_container_without_checksums_is_noticed(short: list[str], tm
 @pytest.mark.parametrize("packing", [name for name in PLAIN if name not in ("lines", "text")])
 def test_a_cut_is_noticed_or_leaves_whole_records(short: list[str], tmp_path: Path, packing: str) -> None:
     file, pack = PLAIN[packing]
-    whole = [{"text": text} for text in short] if "jsonl" in packing else short
+    whole = [{"text": text} for text in short] if "json" in packing else short
     for values in unnoticed(tmp_path, file, pack(short), cut):
-        assert packing == "jsonl" and [value for value, _ in values] == whole[: len(values)]
+        assert packing in ("jsonl", "csv") and [value for value, _ in values] == whole[: len(values)]
 
 
 @pytest.mark.parametrize("packing", ["tar", "pax tar"])

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
-from pipelines.kinds.sentences import _met
-from pipelines.kinds.text import text_id
+from pipelines.kinds.text import meeting, text_id
 from pipelines.text.exclude import Excluded, read_texts
 from shards import Dataset
 
@@ -75,7 +74,7 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     texts = [WALKING, "The man slept there.", SICK]
     assert Excluded.of(texts).meets(text) is as_document
     excluded = Excluded.from_bytes(Excluded.of(texts, among_sentences=True).to_bytes())
-    assert _met(["Nobody looks.", text], excluded) == [1] * as_sentence
+    assert meeting(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 
 def words_of(text: str) -> list[str]:

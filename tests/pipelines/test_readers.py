@@ -307,5 +307,5 @@ def test_an_empty_container_and_one_that_begins_otherwise_are_refused(tmp_path: 
 
 def test_binary_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.doc").write_bytes(b"\xd0\xcf\x11\xe0\x00\x00\x00\x00")
-    with pytest.raises(PipelineError, match=r"a\.doc: binary: expected JSON lines, UTF-8 text, tar"):
+    with pytest.raises(PipelineError, match=r"a\.doc: binary: expected JSON lines or an array, UTF-8 text, csv, tar"):
         format_of(tmp_path / "a.doc")

@@ -17,7 +17,7 @@ from pipelines.augment.steps import Augmentation, Augmenter
 from pipelines.augment.synonyms import read_synonyms
 from pipelines.kinds import sentences
 from pipelines.kinds.sentences import Sentences, SentenceWorker
-from pipelines.kinds.text import text_id
+from pipelines.kinds.text import meeting, text_id
 from pipelines.records import Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
@@ -365,7 +365,7 @@ def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None
     texts = wiki.read_text(encoding="utf-8").splitlines()
     excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])
     alone = [index for index, text in enumerate(texts) if excluded.meets(text)]
-    assert sentences._met(texts, excluded) == alone
+    assert meeting(texts, excluded) == alone
     assert 40 < len(alone) < 120
 
 

@@ -1,0 +1,314 @@
+"""Triplets: rows of a sentence, its positive and perhaps its hard negative (SimCSE, supervised).
+
+    row -> texts -> (an empty one: out) -> prepared -> ids of all texts of many rows -> (too few or too many: out)
+
+An example is {id, tokens, positive[, negative]}: the upper 31 bits of an id are the sentence's own, so that all rows of
+a sentence are on one side of a held-out part; the lower 32 are of all the row's texts.
+
+With `nli` a row is a premise, a hypothesis and their label, and triplets are made as in the file that SimCSE made of
+NLI: of each premise of a file, in the order in which premises first occur, the first entailed hypothesis with the first
+contradicting one, the second with the second, and so on. What is read are rows: of a triplet's two the entailed one is
+kept, and the other filtered as "negative"; one without a partner is "unpaired". A file is one piece, and what is
+entailed or contradicted in it is in memory: about 200 MB for the half a million rows of SNLI.
+"""
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.errors import PipelineError
+from pipelines.kinds.text import TextKind, TextWorker, excluded_of, grouped_id, meeting, text_of
+from pipelines.readers.columns import chosen, wanted
+from pipelines.readers.jsonl import json_name
+from pipelines.records import Reading, Record
+from pipelines.stopwatch import Stopwatch
+from pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from shards.ragged import Ragged
+from shards.schema import KINDS
+
+COLUMNS = (
+    ("sent0", "sent1", "hard_neg"),
+    ("sent0", "sent1"),
+    ("anchor", "positive", "negative"),
+    ("anchor", "positive"),
+)
+"""How published files call them; other files of two or three columns are read in their order."""
+NLI_COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))
+ENTAILMENT, NEUTRAL, CONTRADICTION, UNLABELLED = "entailment", "neutral", "contradiction", "unlabelled"
+LABELS = {
+    **{name: name for name in (ENTAILMENT, NEUTRAL, CONTRADICTION)},
+    **dict(zip(("0", "1", "2"), (ENTAILMENT, NEUTRAL, CONTRADICTION), strict=True)),
+    **dict.fromkeys(("-", "-1", ""), UNLABELLED),
+}
+"""SNLI's and MNLI's words, and their numbers in Hugging Face's copies."""
+TOKENIZE_ROWS = 2048
+BATCH_BYTES = 1 << 20
+BATCH_EXAMPLES = 1 << 15
+MAX_TOKENS = 510
+"""With RoBERTa's or BERT's two special tokens they are 512."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """A row's texts, as read and as prepared, and where it is from."""
+
+    originals: tuple[str, ...]
+    texts: tuple[str, ...]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Triplets(TextKind):
+    """The kind "triplets"; `columns`: two or three, in order; `nli`: premise, hypothesis and label."""
+
+    min_tokens: int = 1
+    max_tokens: int = MAX_TOKENS
+    columns: tuple[str, ...] | None = None
+    nli: bool = False
+
+    name: ClassVar[str] = "triplets"
+    summary: ClassVar[str] = "rows of sentence, positive and perhaps hard negative (SimCSE), or made of NLI's rows"
+    example: ClassVar[str] = (
+        "python -m pipelines triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
+    )
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        add = parser.add_argument
+        add("--min-tokens", type=int, default=1, metavar="N", help="rows with a shorter text go (default 1)")
+        longest = f"rows with a longer text go (default {MAX_TOKENS})"
+        add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help=longest)
+
+    @classmethod
+    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
+        add("--nli", action="store_true", help="rows are premise, hypothesis and label: pair them to triplets")
+        cls.add_header_argument(parser)
+        parser.set_defaults(text_field=None, text_per="file", document_separator=None)
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        if arguments.min_tokens < 1:
+            raise ValueError("--min-tokens must be at least 1")
+        if arguments.max_tokens < arguments.min_tokens:
+            raise ValueError("--max-tokens must be at least --min-tokens")
+        columns = tuple(name.strip() for name in arguments.columns.split(",")) if arguments.columns else None
+        if columns and (len(set(columns)) != len(columns) or not all(columns)):
+            raise ValueError("--columns must name different columns, e.g. sent0,sent1,hard_neg")
+        if columns and arguments.nli and len(columns) != 3:
+            raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
+        if columns and len(columns) not in (2, 3):
+            raise ValueError("--columns must name two or three: sentence, positive and perhaps negative")
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "columns": columns}))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        nli = (NEUTRAL, UNLABELLED, "negative", "unpaired") if self.nli else ()
+        return (*nli, "empty", "short_tokens", "long_tokens", *super().reasons)
+
+    @property
+    def examples_are_sentences(self) -> bool:
+        return True
+
+    @property
+    def bytes_per_s(self) -> float:
+        return 8e6
+
+    @property
+    def column_sets(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that are looked for."""
+        if self.columns:
+            return (self.columns,)
+        return NLI_COLUMNS if self.nli else COLUMNS
+
+    def options(self) -> dict[str, Any]:
+        names = ("min_tokens", "max_tokens", "columns", "nli")
+        own = {name: getattr(self, name) for name in names}
+        own["columns"] = list(self.columns) if self.columns else None
+        elsewhere = ("text_field", "text_per", "document_separator")
+        return {**own, **{name: value for name, value in super().options().items() if name not in elsewhere}}
+
+    def reading(self) -> Reading:
+        return Reading(columns=self.column_sets, header=self.header, whole=self.nli)
+
+    def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
+        return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
+
+    def nothing_kept(self, counts: Counts) -> str:
+        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+            return super().nothing_kept(counts)
+        number = counts.filtered.get
+        if self.nli and not (number("short_tokens") or number("long_tokens")):
+            return (
+                f"none of {counts.read:,} rows makes a triplet: {number(NEUTRAL, 0):,} neutral, "
+                f"{number(UNLABELLED, 0):,} unlabelled, {number('unpaired', 0):,} unpaired: a premise needs an "
+                "entailed and a contradicting hypothesis in one file"
+            )
+        return (
+            f"none of {counts.read:,} rows has {self.min_tokens:,} to {self.max_tokens:,} tokens in each text, the "
+            f"longest has {counts.longest.get('tokens', 0):,}: change --min-tokens or --max-tokens"
+        )
+
+
+class TripletWorker(TextWorker[Triplets]):
+    """The kind at work."""
+
+    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+        """The examples among a unit's records, in order, as record batches; every row is counted in `tally`.
+
+        Raises:
+            PipelineError: some rows have a negative and others none.
+        """
+        self.tokenization.start_unit(watch)
+        rows = self._paired(records, tally) if self.kind.nli else self._rows(records, tally)
+        waiting: list[tuple[np.ndarray, list[Ragged]]] = []
+        num = size = 0
+        while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
+            ids, columns = self._kept(group, tally)
+            if len(ids):
+                waiting.append((ids, columns))
+                num, size = num + len(ids), size + sum(column.values.nbytes for column in columns)
+            if size >= BATCH_BYTES or num + TOKENIZE_ROWS > BATCH_EXAMPLES:
+                yield _batch(waiting)
+                waiting, num, size = [], 0, 0
+        if waiting:
+            yield _batch(waiting)
+
+    def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+        """The rows that hold texts; counts the others."""
+        num_texts = 0
+        for record in records:
+            tally.counts.read += 1
+            try:
+                row = self._row(record, self._cells(record))
+            except RecordError as problem:
+                tally.reject(record, problem)
+                continue
+            if num_texts and len(row.texts) != num_texts:
+                raise PipelineError(
+                    f"{record.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: run them apart, or "
+                    "name the columns that all have with --columns"
+                )
+            num_texts = len(row.texts)
+            if self._is_left(row, tally.counts):
+                yield row
+
+    def _paired(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+        """The triplets of each file's NLI rows; counts each row once."""
+        for _, rows in itertools.groupby(records, key=lambda record: record.name):
+            yield from self._paired_in_file(rows, tally)
+
+    def _paired_in_file(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
+        counts = tally.counts
+        premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
+        for record in records:
+            counts.read += 1
+            try:
+                premise, hypothesis, label = self._labelled(record)
+            except RecordError as problem:
+                tally.reject(record, problem)
+                continue
+            if label in (NEUTRAL, UNLABELLED):
+                counts.filtered[label] += 1
+            elif not (premise.strip() and hypothesis.strip()):
+                counts.filtered["empty"] += 1
+            else:
+                entailed, contradicting = premises.setdefault(premise, ([], []))
+                if label == ENTAILMENT:
+                    entailed.append((hypothesis, record.source))
+                else:
+                    contradicting.append(hypothesis)
+        for premise, (entailed, contradicting) in premises.items():
+            pairs = list(zip(entailed, contradicting, strict=False))
+            counts.filtered["negative"] += len(pairs)
+            counts.filtered["unpaired"] += len(entailed) + len(contradicting) - 2 * len(pairs)
+            for (hypothesis, source), negative in pairs:
+                row = self._prepared((premise, hypothesis, negative), source)
+                if self._is_left(row, counts):
+                    yield row
+
+    def _cells(self, record: Record) -> list[Any]:
+        """The values of a row's columns."""
+        if record.problem:
+            raise RecordError(record.problem)
+        value = record.value
+        if not isinstance(value, dict):
+            raise RecordError("a text, not a row of columns")
+        columns = chosen(list(value), self.kind.column_sets)
+        if columns is None:
+            named = wanted(self.kind.column_sets)
+            raise MissingFieldError(f"no fields {named}", list(value), "name them in order with --columns")
+        return [value[column] for column in columns]
+
+    def _row(self, record: Record, cells: list[Any]) -> _Row:
+        return self._prepared(tuple(self._text(record, cell) for cell in cells), record.source)
+
+    def _text(self, record: Record, cell: Any) -> str:
+        if not isinstance(cell, str):
+            raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
+        return text_of(dataclasses.replace(record, value=cell))[0]
+
+    def _labelled(self, record: Record) -> tuple[str, str, str]:
+        """A premise, a hypothesis and their label."""
+        cells = self._cells(record)
+        if len(cells) != 3:
+            raise RecordError(f"{len(cells)} columns, where premise, hypothesis and label are three")
+        premise, hypothesis = (self._text(record, cell) for cell in cells[:2])
+        label = str(cells[2]).strip().lower()
+        if label not in LABELS:
+            raise RecordError(f'the label "{label[:40]}" is none of {", ".join(name for name in LABELS if name)}')
+        return premise, hypothesis, LABELS[label]
+
+    def _prepared(self, texts: tuple[str, ...], source: str) -> _Row:
+        return _Row(texts, tuple(map(self.kind.prepared, texts)), source)
+
+    def _is_left(self, row: _Row, counts: Counts) -> bool:
+        """Whether none of a row's texts is empty or has too few words; counts it otherwise."""
+        if not all(text.strip() for text in row.texts):
+            counts.filtered["empty"] += 1
+            return False
+        fewest = min(row.originals, key=lambda text: len(text.split()))
+        return not self.kind.has_few_words(fewest, counts)
+
+    def _kept(self, rows: list[_Row], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
+        """The ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
+        counts, width = tally.counts, len(rows[0].texts)
+        texts = [text for row in rows for text in row.texts]
+        sources = [row.source for row in rows for _ in row.texts]
+        tokens = self.tokenization.tokenize(texts, sources)
+        lengths = tokens.lengths.reshape(len(rows), width)
+        counts.measure("tokens", int(lengths.max()))
+        short, long = lengths.min(1) < self.kind.min_tokens, lengths.max(1) > self.kind.max_tokens
+        counts.filtered["short_tokens"] += int(short.sum())
+        counts.filtered["long_tokens"] += int((long & ~short).sum())
+        kept = np.flatnonzero(~(short | long))
+        if self.excluded:
+            originals = [text for index in kept.tolist() for text in rows[index].originals]
+            met = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)
+            counts.filtered["excluded"] += len(met)
+            kept = np.delete(kept, met)
+        counts.kept += len(kept)
+        ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)
+        return ids, [tokens.take(kept * width + column) for column in range(width)]
+
+
+def _id(texts: tuple[str, ...]) -> int:
+    """A row's id, by its sentence and by all its texts, each after its length."""
+    parts = [text.encode() for text in texts]
+    return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
+
+
+def _batch(parts: list[tuple[np.ndarray, list[Ragged]]]) -> pa.RecordBatch:
+    columns = [Ragged.concatenate(found) for found in zip(*(columns for _, columns in parts), strict=True)]
+    fields = KINDS[Triplets.name].schema(
+        pa.from_numpy_dtype(columns[0].values.dtype), ["negative"] if len(columns) == 3 else []
+    )
+    lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
+    return pa.record_batch([pa.array(np.concatenate([ids for ids, _ in parts])), *lists], schema=fields)

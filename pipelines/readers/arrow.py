@@ -1,0 +1,88 @@
+"""Arrow tables (IPC), as Hugging Face's save_to_disk writes them: one record a row (`columns`).
+
+    stream form     messages, one record batch each, and an end mark
+    file form       ARROW1, the same stream, a footer, ARROW1
+
+Both are read as streams. A stream without its end mark may have lost batches, and is damage. Memory is bounded by the
+largest message, and that by MESSAGE_BYTES or twice the longest record allowed.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from pipelines.errors import PipelineError
+from pipelines.readers.columns import arrow_columns, arrow_records
+from pipelines.readers.content import ARROW, ARROW_FILE
+from pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from pipelines.records import Piece, Reading, Record
+
+MESSAGE_BYTES = 1 << 27
+ROWS = 256
+END = ARROW + bytes(4)
+
+
+def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    """The file's rows, at their numbers.
+
+    Raises:
+        PipelineError: there is no such column, it cannot be told which one is meant, or it would fill the memory.
+        DamagedError: not all of it is there.
+    """
+    name = piece.input.name
+    messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
+    with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
+        columns = arrow_columns(table.schema, name, reading)
+        first = 0
+        while True:
+            try:
+                batch = table.read_next_batch()
+            except StopIteration:
+                break
+            batch = batch.select(columns)
+            batch.validate(full=True)
+            for start in range(0, batch.num_rows, ROWS):
+                yield from arrow_records(batch.slice(start, ROWS), name, reading, first + start)
+            first += batch.num_rows
+    messages.check_end()
+
+
+class _Messages(io.RawIOBase):
+    """An Arrow stream's bytes: no more at once than the limit, and the last of them known."""
+
+    def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
+        self.stream, self.limit, self.name = stream, limit, name
+        self.tail = b""
+        start = stream.read(len(ARROW_FILE))
+        self.is_file = start == ARROW_FILE
+        self._start = b"" if self.is_file else start
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size > self.limit:
+            raise PipelineError(
+                f"{self.name}: a batch of rows of {size:,} bytes, above {self.limit:,}: write it with fewer rows a "
+                "batch, or raise --max-document-bytes"
+            )
+        data = self._start[:size]
+        self._start = self._start[size:]
+        while len(data) < size and (part := self.stream.read(size - len(data))):
+            data += part
+        self.tail = (self.tail + data[-len(END) :])[-len(END) :]
+        return data
+
+    def check_end(self) -> None:
+        """Raises DamagedError unless the stream is marked as ended, and only a file's footer follows."""
+        if self.tail != END:
+            raise DamagedError("no mark at its end: batches may be missing")
+        rest = b""
+        while part := self.stream.read(BUFFER_BYTES):
+            rest = (rest + part)[-BUFFER_BYTES:]
+        if self.is_file and not rest.endswith(ARROW_FILE.rstrip(b"\0")):
+            raise DamagedError("no footer at its end")
+        if rest and not self.is_file:
+            raise DamagedError("it goes on after its end")

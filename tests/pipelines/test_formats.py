@@ -1,0 +1,243 @@
+"""JSON arrays, Arrow tables, texts of many documents, and folders that hold what is none of these."""
+
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import PipelineError
+from pipelines.readers import arrays, text
+from pipelines.readers.content import single_bytes
+from pipelines.readers.streams import BOM, DamagedError
+from pipelines.records import Reading, Record
+from pipelines.units.plan import describe
+from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, read_all, tar
+
+READING = Reading(10**6)
+
+
+class Few(io.BytesIO):
+    """Bytes that come a few at a time."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 0, 7))
+
+
+def elements(data: bytes, reading: Reading = READING) -> list[Record]:
+    return list(arrays.records(Few(data), "a.json", reading))
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=9,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=3), values, max_size=3) | st.text(max_size=9), max_size=6),
+    st.sampled_from([None, 2]),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=200)
+def test_an_arrays_elements_are_its_records(array: list, indent: int | None, escaped: bool) -> None:
+    data = BOM + json.dumps(array, indent=indent, ensure_ascii=escaped).encode() + b"\n"
+    found = elements(data)
+    assert [(record.value, record.problem) for record in found] == [(value, "") for value in array]
+    assert all(data[record.offset :].startswith(record.raw) for record in found)
+
+
+@pytest.mark.parametrize("pack", [None, *COMPRESS, "tar"])
+def test_an_array_is_read_in_every_packing(texts: list[str], tmp_path: Path, pack: str | None) -> None:
+    data = json.dumps([{"text": one} for one in texts[:20]] + texts[20:40], indent=1).encode()
+    if pack == "tar":
+        files = {"a.tar": tar({"b.json": data})}
+    else:
+        files = {f"a.json.{pack}": COMPRESS[pack](data)} if pack else {"a.json": data}
+    found = read_all(files, tmp_path, 700)
+    assert [one.value["text"] if isinstance(one.value, dict) else one.value for one in found] == texts[:40]
+
+
+def test_a_broken_element_is_bad_and_the_next_are_read() -> None:
+    found = elements(b'[{"text": "a",}, 3, {"text": "caf\xe9"}, [1], null, , {"text": "b"}]')
+    assert [record.problem.partition(":")[0] for record in found] == [
+        "broken JSON",
+        "neither a JSON object nor a string but a number",
+        "invalid UTF-8 at byte 13 of the element",
+        "neither a JSON object nor a string but an array",
+        "neither a JSON object nor a string but null",
+        "broken JSON",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("end", [b"", b", ", b', {"text": "b', b', "b\\', b"] [", b"]\n[]"])
+def test_an_array_that_is_cut_or_goes_on_is_damage(end: bytes) -> None:
+    with pytest.raises(DamagedError, match=r"the array is not closed at its end|it goes on after the array's end"):
+        elements(b'[{"text": "a"}' + end)
+
+
+def test_a_cut_array_names_its_file(texts: list[str], tmp_path: Path) -> None:
+    data = json.dumps(texts[:40]).encode()
+    with pytest.raises(PipelineError, match=r"a\.json: damaged or cut short \(the array is not closed at its end"):
+        read_all({"a.json": data[:50_000]}, tmp_path, 10**9)
+
+
+def test_an_element_above_the_limit_takes_little_memory() -> None:
+    data = b'["' + b"a" * 50_000_000 + b'", "b"]'
+    stream = io.BytesIO(data)
+    tracemalloc.start()
+    long, short = arrays.records(stream, "a.json", Reading(100_000))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+    assert long.problem == "longer than 100,000 bytes: 50,000,002" and short.value == "b"
+
+
+def saved_to_disk(texts: list[str]) -> dict[str, bytes]:
+    """As Hugging Face's DatasetDict.save_to_disk lays it out."""
+    table = pa.table({"id": list(range(len(texts))), "text": texts})
+    half = len(texts) // 2
+    state = json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}, indent=2).encode()
+    parts = {"test": table.slice(half), "train": table.slice(0, half)}
+    files = {"corpus/dataset_dict.json": b'{"splits": ["train", "test"]}'}
+    for name, part in parts.items():
+        files[f"corpus/{name}/data-00000-of-00001.arrow"] = arrow(part)
+        files |= {f"corpus/{name}/{beside}.json": state for beside in ("state", "dataset_info")}
+    return files
+
+
+def test_a_folder_of_save_to_disk_is_its_tables(texts: list[str], tmp_path: Path) -> None:
+    found = read_all(saved_to_disk(texts[:40]), tmp_path, 10**9)
+    assert [record.value for record in found] == [*texts[20:40], *texts[:20]]
+    assert [record.offset for record in found] == [*range(20), *range(20)]
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_both_forms_of_arrow_are_known_by_their_content(
+    texts: list[str], tmp_path: Path, as_file: bool, kind: pa.DataType
+) -> None:
+    data = arrow(pa.table({"n": list(range(20)), "content": pa.array(texts[:20]).cast(kind)}), as_file)
+    (tmp_path / "download").write_bytes(data)
+    assert format_of(tmp_path / "download") == ("arrow", None)
+    assert [record.value for record in read_all({"a.gz": COMPRESS["gz"](data)}, tmp_path, 10**9)] == texts[:20]
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_path: Path, as_file: bool) -> None:
+    data = arrow(pa.table({"text": texts[:20]}), as_file)
+    for length in [*range(9, len(data), 997), len(data) - 1, len(data) - 8]:
+        with pytest.raises(PipelineError, match=r"a\.arrow: damaged or (cut short|misnamed)"):
+            read_all({"a.arrow": data[:length]}, tmp_path, 10**9)
+
+
+def test_a_batch_that_fills_the_memory_is_refused(texts: list[str], tmp_path: Path) -> None:
+    data = arrow(pa.table({"text": ["a" * 100_000_000, "a" * 100_000_000]}))
+    with pytest.raises(PipelineError, match=r"a\.arrow: a batch of rows of 200,\d+,\d+ bytes, above 134,217,728"):
+        read_all({"a.arrow": data}, tmp_path, 10**9)
+
+
+def test_an_extension_type_is_no_text(tmp_path: Path) -> None:
+    field = pa.field("text", pa.string(), metadata={"ARROW:extension:name": "arrow.py_extension_type"})
+    data = arrow(pa.table([pa.array(["a"])], schema=pa.schema([field])))
+    with pytest.raises(PipelineError, match=r'a\.arrow: its column "text" holds .*, not text'):
+        read_all({"a.arrow": data}, tmp_path, 10**9)
+
+
+def parts(data: bytes, separator: str, limit: int = 10**6) -> list[Record]:
+    return list(text.records(Few(data), "a.txt", Reading(limit, separator=separator)))
+
+
+@given(st.lists(st.text("ab \n<", max_size=5), max_size=8), st.sampled_from(["\n\n", "<a>", "<", "  "]))
+@settings(deadline=None)
+def test_a_separator_parts_documents(pieces: list[str], separator: str) -> None:
+    data = separator.join(pieces)
+    found = parts(data.encode(), separator)
+    assert [record.value for record in found] == [part for part in data.split(separator) if part.strip()]
+    assert all(data[record.offset or 0 :].startswith(record.value) for record in found)
+
+
+def test_a_document_above_the_limit_is_bad_and_the_next_is_read() -> None:
+    found = parts(BOM + b"one--" + b"x" * 5000 + b"--caf\xe9--two", "--", 1000)
+    assert [record.value for record in found] == ["one", None, None, "two"]
+    problems = [record.problem for record in found]
+    assert problems[1:3] == ["longer than 1,000 bytes: 5,000", "invalid UTF-8 at byte 3 of the document"]
+
+
+def test_a_separator_is_an_option_with_escapes(direct, texts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\x1e\n".join(texts[:40]))
+    words = ("--input", path, "--min-tokens", "800")
+    outcome = direct(*words, "--document-separator", r"\n\x1e\n", "--json")
+    assert json.loads(outcome.out)["read"] == 40
+    assert "document_separator" in direct(*words).err
+    assert direct(*words, "--document-separator", "a", "--text-per", "line").code == 2
+
+
+@pytest.fixture
+def mixed(texts: list[str], tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.jsonl").write_bytes(jsonl(texts[:40]))
+    for name in ("a.bin", "deep/b.png", "deep/c.png"):
+        (folder / name).write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    return folder
+
+
+def test_files_of_no_known_kind_are_counted_in_one_error(direct, mixed: Path) -> None:
+    outcome = direct("--input", mixed)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1
+    assert "3 files of no known kind, e.g. a.bin, deep/b.png, deep/c.png: expected JSON lines" in outcome.err
+    assert "--skip-unknown" in outcome.err
+
+
+def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path, tmp_path: Path) -> None:
+    outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
+    assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of no known kind skipped" in outcome.out
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
+
+
+def test_a_named_file_and_a_folder_of_nothing_else_are_errors_though_unknown_are_skipped(direct, mixed: Path) -> None:
+    named = direct("--input", mixed, mixed / "a.bin", "--skip-unknown")
+    assert named.code == 1 and "a.bin: binary: expected" in named.err
+    nothing = direct("--input", mixed / "deep", "--skip-unknown")
+    assert nothing.code == 1 and "2 files of no known kind" in nothing.err
+
+
+GERMAN = "Über Größe lässt sich streiten.\nMüller fährt früh.\nSchöne Grüße aus Köln.\nEnde.\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        (GERMAN.encode("latin-1"), "LATIN1"),
+        ("“Quoted”\n–\nit’s naïve\n".encode("cp1252"), "WINDOWS-1252"),
+        (GERMAN.encode(), None),
+        (GERMAN.encode()[:-1] + "é ü\n".encode("latin-1") * 3, None),
+        ("Good.\nnaïve café déjà\nGood.\n".encode("latin-1"), None),
+        ((GERMAN * 1000).encode()[: 1 << 16], None),
+        (b"a\x81\nb\x8d\nc\x8f\n", None),
+        (b"\0" + GERMAN.encode("latin-1"), None),
+        (b"Plain.\n" * 9, None),
+    ],
+)
+def test_a_byte_a_letter_is_told_from_damage(data: bytes, encoding: str | None) -> None:
+    assert single_bytes(data) == encoding
+
+
+def test_latin_1_says_how_to_convert_it_and_one_bad_line_stays_a_bad_record(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"a\.txt: no UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
+        read_all({"a.txt": GERMAN.encode("latin-1")}, tmp_path, 10**9)
+    found = read_all({"b.txt": b"Good.\nna\xefve caf\xe9\nGood.\n"}, tmp_path, 10**9, "line")
+    assert [bool(record.problem) for record in found] == [False, True, False]
+
+
+def test_what_describes_arrow_tables_is_an_input_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_bytes(b'{"text": "Call me Ishmael."}\n')
+    (entry,) = describe(str(tmp_path), {"state.json": 29}, Reading())
+    assert entry.format == "jsonl"

@@ -1,0 +1,260 @@
+"""Triplets: rows to examples, NLI's rows paired, and every row accounted for."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import webdataset as wds
+from tokenizers import Tokenizer
+
+from pipelines.__main__ import main
+from shards import Dataset, verify
+from shards.schema import webdataset_decoder
+
+KILLING = Path(__file__).with_name("killing.py")
+Rows = list[tuple[str, ...]]
+COLUMNS = ("tokens", "positive", "negative")
+
+
+@pytest.fixture(scope="module")
+def snli(shared_data: Path) -> Path:
+    return shared_data / "nli" / "snli_triplets.csv"
+
+
+@pytest.fixture(scope="module")
+def rows(snli: Path) -> Rows:
+    """The file's rows, by Python's own reader."""
+    with snli.open(encoding="utf-8", newline="") as lines:
+        return [tuple(row) for row in list(csv.reader(lines))[1:]]
+
+
+@pytest.fixture
+def decoded(roberta_tokenizer: Path) -> Callable[[Path], Rows]:
+    """The texts of a dataset's examples."""
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+
+    def texts(folder: Path) -> Rows:
+        found = [row for batch in Dataset(folder) for row in batch.to_pylist()]
+        return [tuple(tokenizer.decode(row[name]) for name in COLUMNS if name in row) for row in found]
+
+    return texts
+
+
+def as_csv(rows: Rows, header: tuple[str, ...] = ()) -> bytes:
+    data = io.StringIO()
+    csv.writer(data).writerows([header, *rows] if header else rows)
+    return data.getvalue().encode()
+
+
+def summary(outcome) -> dict:
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
+    return found
+
+
+def test_simcses_file_is_read_whole(direct, snli: Path, rows: Rows, decoded, tmp_path: Path) -> None:
+    found = summary(direct("triplets", "--input", snli, "--json"))
+    assert (found["read"], found["kept"], found["bad"]) == (5883, 5883, 0)
+    assert decoded(tmp_path / "out") == rows
+    assert verify(tmp_path / "out") == []
+
+
+def test_nli_rows_are_paired_as_in_simcses_file(direct, shared_data: Path, rows: Rows, decoded, tmp_path: Path) -> None:
+    files = [shared_data / "nli" / f"snli_{part}.txt" for part in ("dev", "test")]
+    found = summary(direct("triplets", "--nli", "--no-header", "--input", *files, "--json"))
+    assert found["filtered"] == {
+        "neutral": 6454,
+        "unlabelled": 0,
+        "negative": 5883,
+        "unpaired": 1446,
+        **dict.fromkeys(("empty", "short_tokens", "long_tokens"), 0),
+    }
+    assert decoded(tmp_path / "out") == rows
+
+
+NLI = [
+    ("A man eats.", "A person eats.", "entailment"),
+    ("A dog runs.", "A cat runs.", "contradiction"),
+    ("A man eats.", "He sleeps.", "contradiction"),
+    ("A dog runs.", "It is brown.", "neutral"),
+    ("A dog runs.", "Who knows?", "-"),
+    ("A man eats.", "Nobody eats.", "contradiction"),
+    ("A dog runs.", "An animal moves.", "entailment"),
+    ("A bird.", "An animal.", "entailment"),
+    ("A bird.", " ", "contradiction"),
+]
+
+
+def nli_jsonl(rows: Rows) -> bytes:
+    names = ("sentence1", "sentence2", "gold_label")
+    return b"".join(json.dumps({"pairID": "1", **dict(zip(names, row, strict=True))}).encode() + b"\n" for row in rows)
+
+
+def nli_parquet(rows: Rows) -> bytes:
+    labels = {"entailment": 0, "neutral": 1, "contradiction": 2, "-": -1}
+    columns = [*zip(*rows, strict=True)]
+    data = io.BytesIO()
+    names = ["premise", "hypothesis", "label"]
+    pq.write_table(pa.table([columns[0], columns[1], [labels[label] for label in columns[2]]], names), data)
+    return data.getvalue()
+
+
+def snli_txt(rows: Rows) -> bytes:
+    """As SNLI's own files are: a quote is a character of a text."""
+    quoted = [f'"{row[1]}' if row[1].strip() else row[1] for row in rows]
+    names = ("gold_label", "sentence1", "sentence2", "captionID")
+    lines = [names, *((row[2], row[0], text, "7") for row, text in zip(rows, quoted, strict=True))]
+    return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.jsonl", nli_jsonl), ("a.parquet", nli_parquet), ("snli_1.0.txt", snli_txt)]
+)
+def test_premises_need_not_be_adjacent_and_no_file_is_cut(
+    direct, decoded, tmp_path: Path, name: str, pack: Callable[[Rows], bytes]
+) -> None:
+    (tmp_path / name).write_bytes(pack(NLI))
+    found = summary(direct("triplets", "--nli", "--input", tmp_path / name, "--unit-bytes", "60", "--json"))
+    quote = '"' if pack is snli_txt else ""
+    assert decoded(tmp_path / "out") == [
+        ("A man eats.", f"{quote}A person eats.", f"{quote}He sleeps."),
+        ("A dog runs.", f"{quote}An animal moves.", f"{quote}A cat runs."),
+    ]
+    reasons = {reason: number for reason, number in found["filtered"].items() if number}
+    assert reasons == {"neutral": 1, "unlabelled": 1, "negative": 2, "empty": 1, "unpaired": 2}
+    assert (found["read"], found["kept"]) == (9, 2)
+
+
+def test_pairs_have_no_negative(direct, rows: Rows, decoded, tmp_path: Path) -> None:
+    pairs = [row[:2] for row in rows[:50]]
+    (tmp_path / "a.csv").write_bytes(as_csv(pairs))
+    summary(direct("triplets", "--no-header", "--input", tmp_path / "a.csv", "--json"))
+    assert decoded(tmp_path / "out") == pairs
+    assert all("negative" not in batch.schema.names for batch in Dataset(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "tsv", "arrow"])
+def test_columns_are_named_in_order(direct, rows: Rows, decoded, tmp_path: Path, form: str) -> None:
+    table = pa.table({"n": list(range(50)), "b": [r[1] for r in rows[:50]], "a": [r[0] for r in rows[:50]]})
+    path = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(table, path)
+    elif form == "arrow":
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        path.write_text("".join("\t".join(map(str, row)) + "\n" for row in ["nba", *zip(*table.columns, strict=True)]))
+    summary(direct("triplets", "--columns", "a,b", "--input", path, "--json"))
+    assert decoded(tmp_path / "out") == [row[:2] for row in rows[:50]]
+
+
+def test_an_id_is_of_the_sentence_above_and_of_the_row_below(direct, rows: Rows, tmp_path: Path) -> None:
+    first, second = rows[0], (rows[0][0], *rows[1][1:])
+    (tmp_path / "a.csv").write_bytes(as_csv([first, second, rows[2], first], ("sent0", "sent1", "hard_neg")))
+    found = summary(direct("triplets", "--dedup", "--input", tmp_path / "a.csv", "--json"))
+    assert found["filtered"]["duplicate"] == 1
+    ids = [row["id"] for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
+    assert ids[0] >> 32 == ids[1] >> 32 != ids[2] >> 32
+    assert len({number & 0xFFFF_FFFF for number in ids}) == 3 and min(ids) >= 0
+
+
+def test_limits_and_excluded_texts_hold_for_every_text_of_a_row(direct, decoded, tmp_path: Path) -> None:
+    rows: Rows = [
+        ("A man is eating food.", "A man eats.", "Nobody is eating anything here."),
+        ("A man is eating food.", "Yes", "Nobody is eating anything here."),
+        ("A man is eating food.", "A man eats.", "word " * 30),
+        ("A man is eating food.", "A man eats.", "the cat sat on a mat."),
+        ("A man is eating food.", "  ", "Nobody is eating anything here."),
+    ]
+    (tmp_path / "a.csv").write_bytes(as_csv(rows, ("sent0", "sent1", "hard_neg")))
+    (tmp_path / "test.txt").write_text("The cat sat on a mat.\n")
+    limits = ("--min-tokens", "3", "--max-tokens", "20", "--exclude", tmp_path / "test.txt")
+    found = summary(direct("triplets", *limits, "--input", tmp_path / "a.csv", "--json"))
+    assert found["filtered"] == {"empty": 1, "short_tokens": 1, "long_tokens": 1, "excluded": 1}
+    assert decoded(tmp_path / "out") == rows[:1]
+
+
+@pytest.fixture(scope="module")
+def finished(snli: Path, roberta_tokenizer: Path, tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of an undisturbed run over eight files with one worker."""
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    assert main([*command(snli, roberta_tokenizer), "--output", str(folder), "--workers", "1"]) == 0
+    return tree(folder)
+
+
+def command(snli: Path, tokenizer: Path) -> list[str]:
+    files = [str(snli), str(snli.with_name("snli_dev.txt")), str(snli.with_name("snli_test.txt"))]
+    words = ["--input", *files[1:], "--nli", "--no-header", "--holdout-fraction", "0.1", "--dedup"]
+    return ["triplets", *words, "--tokenizer", str(tokenizer), "--unit-bytes", "1000000"]
+
+
+def test_two_workers_and_a_killed_run_end_with_the_same_bytes(
+    snli: Path, roberta_tokenizer: Path, finished: dict[str, str], tree, tmp_path: Path
+) -> None:
+    words = [*command(snli, roberta_tokenizer), "--output", str(tmp_path / "out")]
+    killing = [sys.executable, str(KILLING), "1", "before", "triplets-00001-000.tar", str(tmp_path / "wrapper"), *words]
+    assert subprocess.run(killing, check=False, timeout=120).returncode == -signal.SIGKILL
+    assert "manifest.json" not in tree(tmp_path / "out")
+    assert main([*words, "--workers", "2"]) == 0
+    assert tree(tmp_path / "out") == finished
+
+
+def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -> None:
+    summary(direct("triplets", "--input", snli, "--json"))
+    tars = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
+    batches = [sample["arrow.zst"] for sample in wds.WebDataset(tars, shardshuffle=False).decode(webdataset_decoder)]
+    assert sum(batch.num_rows for batch in batches) == 5883
+    assert batches[0].schema.names == ["id", "tokens", "positive", "negative"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "complaint"),
+    [
+        (
+            b"a,b,c\n1,2,3\n",
+            ("--columns", "a,d"),
+            "no columns a,d; there are a, b, c: name them in order with --columns",
+        ),
+        (b"a,b,c,d\n1,2,3,4\n", (), "no columns sent0,sent1,hard_neg or sent0,sent1 or anchor,positive,negative or"),
+        (b"a,b\n1,2\n1,2,3\n", (), "a.csv:1: 3 cells in a row, of 2 columns"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: in the row that begins there a quote is opened and not closed"),
+        (b"", (), "the inputs hold no records at all"),
+        (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is none of entailment, neutral'),
+        (b"a,b,c\nx,y,0\n", ("--nli",), "none of 1 rows makes a triplet: 0 neutral, 0 unlabelled, 1 unpaired"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(
+    direct, tmp_path: Path, data: bytes, words: tuple[str, ...], complaint: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    outcome = direct("triplets", *words, "--input", tmp_path / "a.csv")
+    assert outcome.code == 1 and complaint in outcome.err and outcome.err.count("\n") == 1
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("unit_bytes", ["1", "1000000"])
+def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, tmp_path: Path, unit_bytes: str) -> None:
+    (tmp_path / "a.csv").write_bytes(as_csv(rows[:9], ("sent0", "sent1", "hard_neg")))
+    (tmp_path / "b.csv").write_bytes(as_csv([row[:2] for row in rows[:9]], ("sent0", "sent1")))
+    outcome = direct("triplets", "--input", tmp_path / "[ab].csv", "--unit-bytes", unit_bytes)
+    assert outcome.code == 1
+    assert (
+        "make a dataset of each" if unit_bytes == "1" else "b.csv:0: a row of 2 texts, after rows of 3"
+    ) in outcome.err
+
+
+@pytest.mark.parametrize("words", [("--columns", "a"), ("--columns", "a,a"), ("--columns", "a,b", "--nli")])
+def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple[str, ...]) -> None:
+    outcome = direct("triplets", *words, "--input", snli)
+    assert outcome.code == 2 and "--columns" in outcome.err
