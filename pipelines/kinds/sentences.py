@@ -202,16 +202,23 @@ class Sentences(TextKind):
             raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
+    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
+        few = f"have fewer than {self.min_tokens:,} tokens", "lower --min-tokens"
+        many = f"have more than {self.max_tokens:,} tokens", "raise --max-tokens"
+        said = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
+        return {**said, **super().reasons_in_words(counts)}
+
     def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
-            return super().nothing_kept(counts)
         read, longest = counts.read, counts.longest
-        if "tokens" not in longest:
+        if counts.filtered["empty"] == read:
             return f"none of {read:,} records holds any sentence: all are empty"
+        if "tokens" not in longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+            return super().nothing_kept(counts)
         whole_files = "" if self.language else "; of a text file with a sentence on each line say --text-per line"
+        mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
         return (
             f"none of {read:,} sentences has {self.min_tokens:,} to {self.max_tokens:,} tokens, the longest has "
-            f"{longest['tokens']:,}: change --min-tokens or --max-tokens{whole_files}"
+            f"{longest['tokens']:,}: {mend}{whole_files}"
         )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
@@ -323,10 +330,10 @@ class SentenceWorker(TextWorker[Sentences]):
                 sources += [source] * len(part)
                 size += sum(map(len, part))
                 if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield Pieces(together, together, self.tokenization.tokenize(together, sources))
+                    yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
                     together, sources, size = [], [], 0
         if together:
-            yield Pieces(together, together, self.tokenization.tokenize(together, sources))
+            yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """The sentences of each text joined."""
@@ -364,10 +371,10 @@ class SentenceWorker(TextWorker[Sentences]):
             counts.filtered["long_tokens"] += int(long.sum())
         kept = np.flatnonzero(~(short | long))
         if self.excluded:
-            stays = np.ones(len(kept), bool)
-            stays[_met([pieces.lines[index] for index in kept.tolist()], self.excluded)] = False
-            counts.filtered["excluded"] += int((~stays).sum())
-            kept = kept[stays]
+            met = kept[_met([pieces.lines[index] for index in kept.tolist()], self.excluded)]
+            for index in met.tolist():
+                self.excludes(pieces.lines[index], pieces.names[index].encode(), pieces.sources[index], tally)
+            kept = np.setdiff1d(kept, met)
         counts.kept += len(kept)
         ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
         return np.array(ids, np.int64), pieces.tokens.take(kept)

@@ -25,7 +25,7 @@ from pipelines.records import Input, Piece, Reading
 from shards import finding, storage
 
 NAME = "plan.json"
-FORMAT = 4
+FORMAT = 5
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 EXPANSION = 3
