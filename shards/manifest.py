@@ -9,12 +9,13 @@ the synonyms of views or a table of classes, are in `_files/`, and the fingerpri
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from shards import lengths, storage
-from shards.schema import KINDS, Kind
+from shards.schema import KINDS, Kind, add_up
 from shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
@@ -35,7 +36,8 @@ class ManifestError(ValueError):
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
     """One tar: its size and hash as published, and what it holds. `lengths` counts its examples by length in each
-    ragged column (`shards.lengths`).
+    ragged column (`shards.lengths`), `column_tokens` the tokens of each column of them, which `tokens` adds up; shards
+    of before that have none.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ShardInfo:
     unit: int
     batches: int
     lengths: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
+    column_tokens: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def kind(self) -> Kind:
@@ -109,6 +112,13 @@ class Manifest:
     def lengths(self) -> lengths.Histograms:
         """Examples by length in each ragged column; empty where the shards do not tell."""
         return lengths.add(shard.lengths for shard in self.shards)
+
+    @property
+    def column_tokens(self) -> dict[str, int]:
+        """The tokens in each column of them; empty where a shard does not tell."""
+        if not all(shard.column_tokens for shard in self.shards):
+            return {}
+        return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     def to_json(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
@@ -174,6 +184,8 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
             if any(sum(histogram.values()) != shard.examples for histogram in shard.lengths.values()):
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
+            if shard.column_tokens and sum(shard.column_tokens.values()) != shard.tokens:
+                raise ManifestError(f"{path}: {shard.name}: its columns' tokens are not {shard.tokens} in all")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shards import lengths, storage
 from shards.manifest import ShardInfo
-from shards.schema import KINDS, num_tokens
+from shards.schema import KINDS, add_up, tokens_by_column
 from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
@@ -31,6 +31,7 @@ class ShardWriter:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
         self.finished: list[ShardInfo] = []
         self._file: HashingFile | None = None
+        self._tokens: dict[str, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends one batch of examples, as its kind's layout packs it."""
@@ -52,7 +53,7 @@ class ShardWriter:
                 self._tar.addfile(info, io.BytesIO(data))
         self._batches += 1
         self._examples += batch.num_rows
-        self._tokens += num_tokens(batch)
+        self._tokens = add_up(self._tokens, tokens_by_column(batch))
         self._lengths.append(lengths.measure(batch))
 
     def close(self) -> list[ShardInfo]:
@@ -65,7 +66,8 @@ class ShardWriter:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
         self._file = HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
-        self._batches = self._examples = self._tokens = 0
+        self._batches = self._examples = 0
+        self._tokens = {}
         self._lengths: list[lengths.Histograms] = []
 
     def _finish_shard(self) -> None:
@@ -80,10 +82,11 @@ class ShardWriter:
                 bytes=info.bytes,
                 sha256=info.sha256,
                 examples=self._examples,
-                tokens=self._tokens,
+                tokens=sum(self._tokens.values()),
                 unit=self.unit,
                 batches=self._batches,
                 lengths=lengths.add(self._lengths),
+                column_tokens=self._tokens,
             )
         )
         self._file = None

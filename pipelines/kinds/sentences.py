@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
-from pipelines.augment.synonyms import PUBLISHED, read_synonyms
+from pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from pipelines.errors import PipelineError
 from pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
 from pipelines.records import Input, Record
@@ -183,9 +183,10 @@ class Sentences(TextKind):
         try:
             table = read_synonyms(self.synonyms)
         except ValueError as error:
-            raise PipelineError(f"--synonyms {error}") from None
+            raise PipelineError(f"--synonyms {error}; {SOURCES}") from None
         except OSError as error:
-            raise PipelineError(f"--synonyms {self.synonyms}: {error.strerror or error}") from None
+            reason = f"--synonyms {self.synonyms}: {error.strerror or error}"
+            raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
         return {**found, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
 
     def worker(self, resources: Mapping[str, bytes]) -> "SentenceWorker":
@@ -256,7 +257,7 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
         if name in given and step not in augmentation.steps:
             raise ValueError(f"{_flag(name)} has no effect without the step {step}: add it to --augment")
     if augmentation.substitutes and not arguments.synonyms:
-        raise ValueError("--augment with subs needs --synonyms FILE")
+        raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
     return augmentation
 
 
