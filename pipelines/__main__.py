@@ -1,4 +1,4 @@
-"""`python -m pipelines KIND ...`: a raw corpus to a folder of verified shards."""
+"""`python -m pipelines KIND ...`: a raw corpus to a folder of verified shards; or to a tokenizer (`vocabulary`)."""
 
 import argparse
 import contextlib
@@ -8,10 +8,10 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-from pipelines import kinds
+from pipelines import kinds, vocabulary
 from pipelines.errors import EXPECTED
 from pipelines.execution.quiet import quiet_beam
 from pipelines.kinds import Kind
@@ -33,10 +33,11 @@ AFTER = "Stopped anywhere, the same command continues. Options not listed here g
 
 
 def parser() -> argparse.ArgumentParser:
+    examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
     root = argparse.ArgumentParser(
         prog="python -m pipelines",
         description=__doc__,
-        epilog="\n  ".join(["examples:", *(kind.example for kind in KINDS.values())]) + f"\n\n{AFTER}\n",
+        epilog="\n  ".join(["examples:", *examples]) + f"\n\n{AFTER}\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -65,6 +66,15 @@ def parser() -> argparse.ArgumentParser:
         add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="the summary for programs to read")
+    learn = commands.add_parser(
+        vocabulary.NAME,
+        help=vocabulary.SUMMARY,
+        description=vocabulary.SUMMARY,
+        epilog=f"example:\n  {vocabulary.EXAMPLE}\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    vocabulary.Vocabulary.add_arguments(learn)
     return root
 
 
@@ -112,6 +122,8 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     root = parser()
     arguments, rest = root.parse_known_args(argv)
+    if arguments.kind == vocabulary.NAME:
+        return learn_vocabulary(root, arguments, rest)
     try:
         check(arguments)
         kind = KINDS[arguments.kind].from_arguments(arguments)
@@ -136,12 +148,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         root.error("--workers is for this machine: a runner named with --runner has options of its own")
     if options.on_dataflow and not all(map(storage.is_remote, [*arguments.input, arguments.output])):
         root.error("Dataflow's workers do not see this machine's files: --input and --output must be in a bucket")
+    return finish(lambda: work(kind, options, arguments.json))
+
+
+def finish(work: Callable[[], int]) -> int:
+    """Does a command's work, which a signal ends; returns its exit code."""
     handlers = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return terminal.run("pipelines", lambda: work(kind, options, arguments.json), EXPECTED)
+        return terminal.run("pipelines", work, EXPECTED)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def learn_vocabulary(root: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str]) -> int:
+    """The command that makes a tokenizer; returns its exit code."""
+    try:
+        options = vocabulary.Vocabulary.from_arguments(arguments)
+        if rest:
+            check_beam(rest)
+            if not any(map(storage.is_remote, options.inputs)):
+                raise ValueError(f"no such option: {' '.join(rest)}")
+    except ValueError as error:
+        root.error(str(error))
+
+    def learn() -> int:
+        if any(map(storage.is_remote, options.inputs)):
+            storage.use_options(rest)
+        summary = vocabulary.run(options)
+        terminal.say(summary.to_json() if arguments.json else str(summary))
+        return 0
+
+    return finish(learn)
 
 
 def work(kind: Kind, options: Options, as_json: bool) -> int:

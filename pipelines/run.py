@@ -30,7 +30,18 @@ from pipelines.tally import Counts
 from pipelines.units import plan as planning
 from pipelines.units.commit import commit, damaged, load_results, staged_results, staged_units
 from pipelines.units.curation import Curation
-from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STAGED_NAME, VALIDATION, Job, UnitResult, done_units
+from pipelines.units.job import (
+    CURATED,
+    DONE,
+    EXCLUDED,
+    REJECTED,
+    STAGED,
+    STAGED_NAME,
+    VALIDATION,
+    Job,
+    UnitResult,
+    done_units,
+)
 from pipelines.units.ownership import is_own
 from pipelines.units.plan import Plan, Unit
 from pipelines.units.unit import units_with_verdicts
@@ -129,7 +140,7 @@ class Summary:
 
 def _tidy(job: Job) -> None:
     """Removes what killed processes left half published."""
-    subfolders = (DONE, REJECTED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
+    subfolders = (DONE, REJECTED, EXCLUDED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
     held_out = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
     for folder in (job.folder, *map(job.path, (*subfolders, *held_out))):
         storage.remove_temporaries(folder)

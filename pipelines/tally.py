@@ -8,6 +8,8 @@ for a unit and, summed, for the dataset.
 import dataclasses
 import io
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import zstandard
 
@@ -78,14 +80,31 @@ class Counts:
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}"
 
 
+class _Lines:
+    """Lines of JSON on their way into one zstd frame."""
+
+    def __init__(self) -> None:
+        self._data = io.BytesIO()
+        self._frame = zstandard.ZstdCompressor().stream_writer(self._data, closefd=False)
+        self._is_empty = True
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._frame.write(json.dumps(record).encode() + b"\n")
+        self._is_empty = False
+
+    def close(self) -> bytes:
+        """The frame; nothing where there is no line."""
+        self._frame.close()
+        return b"" if self._is_empty else self._data.getvalue()
+
+
 class Tally:
-    """Counts a unit's records and collects the bad ones, compressed."""
+    """Counts a unit's records and collects the bad ones and the excluded ones, compressed."""
 
     def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
         self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
         self.max_bad_fraction = max_bad_fraction
-        self._rejected = io.BytesIO()
-        self._lines = zstandard.ZstdCompressor().stream_writer(self._rejected, closefd=False)
+        self._rejected, self._excluded = _Lines(), _Lines()
 
     def reject(self, record: Record, problem: RecordError) -> None:
         """Counts a bad record and writes it down.
@@ -103,12 +122,19 @@ class Tally:
             counts.mend = problem.mend
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
         head = safe.decode("utf-8", "ignore").rstrip("\r\n")
-        line = {"source": record.name, "offset": record.offset, "reason": reason, "head": head}
-        self._lines.write(json.dumps(line).encode() + b"\n")
+        self._rejected.write({"source": record.name, "offset": record.offset, "reason": reason, "head": head})
         if counts.bad >= EARLY_STOP and 2 * counts.bad > counts.read and self.max_bad_fraction < 0.5:
             raise PipelineError(counts.complaint())
 
     def rejected(self) -> bytes:
         """The bad records as lines of JSON in one zstd frame; empty if there were none."""
-        self._lines.close()
-        return self._rejected.getvalue() if self.counts.bad else b""
+        return self._rejected.close()
+
+    def exclude(self, source: str, id: int, text: str) -> None:
+        """Counts an example that holds an excluded text, and writes it down: where it is from, its id, and the text."""
+        self.counts.filtered["excluded"] += 1
+        self._excluded.write({"source": source, "id": id, "text": text})
+
+    def excluded(self) -> bytes:
+        """The examples that held excluded texts as lines of JSON in one zstd frame; empty if there were none."""
+        return self._excluded.close()

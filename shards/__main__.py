@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shards import lengths, reader, storage, terminal
+from shards import described, lengths, reader, storage, terminal
 from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
 from shards.schema import token_columns
 from shards.terminal import say
@@ -57,11 +57,13 @@ def ls(folder: str, as_json: bool, picture: Path | None) -> int:
         return 0
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     say(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
-    say(f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}" if tokenizer else ""))
+    say(f"  examples {totals['examples']:,}" + (f"  tokens {described.tokens(manifest)}" if tokenizer else ""))
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
     if tokenizer:
         say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
+    for line in described.options(manifest.fingerprint.get("options", {})):
+        say(f"  {line}")
     for path, sha256 in manifest.resources.items():
         if not path.startswith(f"{TOKENIZER_FOLDER}/"):
             say(f"  {path} {sha256[:16]}")

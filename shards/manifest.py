@@ -8,14 +8,14 @@ token ids has its tokenizer in `tokenizer/`, which the fingerprint names under `
 the synonyms of views or a table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
 """
 
-import collections
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from shards import lengths, moments, storage
-from shards.schema import KINDS, Kind
+from shards.schema import KINDS, Kind, add_up
 from shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
@@ -36,7 +36,8 @@ class ManifestError(ValueError):
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
     """One tar: its size and hash as published, and what it holds. `lengths` counts its examples by length in each
-    ragged column (`shards.lengths`), `classes` by the number of their class; `moments` sums up the values of its
+    ragged column (`shards.lengths`), `column_tokens` the tokens of each column of them, which `tokens` adds up (shards
+    of before that have none), `classes` examples by the number of their class; `moments` sums up the values of its
     spectrograms (`shards.moments`).
     """
 
@@ -50,6 +51,7 @@ class ShardInfo:
     lengths: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
     classes: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
     moments: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    column_tokens: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def kind(self) -> Kind:
@@ -112,20 +114,25 @@ class Manifest:
     @property
     def classes(self) -> dict[int, int]:
         """Examples by the number of their class, in order; empty for a kind without classes."""
-        total: collections.Counter[int] = collections.Counter()
-        for shard in self.shards:
-            total.update({int(number): count for number, count in shard.classes.items()})
-        return dict(sorted(total.items()))
+        total: dict[str, int] = functools.reduce(add_up, (shard.classes for shard in self.shards), {})
+        return dict(sorted((int(number), count) for number, count in total.items()))
 
     @property
     def statistics(self) -> dict[str, float]:
         """The mean and standard deviation of the values of all spectrograms; empty where there are none."""
-        return moments.statistics(moments.add(shard.moments for shard in self.shards))
+        return moments.statistics(functools.reduce(add_up, (shard.moments for shard in self.shards), {}))
 
     @property
     def lengths(self) -> lengths.Histograms:
         """Examples by length in each ragged column; empty where the shards do not tell."""
         return lengths.add(shard.lengths for shard in self.shards)
+
+    @property
+    def column_tokens(self) -> dict[str, int]:
+        """The tokens in each column of them; empty where a shard does not tell."""
+        if not all(shard.column_tokens for shard in self.shards):
+            return {}
+        return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     def to_json(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
@@ -195,6 +202,8 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
             if shard.classes and sum(shard.classes.values()) != shard.examples:
                 raise ManifestError(f"{path}: {shard.name}: its classes are not those of {shard.examples} examples")
+            if shard.column_tokens and sum(shard.column_tokens.values()) != shard.tokens:
+                raise ManifestError(f"{path}: {shard.name}: its columns' tokens are not {shard.tokens} in all")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")

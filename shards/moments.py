@@ -5,7 +5,7 @@ those of the whole, in any order.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -31,15 +31,6 @@ def measure(batch: pa.RecordBatch) -> dict[str, int]:
         "sum": sum(number << shift for number, shift in zip(sums, shifts, strict=True)),
         "squares": sum(number << 2 * shift for number, shift in zip(squares, shifts, strict=True)),
     }
-
-
-def add(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums over all; empty where there are none."""
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, number in part.items():
-            total[name] = total.get(name, 0) + number
-    return total
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from shards import storage
 from shards.layouts import MemberError
 from shards.manifest import FILES_FOLDER, NAME, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
-from shards.schema import KINDS, Kind, num_tokens, token_columns
+from shards.schema import KINDS, Kind, add_up, token_columns, tokens_by_column
 from shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
@@ -63,21 +63,27 @@ def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -
     Raises:
         ShardError: a member is no batch of examples, or the counts are not the manifest's.
     """
-    batches = examples = tokens = 0
+    batches = examples = 0
+    columns: dict[str, int] = {}
     try:
         for batch in shard.kind.layout.batches(members(path), shard.kind.check):
             batches += 1
             examples += batch.num_rows
-            tokens += num_tokens(batch)
+            columns = add_up(columns, tokens_by_column(batch))
             yield batch
     except tarfile.TarError as error:
         raise ShardError(f"{shard.name}: not a readable tar ({error})") from None
     except MemberError as error:
         raise ShardError(f"{shard.name}/{error}") from None
+    tokens = sum(columns.values())
     if (batches, examples, tokens) != (shard.batches, shard.examples, shard.tokens):
         raise ShardError(
             f"{shard.name}: holds {batches:,} batches, {examples:,} examples, {tokens:,} tokens where the manifest "
             f"says {shard.batches:,}, {shard.examples:,}, {shard.tokens:,}"
+        )
+    if shard.column_tokens and columns != shard.column_tokens:
+        raise ShardError(
+            f"{shard.name}: holds tokens {columns} by column where the manifest says {shard.column_tokens}"
         )
 
 

@@ -10,7 +10,7 @@ No column is nullable. Every kind has an `id`, which is not negative.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -107,9 +107,14 @@ def token_columns(batch_schema: pa.Schema) -> list[str]:
     return [name for name in ragged_columns(batch_schema) if batch_schema.field(name).type.value_type in types]
 
 
-def num_tokens(batch: pa.RecordBatch) -> int:
-    """Tokens in all token columns of a batch."""
-    return sum(len(batch.column(name).flatten()) for name in token_columns(batch.schema))
+def tokens_by_column(batch: pa.RecordBatch) -> dict[str, int]:
+    """Tokens in each token column of a batch."""
+    return {name: len(batch.column(name).flatten()) for name in token_columns(batch.schema)}
+
+
+def add_up(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """The sum of two counts by name."""
+    return {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
 
 
 def count_classes(batch: pa.RecordBatch) -> dict[str, int]:

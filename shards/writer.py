@@ -5,7 +5,6 @@
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
 
-import collections
 import io
 import tarfile
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from shards import lengths, moments, storage
 from shards.manifest import ShardInfo
-from shards.schema import KINDS, count_classes, num_tokens
+from shards.schema import KINDS, add_up, count_classes, tokens_by_column
 from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
@@ -32,6 +31,9 @@ class ShardWriter:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
         self.finished: list[ShardInfo] = []
         self._file: HashingFile | None = None
+        self._tokens: dict[str, int] = {}
+        self._classes: dict[str, int] = {}
+        self._moments: dict[str, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends one batch of examples, as its kind's layout packs it."""
@@ -53,10 +55,10 @@ class ShardWriter:
                 self._tar.addfile(info, io.BytesIO(data))
         self._batches += 1
         self._examples += batch.num_rows
-        self._tokens += num_tokens(batch)
+        self._tokens = add_up(self._tokens, tokens_by_column(batch))
         self._lengths.append(lengths.measure(batch))
-        self._classes.update(count_classes(batch))
-        self._moments.append(moments.measure(batch))
+        self._classes = add_up(self._classes, count_classes(batch))
+        self._moments = add_up(self._moments, moments.measure(batch))
 
     def close(self) -> list[ShardInfo]:
         """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""
@@ -68,10 +70,9 @@ class ShardWriter:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
         self._file = HashingFile((self.spool / self._name).open("wb"))
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
-        self._batches = self._examples = self._tokens = 0
+        self._batches = self._examples = 0
+        self._tokens, self._classes, self._moments = {}, {}, {}
         self._lengths: list[lengths.Histograms] = []
-        self._classes: collections.Counter[str] = collections.Counter()
-        self._moments: list[dict[str, int]] = []
 
     def _finish_shard(self) -> None:
         assert self._file is not None
@@ -85,12 +86,13 @@ class ShardWriter:
                 bytes=info.bytes,
                 sha256=info.sha256,
                 examples=self._examples,
-                tokens=self._tokens,
+                tokens=sum(self._tokens.values()),
                 unit=self.unit,
                 batches=self._batches,
                 lengths=lengths.add(self._lengths),
-                moments=moments.add(self._moments),
+                moments=self._moments,
                 classes=dict(sorted(self._classes.items(), key=lambda item: int(item[0]))),
+                column_tokens=self._tokens,
             )
         )
         self._file = None

@@ -23,6 +23,12 @@ from pipelines.augment.words import unknown_id
 from shards import keyed, token_type
 from shards.ragged import Ragged, bounds
 
+EXPECTED = "expected a JSON object of words to lists of words, or lines of a word and its synonyms separated by tabs"
+SOURCES = (
+    "public lists: counter-fitted neighbours of Jia et al. 2019 (certified-word-sub, which CLEAR used), PPDB's word "
+    "pairs, WordNet's synonyms"
+)
+"""Where tables come from, for whoever has none."""
 PUBLISHED = "synonyms.json"
 """The name under which a dataset keeps the table that its views were made with."""
 SHORTEST_IN_CAPITALS = 4
@@ -65,9 +71,6 @@ def read_synonyms(path: str | Path) -> dict[str, list[str]]:
 
 def _is_text(word: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in word)
-
-
-EXPECTED = "expected a JSON object of words to lists of words, or lines of a word and its synonyms separated by tabs"
 
 
 def _json_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:

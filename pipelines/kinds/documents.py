@@ -79,21 +79,30 @@ class Documents(TextKind):
     def worker(self, resources: Mapping[str, bytes]) -> "DocumentWorker":
         return DocumentWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
+    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
+        few = f"have fewer than {self.min_tokens:,} tokens (the longest {_longest(counts)})", "lower --min-tokens"
+        many = f"have more than {self.max_tokens or 0:,} tokens", "raise --max-tokens"
+        return {"short_bytes": few, "short_tokens": few, "long_tokens": many, **super().reasons_in_words(counts)}
+
     def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+        if not counts.longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
             return super().nothing_kept(counts)
         if too_long := counts.filtered.get("long_tokens"):
             return (
                 f"none of {counts.read:,} documents has {self.min_tokens:,} to {self.max_tokens:,} tokens, "
                 f"{too_long:,} have more: change --min-tokens or --max-tokens"
             )
-        if "tokens" in counts.longest:
-            seen = f"{counts.longest['tokens']:,} tokens"
-        else:
-            seen = f"{counts.longest.get('bytes', 0):,} bytes, so no more tokens than that"
         return (
-            f"none of {counts.read:,} documents has {self.min_tokens:,} tokens, the longest {seen}: lower --min-tokens"
+            f"none of {counts.read:,} documents has {self.min_tokens:,} tokens, the longest {_longest(counts)}: "
+            "lower --min-tokens"
         )
+
+
+def _longest(counts: Counts) -> str:
+    """The size of the longest document, as far as it is known."""
+    if "tokens" in counts.longest:
+        return f"{counts.longest['tokens']:,} tokens"
+    return f"{counts.longest.get('bytes', 0):,} bytes, so no more tokens than that"
 
 
 class DocumentWorker(TextWorker[Documents]):
@@ -116,8 +125,7 @@ class DocumentWorker(TextWorker[Documents]):
                 if kind.max_tokens and len(tokens) > kind.max_tokens:
                     tally.counts.filtered["long_tokens"] += 1
                     continue
-                if self.excluded and self.excluded.meets(document.original):
-                    tally.counts.filtered["excluded"] += 1
+                if self.excludes(document.original, document.data, document.source, tally):
                     continue
                 tally.counts.kept += 1
                 batch.add(document, tokens)

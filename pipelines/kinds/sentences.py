@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
-from pipelines.augment.synonyms import PUBLISHED, read_synonyms
+from pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from pipelines.errors import PipelineError
 from pipelines.kinds.text import TextKind, TextWorker, excluded_of, meeting, text_id, text_of
 from pipelines.records import Inputs, Record
@@ -181,9 +181,10 @@ class Sentences(TextKind):
         try:
             table = read_synonyms(self.synonyms)
         except ValueError as error:
-            raise PipelineError(f"--synonyms {error}") from None
+            raise PipelineError(f"--synonyms {error}; {SOURCES}") from None
         except OSError as error:
-            raise PipelineError(f"--synonyms {self.synonyms}: {error.strerror or error}") from None
+            reason = f"--synonyms {self.synonyms}: {error.strerror or error}"
+            raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
         return {**found, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
 
     def worker(self, resources: Mapping[str, bytes]) -> "SentenceWorker":
@@ -200,16 +201,23 @@ class Sentences(TextKind):
             raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
+    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
+        few = f"have fewer than {self.min_tokens:,} tokens", "lower --min-tokens"
+        many = f"have more than {self.max_tokens:,} tokens", "raise --max-tokens"
+        said = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
+        return {**said, **super().reasons_in_words(counts)}
+
     def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
-            return super().nothing_kept(counts)
         read, longest = counts.read, counts.longest
-        if "tokens" not in longest:
+        if counts.filtered["empty"] == read:
             return f"none of {read:,} records holds any sentence: all are empty"
+        if "tokens" not in longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+            return super().nothing_kept(counts)
         whole_files = "" if self.language else "; of a text file with a sentence on each line say --text-per line"
+        mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
         return (
             f"none of {read:,} sentences has {self.min_tokens:,} to {self.max_tokens:,} tokens, the longest has "
-            f"{longest['tokens']:,}: change --min-tokens or --max-tokens{whole_files}"
+            f"{longest['tokens']:,}: {mend}{whole_files}"
         )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
@@ -247,7 +255,7 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
         if name in given and step not in augmentation.steps:
             raise ValueError(f"{_flag(name)} has no effect without the step {step}: add it to --augment")
     if augmentation.substitutes and not arguments.synonyms:
-        raise ValueError("--augment with subs needs --synonyms FILE")
+        raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
     return augmentation
 
 
@@ -321,10 +329,10 @@ class SentenceWorker(TextWorker[Sentences]):
                 sources += [source] * len(part)
                 size += sum(map(len, part))
                 if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield Pieces(together, together, self.tokenization.tokenize(together, sources))
+                    yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
                     together, sources, size = [], [], 0
         if together:
-            yield Pieces(together, together, self.tokenization.tokenize(together, sources))
+            yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """The sentences of each text joined."""
@@ -362,10 +370,10 @@ class SentenceWorker(TextWorker[Sentences]):
             counts.filtered["long_tokens"] += int(long.sum())
         kept = np.flatnonzero(~(short | long))
         if self.excluded:
-            stays = np.ones(len(kept), bool)
-            stays[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)] = False
-            counts.filtered["excluded"] += int((~stays).sum())
-            kept = kept[stays]
+            met = kept[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)]
+            for index in met.tolist():
+                self.excludes(pieces.lines[index], pieces.names[index].encode(), pieces.sources[index], tally)
+            kept = np.setdiff1d(kept, met)
         counts.kept += len(kept)
         ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
         return np.array(ids, np.int64), pieces.tokens.take(kept)

@@ -17,7 +17,7 @@ from pipelines.kinds import Kind
 from pipelines.readers.jsonl import json_name
 from pipelines.readers.text import unescaped
 from pipelines.records import Inputs, Reading, Record
-from pipelines.tally import Counts, MissingFieldError, RecordError
+from pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from pipelines.text.exclude import Excluded, read_texts
 from pipelines.text.segmentation import normalise
 from pipelines.text.tokenization import (
@@ -31,7 +31,8 @@ from pipelines.text.tokenization import (
 from shards.manifest import FILES_FOLDER
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
-"""The hashes of the excluded texts."""
+EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
+"""The hashes of the excluded texts, and their heads."""
 EXCLUDE_TOGETHER = 64
 
 
@@ -148,7 +149,8 @@ class TextKind(Kind):
             tokenizer = with_prefix_space(tokenizer)
         found = tokenizer.resources
         if self.exclude:
-            found[EXCLUDED] = Excluded.of(read_texts(self.exclude), self.examples_are_sentences).to_bytes()
+            excluded = Excluded.of(read_texts(self.exclude), self.examples_are_sentences)
+            found |= {EXCLUDED: excluded.to_bytes(), EXCLUDED_TEXTS: excluded.heads}
         return found
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
@@ -179,20 +181,25 @@ class TextKind(Kind):
             text = normalise(text)
         return text.lower() if self.lowercase else text
 
+    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
+        """What a reason says of the records left out for it, and the mend, if there is one; by reason."""
+        found = {"excluded": ("hold a text of --exclude", ""), "bad": ("are bad (see _rejected)", "")}
+        if self.min_words is not None:
+            longest = f"(the longest of all has {counts.longest.get('words', 0):,})"
+            found["few_words"] = f"have fewer than {self.min_words:,} words {longest}", "lower --min-words"
+        return found
+
     def nothing_kept(self, counts: Counts) -> str:
-        number = counts.filtered.get
-        said = []
-        if excluded := number("excluded"):
-            said.append(f"{excluded:,} hold a text of --exclude")
-        if few := number("few_words"):
-            said.append(
-                f"{few:,} have fewer than {self.min_words:,} words (the longest of all has {counts.longest['words']:,})"
-            )
-        if not said:
-            return super().nothing_kept(counts)
-        said += [f"{n:,} {why}" for why, n in counts.filtered.items() if n and why not in ("excluded", "few_words")]
-        mend = ": lower --min-words" if few else ""
-        return f"none of {counts.read:,} {self.name} is kept: {', '.join(said)}{mend}"
+        """Says how many were left out for each reason, so that all of them add up, and the mend of the commonest."""
+        words = self.reasons_in_words(counts)
+        numbers: dict[tuple[str, str], int] = {}
+        for reason, number in {**counts.filtered, "bad": counts.bad}.items():
+            if number:
+                said = words.get(reason, (reason, ""))
+                numbers[said] = numbers.get(said, 0) + number
+        listed = ", ".join(f"{number:,} {phrase}" for (phrase, _), number in numbers.items())
+        _, mend = max(numbers, key=lambda said: numbers[said])
+        return f"none of {counts.read:,} {self.name} is kept: {listed}{mend and ': '}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Says how many texts are excluded."""
@@ -213,10 +220,19 @@ class TextWorker(Generic[AnyTextKind]):
     tokenization: Tokenization
     excluded: Excluded | None = None
 
+    def excludes(self, text: str, data: bytes, source: str, tally: Tally) -> bool:
+        """Whether a text as read, whose id is of `data`, holds an excluded one; it is then counted and written down."""
+        if not self.excluded or (held := self.excluded.found_in(text)) is None:
+            return False
+        tally.exclude(source, text_id(data), held)
+        return True
+
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
     """The excluded texts among the resources."""
-    return Excluded.from_bytes(resources[EXCLUDED]) if EXCLUDED in resources else None
+    if EXCLUDED not in resources:
+        return None
+    return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:

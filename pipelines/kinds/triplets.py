@@ -141,20 +141,23 @@ class Triplets(TextKind):
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
-    def nothing_kept(self, counts: Counts) -> str:
-        if counts.filtered.get("excluded") or counts.filtered.get("few_words"):
-            return super().nothing_kept(counts)
-        number = counts.filtered.get
-        if self.nli and not (number("short_tokens") or number("long_tokens")):
-            return (
-                f"none of {counts.read:,} rows makes a triplet: {number(NEUTRAL, 0):,} neutral, "
-                f"{number(UNLABELLED, 0):,} unlabelled, {number('unpaired', 0):,} unpaired: a premise needs an "
-                "entailed and a contradicting hypothesis in one file"
-            )
-        return (
-            f"none of {counts.read:,} rows has {self.min_tokens:,} to {self.max_tokens:,} tokens in each text, the "
-            f"longest has {counts.longest.get('tokens', 0):,}: change --min-tokens or --max-tokens"
+    def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
+        longest = f"(the longest of all has {counts.longest.get('tokens', 0):,})"
+        of_length = (
+            f"have a text of fewer than {self.min_tokens:,} or more than {self.max_tokens:,} tokens {longest}",
+            "change --min-tokens or --max-tokens",
         )
+        pairing = "a premise needs an entailed and a contradicting hypothesis in one file"
+        return {
+            **super().reasons_in_words(counts),
+            "empty": ("have an empty text", ""),
+            "short_tokens": of_length,
+            "long_tokens": of_length,
+            NEUTRAL: ("are neutral", pairing),
+            UNLABELLED: ("are unlabelled", pairing),
+            "unpaired": ("are of a premise without a pair", pairing),
+            "negative": ("are the negatives of others", ""),
+        }
 
 
 class TripletWorker(TextWorker[Triplets]):
@@ -292,7 +295,9 @@ class TripletWorker(TextWorker[Triplets]):
         if self.excluded:
             originals = [text for index in kept.tolist() for text in rows[index].originals]
             met = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)
-            counts.filtered["excluded"] += len(met)
+            for row in (rows[index] for index in kept[met].tolist()):
+                held = next(filter(None, map(self.excluded.found_in, row.originals)))
+                tally.exclude(row.source, _id(row.texts), held)
             kept = np.delete(kept, met)
         counts.kept += len(kept)
         ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)

@@ -24,12 +24,13 @@ Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Examples to be: what the id of each is made from, its sentences as lines, and its tokens; and how many sentences
-    were cut for them.
+    """Examples to be: what the id of each is made from, its sentences as lines, its source, and its tokens; and how
+    many sentences were cut for them.
     """
 
     names: Sequence[str]
     lines: Sequence[str]
+    sources: Sequence[str]
     tokens: Ragged
     num_cut: int = 0
 
@@ -72,6 +73,7 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
     for part in _slices([sum(map(len, sentences[first:last])) for first, last in runs]):
         names: list[str] = []
         lines: list[str] = []
+        places: list[str] = []
         tokens: list[np.ndarray] = []
         num_cut = 0
         for first, last, text, ids in fitted(runs[part]):
@@ -80,8 +82,9 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
             num_cut += is_cut
             names += [f"{text}\0{number}" for number in range(len(starts))] if is_cut else [text]
             lines += ["\n".join(sentences[first:last])] * max(1, len(starts))
+            places += [sources[first]] * max(1, len(starts))
             tokens += [ids[start : start + limit] for start in starts] or [ids]
-        yield Pieces(names, lines, Ragged.of(tokens, tokens[0].dtype), num_cut)
+        yield Pieces(names, lines, places, Ragged.of(tokens, tokens[0].dtype), num_cut)
 
 
 def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:

@@ -91,7 +91,11 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     """
     main = Path(path) / MAIN if Path(path).is_dir() else Path(path)
     if not main.is_file():
-        raise PipelineError(f"--tokenizer {path}: no {MAIN} there: name that file or its folder (none is downloaded)")
+        raise PipelineError(
+            f"--tokenizer {path}: no {MAIN} there, and none is downloaded: name that file or its folder, make one with "
+            "`python -m pipelines vocabulary`, or save a model's: "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
+        )
     files = {MAIN: _read(main)}
     if Path(path).is_dir():
         files.update({name: _read(main.parent / name) for name in BESIDE if (main.parent / name).is_file()})

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pipelines.errors import PipelineError
 from pipelines.tally import Counts
-from pipelines.units.job import REJECTED, STAGED, Job, UnitResult, done_units, load_result
+from pipelines.units.job import EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
 from shards import Manifest, ShardInfo, storage
 
 
@@ -56,13 +56,13 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
     """Units of which something is missing, or a shard is not of the size that their result says."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
-    rejected = {f"{REJECTED}/{name}" for name in storage.list_files(job.path(REJECTED))}
+    written = {f"{place}/{name}" for place in (REJECTED, EXCLUDED) for name in storage.list_files(job.path(place))}
     return {
         unit
         for unit, done in results.items()
         if any(sizes.get(shard.name) != shard.bytes for shard in done.shards)
         or any(held.get(shard.name) != shard.bytes for shard in done.held)
-        or (job.rejected_name(unit) in done.files and job.rejected_name(unit) not in rejected)
+        or any(name in done.files and name not in written for name in job.lasting_names(unit))
     }
 
 

@@ -1,6 +1,7 @@
 """What every worker needs to know of a run, and what it leaves behind of a unit.
 
-    DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  _rejected/00003.jsonl.zst  manifest.json
+    DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  manifest.json
+        _rejected/00003.jsonl.zst   its bad records       _excluded/00003.jsonl.zst what held an excluded text
         validation/ the held-out part, a dataset too      _curated/ verdicts (`curation`)
         _files/     the kind's other resources, such as synonyms
 
@@ -26,6 +27,7 @@ STAGED = "_staged"
 CURATED = "_curated"
 VALIDATION = "validation"
 REJECTED = "_rejected"
+EXCLUDED = "_excluded"
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys)|{SHARD_NAME.pattern}")
@@ -97,6 +99,16 @@ class Job:
     def rejected_name(unit: int) -> str:
         """Names the file of the unit's bad records, in the folder."""
         return f"{REJECTED}/{unit:05d}.jsonl.zst"
+
+    @staticmethod
+    def excluded_name(unit: int) -> str:
+        """Names the file of what held an excluded text in the unit, in the folder."""
+        return f"{EXCLUDED}/{unit:05d}.jsonl.zst"
+
+    @classmethod
+    def lasting_names(cls, unit: int) -> tuple[str, ...]:
+        """Names what a unit leaves beside its shards, where there is any of it, and a finished dataset keeps."""
+        return cls.rejected_name(unit), cls.excluded_name(unit)
 
     @property
     def stopped_path(self) -> str:

@@ -15,12 +15,12 @@ import numpy as np
 import zstandard
 
 from pipelines.units.curation import pack_keys, pack_verdicts
-from pipelines.units.job import CURATED, DONE, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
+from pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
 from pipelines.units.plan import NAME
 from shards import storage
 from shards.manifest import resources
 
-_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|zst)")
+_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|zst)")
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:
@@ -51,18 +51,19 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
         return read() == pack_keys([])
     if (place, suffix) == (CURATED, "zst"):
         return read() == pack_verdicts(np.empty(0, np.uint8))
-    return (place, suffix) == (REJECTED, "jsonl.zst") and _are_rejected(read())
+    fields = {REJECTED: ["source", "offset", "reason", "head"], EXCLUDED: ["source", "id", "text"]}
+    return suffix == "jsonl.zst" and place in fields and _fields(read()) == fields[place]
 
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _are_rejected(data: bytes) -> bool:
-    """Whether these are bad records as a tally writes them down, by the first."""
+def _fields(data: bytes) -> list[str]:
+    """The fields of what a tally writes down, by the first line; none where it is nothing of the kind."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(data) as lines:
             first = io.BufferedReader(lines).readline()
     except zstandard.ZstdError:
-        return False
-    return list(json.loads(first)) == ["source", "offset", "reason", "head"]
+        return []
+    return list(json.loads(first))

@@ -1,6 +1,7 @@
 """One work unit, from its pieces of input to published shards and a file that says what they are, its result.
 
-    records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected -> _done
+    records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected,
+    _excluded -> _done
 
 Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
 the verdicts are known, from there. The spool is in the output folder where that is local, under a temporary name that
@@ -93,9 +94,8 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards, held = staged.close(), list[ShardInfo]()
         else:
             shards, held = _finish(batches, job, unit.number, spool, watch)
-    files = {}
-    if rejected := tally.rejected():
-        files[job.rejected_name(unit.number)] = rejected
+    written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
+    files = {name: data for name, data in written.items() if data}
     if job.curation.dedup:
         files[job.keys_name(unit.number)] = pack_keys(found)
     for name, data in files.items():
@@ -142,8 +142,8 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
         raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
     with _spool(job.folder) as spool:
         shards, held = _finish(watch.each("read", _remaining(job, staged, verdicts, spool)), job, unit, spool, watch)
-    counts, rejected = staged.counts, job.rejected_name(unit)
-    files = {name: sha256 for name, sha256 in staged.files.items() if name == rejected}
+    counts, lasting = staged.counts, job.lasting_names(unit)
+    files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
     counts.kept = int((verdicts == KEEP).sum())
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:

@@ -69,7 +69,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) ->
             except (ManifestError, ShardError):
                 pass
         path.write_bytes(data)
-    assert unnoticed == {"_curated", "_done", "_rejected", "plan.json"}
+    assert unnoticed == {"_curated", "_done", "_excluded", "_rejected", "plan.json"}
 
 
 def test_run_again_after_damage_to_its_own_records_it_ends_the_same_or_says_why(

@@ -8,13 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
 from pipelines.kinds.text import meeting, text_id
 from pipelines.text.exclude import Excluded, read_texts
-from shards import Dataset
+from pipelines.text.segmentation import normalise
+from pipelines.text.tokenization import Tokenization
+from shards import Dataset, storage
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -73,7 +76,8 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
 ) -> None:
     texts = [WALKING, "The man slept there.", SICK]
     assert Excluded.of(texts).meets(text) is as_document
-    excluded = Excluded.from_bytes(Excluded.of(texts, among_sentences=True).to_bytes())
+    made = Excluded.of(texts, among_sentences=True)
+    excluded = Excluded.from_bytes(made.to_bytes(), made.heads)
     assert meeting(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 
@@ -81,15 +85,22 @@ def words_of(text: str) -> list[str]:
     return re.sub(r"[\W_]+", " ", text.lower()).split()
 
 
-@given(st.lists(st.sampled_from(["a", "b", "Ä", "日本", "c3", ",", "."]), max_size=40), st.integers(0, 30))
-@settings(max_examples=300, deadline=None)
-def test_hashes_meet_exactly_where_words_do(words: list[str], start: int) -> None:
-    text, planted = " ".join(words), " ".join(["a b", *words[start : start + 9], "a"])
-    if len(words_of(planted)) < 8:
+def runs_of(text: str) -> set[tuple[str, ...]]:
+    """Eight words in a row, or twelve where a Chinese letter is among them, each of which is a word."""
+    words = words_of(re.sub("([日本])", r" \1 ", text))
+    runs = {tuple(words[at : at + size]) for size in (8, 12) for at in range(len(words) - size + 1)}
+    return {run for run in runs if (len(run) == 12) is bool({"日", "本"} & set(run))}
+
+
+@pytest.mark.parametrize("other", ["日本", "나 네"])
+@given(st.lists(st.sampled_from(["a", "b", "Ä", "?", "c3", ",", "."]), max_size=40), st.integers(0, 30))
+@settings(max_examples=200, deadline=None)
+def test_hashes_meet_exactly_where_words_do(other: str, words: list[str], start: int) -> None:
+    words = [other if word == "?" else word for word in words]
+    text, planted = " ".join(words), " ".join(["a b", *words[start : start + 13], "a"])
+    if not runs_of(planted):
         return
-    grams = [tuple(words_of(text)[at : at + 8]) for at in range(max(0, len(words_of(text)) - 7))]
-    wanted = {tuple(words_of(planted)[at : at + 8]) for at in range(len(words_of(planted)) - 7)}
-    assert Excluded.of([planted]).meets(text) is bool(wanted & set(grams))
+    assert Excluded.of([planted]).meets(text) is bool(runs_of(planted) & runs_of(text))
 
 
 def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Path, texts: list[str]) -> None:
@@ -104,7 +115,7 @@ def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Pa
     for text, sentence in zip(clean, planted, strict=False):
         middle = text.find(" ", len(text) // 2)
         assert excluded.meets(f"{text[:middle]} {sentence.upper()} {text[middle:]}")
-    same = Excluded.from_bytes(excluded.to_bytes())
+    same = Excluded.from_bytes(excluded.to_bytes(), excluded.heads)
     assert same.options() == excluded.options()
     assert same.options()["texts"] == 4000
 
@@ -116,8 +127,81 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
     names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
     assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("3.5", "A cat sits.", "A dog runs.", '"One, two",three', "One, two", "three", "A man.", "na\ufffdve film ."),
+        *("A cat sits.", "A dog runs.", "One, two", "three", '"One, two",three', "A man.", "na\ufffdve film ."),
     ]
+
+
+@pytest.mark.parametrize("number", ["3.5", "-2", "1,234.5", "0", "1e-05", "40 %", "2.0,3.1,0"])
+def test_numbers_are_no_texts_to_look_for(tmp_path: Path, number: str) -> None:
+    (tmp_path / "sts.txt").write_text(f"{number}\nA cat sits.\n")
+    assert list(read_texts([str(tmp_path / "sts.txt")])) == ["A cat sits."]
+    (tmp_path / "gold.txt").write_text(f"{number}\n")
+    with pytest.raises(PipelineError, match=r"gold.txt: holds numbers alone: name the files with the texts"):
+        list(read_texts([str(tmp_path / "gold.txt")]))
+
+
+ABOUT = ("LICENSE", "licence.txt", "README.md", "Copying", "CITATION.cff", "notice.html")
+
+
+def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_is_named(tmp_path: Path) -> None:
+    for name in (*ABOUT, "noticed.txt"):
+        (tmp_path / name).write_text(f"The words of {name} are here for all to read.\n")
+    (text,) = read_texts([str(tmp_path)])
+    assert text.startswith("The words of noticed.txt")
+    assert len(list(read_texts([str(tmp_path / name) for name in ABOUT]))) == len(ABOUT)
+    (tmp_path / "noticed.txt").unlink()
+    with pytest.raises(PipelineError, match="holds licences and readmes alone: name the files with the texts"):
+        list(read_texts([str(tmp_path)]))
+
+
+def test_gold_scores_beside_sentences_exclude_nothing(shared_data: Path) -> None:
+    texts = list(read_texts([str(shared_data / "senteval" / "downstream" / "STS" / "STS12-en-test")]))
+    assert texts and not [text for text in texts if text.replace(".", "").strip().isdigit()]
+
+
+@pytest.fixture(scope="module")
+def chinese(shared_data: Path) -> dict[str, list[str]]:
+    """The sentences of STS-B in Chinese by split, each once; those of the training set that are none of the test's."""
+    found = {}
+    for split in ("test", "train"):
+        with (shared_data / "stsb_multi_mt" / f"stsb-zh-{split}.csv").open(encoding="utf-8", newline="") as lines:
+            found[split] = list(dict.fromkeys(cell for row in csv.reader(lines) for cell in row[:2]))
+    found["train"] = [sentence for sentence in found["train"] if sentence not in set(found["test"])]
+    return found
+
+
+def test_chinese_sentences_are_met_by_their_letters_and_few_others_are(chinese: dict[str, list[str]]) -> None:
+    excluded = Excluded.of(chinese["test"], among_sentences=True)
+    assert [text for text in chinese["test"] if not excluded.meets(text)] == ["冲浪队", "跑马场", "尽快。"]
+    others = chinese["train"]
+    assert len(others) == 10_100 and 0.005 < sum(map(excluded.meets, others)) / len(others) < 0.01
+    long = [text for text in chinese["test"] if re.search(r"[\u4e00-\u9fff]{12}", text)]
+    assert len(long) > 1000
+    for text, before, after in zip(long, others, others[1:], strict=False):
+        assert excluded.meets(f"{before}，{text.rstrip('。')}，{after}")
+
+
+SWIMMING = "他每天早上都在海里游泳。"
+HOME = "昨天晚上我和朋友一起回家"
+
+
+@pytest.mark.parametrize(
+    ("excluded", "text", "met"),
+    [
+        (SWIMMING, f"天气很好。{SWIMMING}然后回家。", True),
+        (SWIMMING, "天气很好！他每天早上都在海里游泳？是的。", True),
+        (SWIMMING, f"听说{SWIMMING}", False),
+        (HOME, f"大家都说{HOME}了", True),
+        (HOME, "昨天晚上我和朋友一起看电影，他们一起回家", False),
+        ("我爱你", "我爱你", False),
+        ("เขาว่ายน้ำในทะเลทุกเช้า", "ฉันเห็นว่า เขาว่ายน้ำในทะเลทุกเช้า และกลับบ้าน", True),
+        ("彼は毎朝海で泳いでいるそうです", "友人によると彼は毎朝海で泳いでいるそうですよ。", True),
+        ("한국 사람은 김치를 매일 먹는다", "그리고\n한국 사람은 김치를 매일 먹는다.\n", True),
+        ("Windows用のIDE 2025年版を買う人々", "店で Windows 用の IDE 2025 年版を買う人々が多い", True),
+    ],
+)
+def test_without_spaces_between_words_letters_are_compared(excluded: str, text: str, met: bool) -> None:
+    assert Excluded.of([excluded]).meets(text) is met
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ",", ";", "|"])
@@ -196,6 +280,75 @@ def test_that_all_is_excluded_is_said_and_no_other_mend(direct, corpus: Path, tm
     outcome = direct("--input", corpus, *UNIT, "--exclude", corpus)
     assert outcome.code == 1
     assert "hold a text of --exclude" in outcome.err and "lower --min-tokens" not in outcome.err
+
+
+def test_what_else_mattered_where_something_is_excluded_is_said_too(
+    direct, corpus: Path, texts: list[str], roberta_tokenization: Tokenization, tmp_path: Path
+) -> None:
+    longest = roberta_tokenization.tokenize(texts[:60], texts[:60]).lengths.max()
+    (tmp_path / "test.txt").write_text(max(texts[:60], key=len).replace("\n", " "))
+    with (corpus / "a.jsonl").open("a") as lines:
+        lines.write("broken\n")
+    words = ("--input", corpus, "--exclude", tmp_path / "test.txt", "--max-bad-fraction", "1")
+    assert direct(*words, "--min-tokens", str(longest)).err.endswith(
+        f"none of 61 documents is kept: 59 have fewer than {longest:,} tokens (the longest {longest:,} tokens), "
+        "1 hold a text of --exclude, 1 are bad (see _rejected): lower --min-tokens\n"
+    )
+
+
+def excluded_of(folder: Path) -> list[dict]:
+    files = sorted((folder / "_excluded").glob("*.jsonl.zst"))
+    data = b"".join(zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes()) for file in files)
+    return [json.loads(line) for line in data.splitlines()]
+
+
+CURATED = ("--dedup", "--holdout-fraction", "0.3")
+
+
+@pytest.mark.parametrize("switches", [(), CURATED])
+def test_what_went_is_written_down_with_the_text_that_it_holds(
+    direct, corpus: Path, texts: list[str], tmp_path: Path, tree, switches: tuple
+) -> None:
+    sentences = [" ".join(text.split()[40:70]) for text in (texts[0], texts[33])]
+    (tmp_path / "test.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    command = ("--input", corpus, *UNIT, *switches, "--exclude", tmp_path / "test.txt")
+    assert direct(*command).code == 0
+    offset = sum(len(json.dumps({"text": text})) + 1 for text in texts[:33])
+    assert excluded_of(tmp_path / "out") == [
+        {"source": f"a.jsonl:{place}", "id": text_id(text.encode()), "text": sentence}
+        for place, text, sentence in zip((0, offset), (texts[0], texts[33]), sentences, strict=True)
+    ]
+    finished = tree(tmp_path / "out")
+    for lost in sorted((tmp_path / "out" / "_excluded").iterdir()):
+        lost.unlink()
+        assert direct(*command).code == 0
+        assert tree(tmp_path / "out") == finished
+    (tmp_path / "out" / "_excluded" / f"{storage.TEMPORARY}x").touch()
+    assert direct(*command).code == 0
+    assert tree(tmp_path / "out") == finished
+
+
+@pytest.mark.parametrize("switches", [("--no-split", "--text-per", "line"), ("--pack", "100")])
+def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp_path: Path, switches: tuple) -> None:
+    lines = wiki.read_text(encoding="utf-8").splitlines()
+    long = [line for line in lines[100:] if len(line.split()) > 12][:20]
+    (tmp_path / "test.txt").write_text("\n".join(long))
+    assert direct("sentences", "--input", wiki, "--exclude", tmp_path / "test.txt", *switches).code == 0
+    found = excluded_of(tmp_path / "out")
+    assert len(found) == Dataset(tmp_path / "out").manifest.counts["filtered"]["excluded"] > 0
+    assert {line["text"] for line in found} <= {line.strip()[:300] for line in long}
+    kept = {row["id"] for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
+    assert not kept & {line["id"] for line in found}
+    if "--pack" not in switches:
+        assert {text_id(normalise(line).encode()) for line in long} <= {line["id"] for line in found}
+        assert {line["source"].split(":")[0] for line in found} == {"wiki.txt"}
+
+
+def test_the_excluded_texts_lie_beside_the_shards(direct, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(f"{SICK}\ntoo short\nA man is playing a guitar.\n")
+    assert direct("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt").code == 0
+    lines = Dataset(tmp_path / "out").read_file("excluded.jsonl").splitlines()
+    assert list(map(json.loads, lines)) == [SICK, "A man is playing a guitar."]
 
 
 def test_that_all_are_too_long_is_said_and_no_other_mend(direct, corpus: Path) -> None:

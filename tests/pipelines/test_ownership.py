@@ -14,6 +14,7 @@ NAMES = (
     "_files/synonyms.json",
     "_done/00000.json",
     "_rejected/00000.jsonl.zst",
+    "_excluded/00000.jsonl.zst",
     "_staged/00000.keys",
     "_files/excluded.u64",
     "deep/er/mine.txt",
@@ -72,6 +73,8 @@ def test_what_a_plan_that_came_to_nothing_left_makes_way(direct, head: Path, tmp
         lines.write(b"broken\n")
     often = ("--input", head, "--max-bad-fraction", "0.5")
     assert direct(*often, *switches, "--min-tokens", "1000000", "--exclude", head).code == 1
+    assert direct(*often, *switches, "--min-tokens", "1", "--exclude", head).code == 1
+    assert list((tmp_path / "out" / "_excluded").iterdir())
     assert direct(*often, *switches, "--min-tokens", "900000").code == 1
     assert direct(*often).code == 0
     assert verify(tmp_path / "out") == []

@@ -514,6 +514,7 @@ def test_a_file_that_is_no_table_of_synonyms_is_one_line(
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert outcome.err.startswith(f"pipelines: --synonyms {tmp_path / 'table.json'}: ")
     assert complaint in outcome.err
+    assert "expected a JSON object of words" in outcome.err and "public lists: counter-fitted" in outcome.err
     assert not (tmp_path / "out").exists()
 
 

@@ -231,7 +231,11 @@ def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -
         (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: in the row that begins there a quote is opened and not closed"),
         (b"", (), "the inputs hold no records at all"),
         (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is none of entailment, neutral'),
-        (b"a,b,c\nx,y,0\n", ("--nli",), "none of 1 rows makes a triplet: 0 neutral, 0 unlabelled, 1 unpaired"),
+        (
+            b"a,b,c\nx,y,0\n",
+            ("--nli",),
+            "none of 1 triplets is kept: 1 are of a premise without a pair: a premise needs an entailed",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(

@@ -1,5 +1,6 @@
 """`python -m shards`: what it prints, and exit codes 0, 1 and 2."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shards import Manifest, ShardWriter
+from shards import Dataset, Manifest, ShardWriter
 from shards.__main__ import main
 from shards.schema import schema
+from shards.sealed import seal
 from shards.terminal import one_line, table, visible
 
 
@@ -22,6 +24,69 @@ def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str])
     assert "read 70 = kept 60, 4 short_bytes, 5 short_tokens, bad 1" in out
     assert "50,265 ids" in out
     assert out.count("documents-0000") == len(list(dataset.glob("*.tar")))
+
+
+def test_ls_tells_the_tokens_of_examples_from_those_of_their_views(
+    with_views: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row for batch in Dataset(with_views) for row in batch.to_pylist()]
+    examples = sum(len(row["tokens"]) for row in rows)
+    views = sum(len(row[name]) for row in rows for name in ("view_0", "view_1"))
+    assert main(["ls", str(with_views)]) == 0
+    said = f"tokens {examples + views:,}: {examples:,} of the examples, {views:,} of their views"
+    assert said in capsys.readouterr().out
+
+
+def test_ls_tells_what_shaped_the_examples(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    augmentation = {"steps": "subs+del-span", "unit": "word", "del_spans": 5, "del_span": 0.05, "subs": 0.3}
+    options = {
+        "min_tokens": 4,
+        "max_tokens": 510,
+        "pack": None,
+        "language": "de",
+        "whitespace": "collapse",
+        "dedup": True,
+        "exclude": {"texts": 4927},
+        "min_words": None,
+        "augmentation": augmentation,
+        "views": 2,
+        "augment_seed": 7,
+    }
+    whole = Manifest.load(str(with_views))
+    dataclasses.replace(whole, fingerprint={**whole.fingerprint, "options": options}).save(str(with_views))
+    assert main(["ls", str(with_views)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  4 to 510 tokens each, language de" in lines
+    assert "  whitespace collapsed, duplicates dropped, 4,927 texts excluded" in lines
+    assert "  views 2: subs+del-span by word (subs 0.3, del_spans 5, del_span 0.05), seed 7" in lines
+
+
+def test_ls_takes_shards_that_do_not_tell_tokens_by_column(
+    with_views: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Manifest.load(str(with_views))
+    record = json.loads(whole.to_json())
+    for shard in record["shards"]:
+        del shard["column_tokens"], record["sha256"]
+    (with_views / "manifest.json").write_bytes(seal(record))
+    assert main(["ls", str(with_views)]) == 0
+    assert f"tokens {whole.totals['tokens']:,}\n" in capsys.readouterr().out
+    assert main(["verify", str(with_views)]) == 0
+
+
+def test_tokens_by_column_that_the_shards_do_not_hold_are_reported(
+    with_views: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Manifest.load(str(with_views))
+    (shard,) = whole.shards
+    columns = {**shard.column_tokens, "view_0": shard.column_tokens["view_1"], "view_1": shard.column_tokens["view_0"]}
+    changed = dataclasses.replace(shard, column_tokens=columns)
+    dataclasses.replace(whole, shards=[changed]).save(str(with_views))
+    assert main(["verify", str(with_views)]) == 1
+    assert "by column where the manifest says" in capsys.readouterr().out
+    dataclasses.replace(whole, shards=[dataclasses.replace(shard, column_tokens={"tokens": 1})]).save(str(with_views))
+    assert main(["verify", str(with_views)]) == 1
+    assert f"its columns' tokens are not {shard.tokens} in all" in capsys.readouterr().err
 
 
 def test_ls_json_is_the_manifest(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from benchmarks.vocabulary import learn_tokenizer
 from pipelines.augment.steps import Augmentation, Augmenter
+from pipelines.text.vocabulary import learn_tokenizer
 from shards import Manifest, ShardWriter, keyed, storage
 from shards.ragged import Ragged
 from shards.schema import schema

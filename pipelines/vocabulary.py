@@ -1,0 +1,176 @@
+"""`python -m pipelines vocabulary`: a tokenizer learned from a corpus, in place of a dataset made of it.
+
+    inputs, as any kind of text reads them -> texts (bad records counted) -> text.vocabulary -> a new folder
+
+Nothing is in the folder before all is read and learned, and tokenizer.json is the last there.
+"""
+
+import argparse
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pipelines.errors import PipelineError
+from pipelines.kinds.text import text_of
+from pipelines.readers import read_pieces
+from pipelines.records import MAX_BYTES, Reading
+from pipelines.tally import RecordError, Tally
+from pipelines.text.tokenization import MAIN
+from pipelines.text.vocabulary import SMALLEST, learn_tokenizer
+from pipelines.units import plan as planning
+from shards import storage
+
+NAME = "vocabulary"
+SUMMARY = "a byte-level BPE tokenizer learned from texts: for a domain or language without one"
+EXAMPLE = "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
+PIECE_BYTES = 16_000_000
+"""The bar moves after so much input, where a file can be cut."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The command's options; `limit_bytes`: reading ends after so much text, None: never."""
+
+    inputs: Sequence[str]
+    output: str
+    size: int
+    text_field: str | None = None
+    text_per: str = "file"
+    limit_bytes: int | None = None
+    max_bad_fraction: float = 0.001
+    quiet: bool = False
+    skip_unknown: bool = False
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
+        add("--output", required=True, metavar="DIR", help="a folder on this machine, new or empty")
+        add("--size", type=int, default=32000, metavar="N", help="ids in all (default 32000)")
+        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
+        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
+        add("--limit-bytes", type=int, metavar="N", help="read no more than the first N bytes of text")
+        add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
+        add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
+        add("--quiet", action="store_true", help="no progress bar")
+        add("--json", action="store_true", help="the summary for programs to read")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> "Vocabulary":
+        """The options given. Raises ValueError where a value makes no sense."""
+        if arguments.size < SMALLEST:
+            raise ValueError(f"--size must be at least {SMALLEST}: every byte has an id, and special tokens have five")
+        if arguments.limit_bytes is not None and arguments.limit_bytes < 1:
+            raise ValueError("--limit-bytes must be at least 1")
+        if not 0 <= arguments.max_bad_fraction <= 1:
+            raise ValueError("--max-bad-fraction must be between 0 and 1")
+        if storage.is_remote(arguments.output):
+            raise ValueError("--output must be a folder on this machine: --tokenizer is read from there")
+        given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(cls)}
+        return cls(**{**given, "inputs": arguments.input})
+
+
+@dataclasses.dataclass
+class Summary:
+    """A tokenizer as written, and what it was learned from; `text_bytes` of UTF-8."""
+
+    output: str
+    ids: int
+    read: int
+    texts: int
+    empty: int
+    bad: int
+    text_bytes: int
+    bad_examples: list[list[str]]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        bad = "".join(f"; {source}: {reason}" for source, reason in self.bad_examples[:1])
+        return (
+            f"{self.output}: a tokenizer of {self.ids:,} ids, of {self.text_bytes:,} bytes of text\n"
+            f"  read {self.read:,} = texts {self.texts:,}, empty {self.empty:,}, bad {self.bad:,}{bad}"
+        )
+
+
+class _Texts:
+    """The inputs' texts, each record counted; `num_bytes` of what was given."""
+
+    def __init__(self, options: Vocabulary) -> None:
+        self.options = options
+        self.tally = Tally(("empty",), options.max_bad_fraction)
+        self.num_bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        options, counts = self.options, self.tally.counts
+        reading = Reading(
+            max_bytes=MAX_BYTES,
+            field=options.text_field,
+            text_per=options.text_per,
+            skip_unknown=options.skip_unknown,
+        )
+        inputs = planning.find_inputs(options.inputs, reading)
+        units = planning.make_plan(inputs, {"options": {}}, PIECE_BYTES).units
+        size = sum(unit.bytes for unit in units)
+        with tqdm(total=size, unit="B", unit_scale=True, disable=True if options.quiet else None) as bar:
+            for unit in units:
+                for record in read_pieces(inputs.root, unit.pieces, reading):
+                    counts.read += 1
+                    try:
+                        text, data = text_of(record, options.text_field)
+                    except RecordError as problem:
+                        self.tally.reject(record, problem)
+                        continue
+                    if not text.strip():
+                        counts.filtered["empty"] += 1
+                        continue
+                    counts.kept += 1
+                    self.num_bytes += len(data)
+                    yield text
+                    if options.limit_bytes and self.num_bytes >= options.limit_bytes:
+                        return
+                bar.update(unit.bytes)
+
+    def check(self) -> None:
+        """Raises PipelineError where there was no text, or too much was bad."""
+        counts = self.tally.counts
+        if counts.bad > self.options.max_bad_fraction * counts.read:
+            allowed = f"--max-bad-fraction {self.options.max_bad_fraction:g}"
+            raise PipelineError(f"{counts.complaint()} (allowed: {allowed})")
+        if not counts.kept:
+            raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
+
+
+def run(options: Vocabulary) -> Summary:
+    """Learns the tokenizer and writes its folder.
+
+    Raises:
+        PipelineError, OSError: it cannot be made; the message says why and what to do.
+    """
+    output = Path(options.output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        held = f"holds other files ({min(output.iterdir()).name})" if output.is_dir() else "is a file"
+        raise PipelineError(f"{output}: {held}: choose an --output that is new or empty")
+    texts = _Texts(options)
+    with tempfile.TemporaryDirectory() as beside:
+        made = Path(beside)
+        num_ids = learn_tokenizer(texts, options.size, made)
+        texts.check()
+        for path in sorted(made.iterdir(), key=lambda path: path.name == MAIN):  # last what makes it a tokenizer's
+            storage.publish_bytes(path.read_bytes(), str(output / path.name))
+    counts = texts.tally.counts
+    return Summary(
+        options.output,
+        num_ids,
+        counts.read,
+        counts.kept,
+        counts.filtered["empty"],
+        counts.bad,
+        texts.num_bytes,
+        counts.bad_examples,
+    )

@@ -1,0 +1,155 @@
+"""`python -m pipelines vocabulary`: a tokenizer of any format's texts, the same every time, and nothing lost unsaid."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.__main__ import main
+from tests.pipelines.packings import jsonl, tar
+
+SIZE = ("--size", "600")
+
+
+@pytest.fixture
+def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The command in this process, to tmp_path/learned unless named: its exit code, output and errors."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        words = ["vocabulary", *map(str, arguments)]
+        if "--output" not in words:
+            words += ["--output", str(tmp_path / "learned")]
+        capsys.readouterr()
+        try:
+            code = main(words)
+        except SystemExit as error:
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def tokenizer_in(folder: Path) -> bytes:
+    return (folder / "tokenizer.json").read_bytes()
+
+
+def test_the_same_text_gives_the_same_tokenizer_in_every_format(learn, texts: list[str], tmp_path: Path) -> None:
+    some = texts[:30]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(some))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(some)))
+    (tmp_path / "a.tar").write_bytes(tar({f"{number:03d}.txt": text.encode() for number, text in enumerate(some)}))
+    pq.write_table(pa.table({"text": some}), tmp_path / "a.parquet")
+    (tmp_path / "files").mkdir()
+    for number, text in enumerate(some):
+        (tmp_path / "files" / f"{number:03d}.txt").write_text(text, encoding="utf-8", newline="")
+    made = {}
+    for name in ("a.jsonl", "a.jsonl.gz", "a.tar", "a.parquet", "files"):
+        code, out, err = learn("--input", tmp_path / name, *SIZE, "--output", tmp_path / "learned" / name)
+        assert (code, err) == (0, "")
+        assert "a tokenizer of 600 ids" in out and "read 30 = texts 30, empty 0, bad 0" in out
+        made[name] = tokenizer_in(tmp_path / "learned" / name)
+    assert len(set(made.values())) == 1
+
+
+def test_it_is_a_tokenizer_for_the_pipelines_and_gives_every_text_back(
+    learn, pipeline, head: Path, texts: list[str], tmp_path: Path
+) -> None:
+    assert learn("--input", head, *SIZE)[0] == 0
+    loaded = Tokenizer.from_file(str(tmp_path / "learned" / "tokenizer.json"))
+    text = f"{texts[0]} 日本 🙂"
+    ids = loaded.encode(text).ids
+    assert [loaded.id_to_token(ids[0]), loaded.id_to_token(ids[-1])] == ["<s>", "</s>"]
+    assert loaded.decode(ids) == text
+    outcome = pipeline("--input", head, "--tokenizer", tmp_path / "learned", "--min-tokens", "300")
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_what_could_not_be_read_is_counted_and_too_much_of_it_is_an_error(learn, head: Path, tmp_path: Path) -> None:
+    with head.open("ab") as lines:
+        lines.write(b'broken\n{"text": " "}\n')
+    code, out, err = learn("--input", head, *SIZE)
+    assert (code, out) == (1, "")
+    assert "1 of 42 records are bad, e.g. head.jsonl:" in err and "(allowed: --max-bad-fraction 0.001)" in err
+    assert not (tmp_path / "learned").exists()
+    code, out, _ = learn("--input", head, *SIZE, "--max-bad-fraction", "0.1", "--json")
+    summary = json.loads(out)
+    assert code == 0 and summary["ids"] == 600
+    assert [summary[name] for name in ("read", "texts", "empty", "bad")] == [42, 40, 1, 1]
+    assert summary["bad_examples"][0][0].startswith("head.jsonl:")
+
+
+def test_a_limit_of_bytes_ends_the_reading(learn, head: Path, texts: list[str]) -> None:
+    wanted = sum(len(text.encode()) for text in texts[:3])
+    summary = json.loads(learn("--input", head, *SIZE, "--limit-bytes", str(wanted), "--json")[1])
+    assert (summary["texts"], summary["text_bytes"]) == (3, wanted)
+
+
+def test_a_text_too_small_for_the_size_has_fewer_ids(learn, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two one two")
+    assert "a tokenizer of 267 ids" in learn("--input", tmp_path / "a.txt", *SIZE)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--size", "260"], "--size must be at least 261"),
+        (["--limit-bytes", "0"], "--limit-bytes must be at least 1"),
+        (["--max-bad-fraction", "2"], "--max-bad-fraction must be between 0 and 1"),
+        (["--output", "gs://bucket/tokenizer"], "--output must be a folder on this machine"),
+        (["--s3_endpoint_url=http://localhost"], "no such option: --s3_endpoint_url"),
+        (["--min-tokens", "3"], "no such option: --min-tokens"),
+    ],
+)
+def test_bad_usage_is_exit_2_and_says_what(learn, head: Path, arguments: list[str], complaint: str) -> None:
+    code, out, err = learn("--input", head, *arguments)
+    assert (code, out) == (2, "") and complaint in err
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "complaint"),
+    [
+        ('{"text": ""}\n', [], "the inputs hold no text (1 records): check --input and --text-field"),
+        ('{"body": "A man."}\n', [], 'no field "text" in any record: there are body: name the one that holds the text'),
+    ],
+)
+def test_inputs_without_text_are_an_error_in_one_line(
+    learn, tmp_path: Path, content: str, options: list[str], complaint: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    code, out, err = learn("--input", tmp_path / "a.jsonl", *options)
+    assert (code, out, err.count("\n")) == (1, "", 1) and complaint in err
+
+
+def test_a_folder_with_other_files_is_refused_and_left_as_it_is(learn, head: Path, tmp_path: Path, tree) -> None:
+    (tmp_path / "learned").mkdir()
+    (tmp_path / "learned" / "notes.txt").write_text("mine")
+    before = tree(tmp_path)
+    code, _, err = learn("--input", head, *SIZE)
+    assert code == 1 and "learned: holds other files (notes.txt): choose an --output that is new or empty" in err
+    assert tree(tmp_path) == before
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("flags", "shows"), [([], True), (["--quiet"], False)])
+def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
+    learn, head: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], shows: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    assert learn("--input", head, *SIZE, *flags)[0] == 0
+    assert ("100%" in shown.getvalue()) is shows
+
+
+def test_help_shows_an_example(learn) -> None:
+    code, out, _ = learn("--help")
+    assert code == 0 and "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output" in out
