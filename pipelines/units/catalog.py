@@ -20,7 +20,7 @@ from pipelines.readers import samples, tars
 from pipelines.readers.content import compression_of, sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Input, Inputs, Piece, Reading
-from pipelines.units.finding import find
+from pipelines.units.finding import absolute, find
 from shards import finding, storage
 
 LISTS = (".tsv", ".txt", ".lst")
@@ -53,6 +53,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     found: list[tuple[Input, Sequence[samples.Sample]]] = []
     unknown: list[str] = []
     for name, size in files.items():
+        if not name.isprintable():
+            raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         if name.lower().endswith(TARS):
             found.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in found[-1][1])
@@ -65,9 +67,11 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             unknown.append(name)
     if unknown and not reading.skip_unknown:
         kinds = ", ".join(reading.extensions)
+        inner = any(".tar/" in name and name.endswith(TARS) for name in unknown)
         raise PipelineError(
-            f"{root}: {len(unknown):,} files of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
-            "tars of these: take them away, or leave them out with --skip-unknown"
+            f"{root}: {len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of no known kind, e.g. "
+            f"{', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
+            f"{'unpack the tar of tars' if inner else 'leave them out of --input, or go on with --skip-unknown'}"
         )
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
@@ -118,6 +122,7 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         if not (name and tab and label and label.isprintable()):
             raise PipelineError(f"--input {path}: line {number} is not a path, a tab and a class: {line[:60]!r}")
         file = name if storage.is_remote(name) or name.startswith("/") else storage.join(folder, *name.split("/"))
+        file = file if storage.is_remote(file) else absolute(file)
         if seen.setdefault(file, label) != label:
             raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
         yield file, label

@@ -126,12 +126,28 @@ def _list(zoo: Path, folder: Path) -> list[Path]:
     return [folder / "zoo.tsv"]
 
 
+def _list_of_relative_paths(zoo: Path, folder: Path) -> list[Path]:
+    """In a folder beside them, in lines as people write them."""
+    lines = [f"./../zoo//{path.relative_to(zoo)}\t{path.parent.name}\r\n" for path in sorted(zoo.rglob("*.jpg"))]
+    (folder / "zoo.lst").write_text("\ufeff" + "".join(lines))
+    return [folder / "zoo.lst"]
+
+
 def _mixed(zoo: Path, folder: Path) -> list[Path]:
     tar = write_tar(folder / "ant.tar", [(path.rpartition("/")[2], data) for path, data in members(zoo / "ant")])
     return [tar, zoo / "barrel", zoo / "bass"]
 
 
-PACKINGS = [_tars, _tar_of_folders, _packed_tar, _webdataset, _webdataset_json, _list, _mixed]
+PACKINGS = [_tars, _tar_of_folders, _packed_tar, _webdataset, _webdataset_json, _list, _list_of_relative_paths, _mixed]
+
+
+def test_a_list_decides_whatever_the_folders_are_called(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in zoo.rglob("*.jpg"))
+    (tmp_path / "all.tsv").write_text(
+        "".join(f"{name}\t{'odd' if n % 2 else 'even'}\n" for n, name in enumerate(names))
+    )
+    assert direct("images", "--input", tmp_path / "all.tsv").code == 0
+    assert per_class(tmp_path / "out") == {"even": 6, "odd": 6}
 
 
 @pytest.mark.parametrize("unit_bytes", ["50000", "100000000"])
@@ -330,6 +346,13 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
     assert "3 files of no known kind, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
+
+
+def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    inner = write_tar(tmp_path / "ant.tar", members(zoo))
+    outer = write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())])
+    done = direct("images", "--input", outer)
+    assert done.code == 1 and "e.g. all.tar/ant.tar: expected .jpg" in done.err and "unpack the tar of tars" in done.err
 
 
 def test_a_file_that_cannot_be_read_stops_the_run_with_its_name(
