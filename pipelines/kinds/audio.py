@@ -30,7 +30,10 @@ class Audio(LabelledKind):
 
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = "clips of speakers or classes: folders, tars, lists; wav, flac, ogg, mp3"
-    example: ClassVar[str] = "python -m pipelines audio --input LibriSpeech --output data/audio --top-classes 50"
+    example: ClassVar[str] = (
+        r"python -m pipelines audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
+        "--output data/audio --top-classes 50"
+    )
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
     max_bytes: ClassVar[int] = 600_000_000
     """Five hours of 16 bits at 16 kHz."""

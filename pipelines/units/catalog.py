@@ -10,7 +10,7 @@ cannot be cut: it is one piece.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipelines import classes
@@ -20,7 +20,7 @@ from pipelines.readers import samples, tars
 from pipelines.readers.content import compression_of, sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Input, Inputs, Piece, Reading
-from pipelines.units.finding import find
+from pipelines.units.finding import absolute, find
 from shards import finding, storage
 
 LISTS = (".tsv", ".txt", ".lst")
@@ -48,6 +48,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
     labels = {_below(root, path): label for path, label in listed_in.items()}
+    _check_listed(root, labels, files)
     if not reading.skip_unknown:
         _check_empty(patterns)
     found: list[tuple[Input, Sequence[samples.Sample]]] = []
@@ -65,8 +66,9 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             unknown.append(name)
     if unknown and not reading.skip_unknown:
         kinds = ", ".join(reading.extensions)
+        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
         raise PipelineError(
-            f"{root}: {len(unknown):,} files of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
+            f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
             "tars of these: take them away, or leave them out with --skip-unknown"
         )
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
@@ -118,9 +120,20 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         if not (name and tab and label and label.isprintable()):
             raise PipelineError(f"--input {path}: line {number} is not a path, a tab and a class: {line[:60]!r}")
         file = name if storage.is_remote(name) or name.startswith("/") else storage.join(folder, *name.split("/"))
+        file = file if storage.is_remote(file) else absolute(file)
         if seen.setdefault(file, label) != label:
             raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
         yield file, label
+
+
+def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
+    """Raises PipelineError where a class is said of what is not one picture or clip: it would be lost."""
+    for name, label in labels.items():
+        if name not in files or name.lower().endswith(TARS):
+            raise PipelineError(
+                f"{storage.join(root, name)}: listed as {label!r}, but a folder, a tar, or another name of a file that "
+                "is named too: list pictures or clips, each under one name"
+            )
 
 
 def _check_empty(patterns: Iterable[str]) -> None:

@@ -362,6 +362,27 @@ def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text
     assert done.code == 1 and said in done.err
 
 
+def test_a_list_named_from_the_working_folder_gives_its_classes(
+    direct: Command, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(path.relative_to(tmp_path) for path in zoo.rglob("*.jpg"))
+    (tmp_path / "list.tsv").write_text("".join(f"./{path}\tof {path.parent.name}\n" for path in paths))
+    monkeypatch.chdir(tmp_path)
+    assert direct("images", "--input", "list.tsv").code == 0
+    assert classes_of(tmp_path / "out") == [f"of {name}" for name in sorted({path.parent.name for path in paths})]
+
+
+@pytest.mark.parametrize("what", ["ant", "more.tar", "again.jpg"])
+def test_a_class_of_what_is_no_single_file_is_refused(direct: Command, tmp_path: Path, what: str) -> None:
+    (tmp_path / "ant").mkdir()
+    (tmp_path / "ant" / "1.jpg").write_bytes(picture())
+    (tmp_path / "again.jpg").symlink_to(tmp_path / "ant" / "1.jpg")
+    write_tar(tmp_path / "more.tar", [("1.jpg", picture())])
+    (tmp_path / "list.tsv").write_text(f"{what}\tbee\n")
+    done = direct("images", "--input", tmp_path / "list.tsv", tmp_path / "ant")
+    assert done.code == 1 and f"{tmp_path / what}: listed as 'bee', but a folder, a tar, or another name" in done.err
+
+
 def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "a.tar", [("1.jpg", picture()), ("1.json", b'{"caption": "an ant", "kind": "ant"}')])
     done = direct("images", "--input", tar)
