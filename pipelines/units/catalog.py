@@ -67,9 +67,11 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     if unknown and not reading.skip_unknown:
         kinds = ", ".join(reading.extensions)
         number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
+        in_tars = any(name.lower().endswith(TARS) for name in unknown)
+        mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
         raise PipelineError(
             f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
-            "tars of these: take them away, or leave them out with --skip-unknown"
+            f"tars of these: {mend}"
         )
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:

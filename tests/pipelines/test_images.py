@@ -372,6 +372,13 @@ def test_a_list_named_from_the_working_folder_gives_its_classes(
     assert classes_of(tmp_path / "out") == [f"of {name}" for name in sorted({path.parent.name for path in paths})]
 
 
+def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    inner = write_tar(tmp_path / "ant.tar", members(zoo / "ant"))
+    done = direct("images", "--input", write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())]))
+    assert done.code == 1 and "1 file of no known kind, e.g. all.tar/ant.tar" in done.err
+    assert done.err.endswith("unpack the tar that holds tars\n")
+
+
 @pytest.mark.parametrize("what", ["ant", "more.tar", "again.jpg"])
 def test_a_class_of_what_is_no_single_file_is_refused(direct: Command, tmp_path: Path, what: str) -> None:
     (tmp_path / "ant").mkdir()
