@@ -79,7 +79,7 @@ class Classes:
 
 def _label(name: str, pattern: str | None, skip: int) -> str:
     if pattern is None:
-        folder = name.split("/")[-2 - skip]
+        folder = _folders(name)[-1 - skip]
         while folder.lower().endswith(TARS):
             folder = folder[: folder.rindex(".")]
         return folder
@@ -87,6 +87,11 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
     if not found:
         raise PipelineError(f"--label-pattern {pattern}: finds nothing in {name}")
     return str(found[1] if found.re.groups else found[0])
+
+
+def _folders(name: str) -> list[str]:
+    """The folders that a name is in; members of a tar may be called ./a.jpg, which is in none."""
+    return name.replace("/./", "/").split("/")[:-1] or [""]
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
@@ -97,8 +102,7 @@ def _key(label: str, name: str) -> tuple[str, str]:
 
 def _skip(names: Iterable[str]) -> int:
     """How many last folders all names have in common, unless one class is all that there is."""
-    folders = {name.rpartition("/")[0] for name in names}
-    paths = [folder.split("/") for folder in folders]
+    paths = [folder.split("/") for folder in {"/".join(_folders(name)) for name in names}]
     deepest = min(map(len, paths), default=0)
     for skip in range(deepest):
         if len({path[-1 - skip] for path in paths}) > 1:

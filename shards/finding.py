@@ -65,6 +65,8 @@ def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
     elif not glob.has_magic(first):
         if rest:
             yield from _matches(rest, f"{above}{first}/")
+        elif Path(above + first).is_dir():
+            yield from _below(above + first, "*")
         elif os.path.lexists(above + first):
             yield above + first
     elif Path(above or ".").is_dir():

@@ -31,8 +31,8 @@ class Audio(LabelledKind):
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = "clips of speakers or classes: folders, tars, lists; wav, flac, ogg, mp3"
     example: ClassVar[str] = (
-        "python -m pipelines audio --input LibriSpeech/train-clean-100 --label-pattern '([0-9]+)-[^/]*$' "
-        "--skip-unknown --top-classes 50 --output data/audio"
+        r"python -m pipelines audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
+        "--output data/audio --top-classes 50"
     )
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
     max_bytes: ClassVar[int] = 600_000_000

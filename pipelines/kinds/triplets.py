@@ -15,7 +15,8 @@ entailed or contradicted in it is in memory: about 200 MB for the half a million
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -46,7 +47,10 @@ LABELS = {
     **dict.fromkeys(("-", "-1", ""), UNLABELLED),
 }
 """SNLI's and MNLI's words, and their numbers in Hugging Face's copies."""
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
+CHECK_ROWS = 8
+"""Of so many rows some are texts, if the column holds any."""
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 1 << 15
 MAX_TOKENS = 510
@@ -173,7 +177,11 @@ class TripletWorker(TextWorker[Triplets]):
         rows = self._paired(records, tally) if self.kind.nli else self._rows(records, tally)
         waiting: list[tuple[np.ndarray, list[Ragged]]] = []
         num = size = 0
+        is_first = True
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
+            if is_first and not self.kind.columns:
+                _check_texts(group)
+            is_first = False
             ids, columns = self._kept(group, tally)
             if len(ids):
                 waiting.append((ids, columns))
@@ -247,7 +255,10 @@ class TripletWorker(TextWorker[Triplets]):
         columns = chosen(list(value), self.kind.column_sets)
         if columns is None:
             named = wanted(self.kind.column_sets)
-            raise MissingFieldError(f"no fields {named}", list(value), "name them in order with --columns")
+            mend = "name them in order with --columns"
+            if any(set(names) <= set(value) for names in NLI_COLUMNS) and not self.kind.columns:
+                mend = "say --nli"
+            raise MissingFieldError(f"no fields {named}", list(value), mend)
         return [value[column] for column in columns]
 
     def _row(self, record: Record, cells: list[Any]) -> _Row:
@@ -302,6 +313,18 @@ class TripletWorker(TextWorker[Triplets]):
         counts.kept += len(kept)
         ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)
         return ids, [tokens.take(kept * width + column) for column in range(width)]
+
+
+def _check_texts(rows: Sequence[_Row]) -> None:
+    """Raises PipelineError where a column that nobody has named is one of labels or scores, and none of texts."""
+    for column in zip(*(row.texts for row in rows), strict=True):
+        if len(column) >= CHECK_ROWS and all(
+            text.strip().lower() in LABELS or NUMBER.fullmatch(text) for text in column
+        ):
+            raise PipelineError(
+                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: say --nli if rows "
+                "are premise, hypothesis and label, or name the columns of texts in order with --columns"
+            )
 
 
 def _id(texts: tuple[str, ...]) -> int:

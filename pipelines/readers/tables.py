@@ -11,7 +11,7 @@ the run, for it is unknown what it swallowed.
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from pipelines.errors import PipelineError
@@ -22,7 +22,7 @@ from pipelines.records import HEAD_BYTES as RECORD_HEAD_BYTES
 from pipelines.records import Piece, Reading, Record
 
 NAME_WORDS = 3
-"""A header of one column with more words is taken for a text."""
+"""A name of a column with more words is taken for a text."""
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
@@ -52,14 +52,13 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         names, head = first.cells, head[1:]
     if reading.columns:
         columns = row_columns(names, name, reading.columns)
+        if reading.header and tuple(columns) not in reading.columns:
+            _check_names(columns, name, "--columns")
     else:
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]
         columns = [text_column(names, texts, name, reading.field)]
-        if reading.field is None and reading.header and len(columns[0].split()) > NAME_WORDS:
-            raise PipelineError(
-                f'{name}: its first line ("{columns[0][:40]}...") looks like a text, not like columns\' names: say '
-                "--no-header if it is one, or name the column with --text-field"
-            )
+        if reading.field is None and reading.header:
+            _check_names(columns, name, "--text-field")
     places = [names.index(column) for column in columns]
     for number, row in enumerate(rows):
         problem = row.problem
@@ -71,6 +70,17 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield Record(name, number, {names[place]: row.cells[place] for place in places}, row.raw)
         else:
             yield Record(name, number, row.cells[places[0]], row.raw)
+
+
+def _check_names(columns: Sequence[str], name: str, option: str) -> None:
+    """Raises PipelineError where a header's names, which nobody has named, look like the first of the texts."""
+    for column in columns:
+        if len(column.split()) > NAME_WORDS:
+            raise PipelineError(
+                f'{name}: its first line ("{column[:40]}...") looks like a text, not like columns\' names: say '
+                f"--no-header if it is one, or name {'the columns' if option == '--columns' else 'the column'} with "
+                f"{option}"
+            )
 
 
 class _Lines:

@@ -10,7 +10,7 @@ cannot be cut: it is one piece.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipelines import classes
@@ -48,6 +48,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
     labels = {_below(root, path): label for path, label in listed_in.items()}
+    _check_listed(root, labels, files)
     if not reading.skip_unknown:
         _check_empty(patterns)
     found: list[tuple[Input, Sequence[samples.Sample]]] = []
@@ -67,11 +68,12 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             unknown.append(name)
     if unknown and not reading.skip_unknown:
         kinds = ", ".join(reading.extensions)
-        inner = any(".tar/" in name and name.endswith(TARS) for name in unknown)
+        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
+        in_tars = any(name.lower().endswith(TARS) for name in unknown)
+        mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
         raise PipelineError(
-            f"{root}: {len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of no known kind, e.g. "
-            f"{', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
-            f"{'unpack the tar of tars' if inner else 'leave them out of --input, or go on with --skip-unknown'}"
+            f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
+            f"tars of these: {mend}"
         )
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
@@ -126,6 +128,16 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         if seen.setdefault(file, label) != label:
             raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
         yield file, label
+
+
+def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
+    """Raises PipelineError where a class is said of what is not one picture or clip: it would be lost."""
+    for name, label in labels.items():
+        if name not in files or name.lower().endswith(TARS):
+            raise PipelineError(
+                f"{storage.join(root, name)}: listed as {label!r}, but a folder, a tar, or another name of a file that "
+                "is named too: list pictures or clips, each under one name"
+            )
 
 
 def _check_empty(patterns: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
         found.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
-    if len(patterns) > 1 and not any(map(storage.is_remote, found)):
+    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, found)):
         found = finding.once(found)
     root = _common_folder(list(found))
     start = len(root.rstrip("/")) + 1

@@ -348,13 +348,6 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
 
 
-def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    inner = write_tar(tmp_path / "ant.tar", members(zoo))
-    outer = write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())])
-    done = direct("images", "--input", outer)
-    assert done.code == 1 and "e.g. all.tar/ant.tar: expected .jpg" in done.err and "unpack the tar of tars" in done.err
-
-
 def test_a_file_that_cannot_be_read_stops_the_run_with_its_name(
     direct: Command, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +376,34 @@ def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text
     (tmp_path / "list.tsv").write_text(text)
     done = direct("images", "--input", tmp_path / "list.tsv")
     assert done.code == 1 and said in done.err
+
+
+def test_a_list_named_from_the_working_folder_gives_its_classes(
+    direct: Command, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(path.relative_to(tmp_path) for path in zoo.rglob("*.jpg"))
+    (tmp_path / "list.tsv").write_text("".join(f"./{path}\tof {path.parent.name}\n" for path in paths))
+    monkeypatch.chdir(tmp_path)
+    assert direct("images", "--input", "list.tsv").code == 0
+    assert classes_of(tmp_path / "out") == [f"of {name}" for name in sorted({path.parent.name for path in paths})]
+
+
+def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    inner = write_tar(tmp_path / "ant.tar", members(zoo / "ant"))
+    done = direct("images", "--input", write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())]))
+    assert done.code == 1 and "1 file of no known kind, e.g. all.tar/ant.tar" in done.err
+    assert done.err.endswith("unpack the tar that holds tars\n")
+
+
+@pytest.mark.parametrize("what", ["ant", "more.tar", "again.jpg"])
+def test_a_class_of_what_is_no_single_file_is_refused(direct: Command, tmp_path: Path, what: str) -> None:
+    (tmp_path / "ant").mkdir()
+    (tmp_path / "ant" / "1.jpg").write_bytes(picture())
+    (tmp_path / "again.jpg").symlink_to(tmp_path / "ant" / "1.jpg")
+    write_tar(tmp_path / "more.tar", [("1.jpg", picture())])
+    (tmp_path / "list.tsv").write_text(f"{what}\tbee\n")
+    done = direct("images", "--input", tmp_path / "list.tsv", tmp_path / "ant")
+    assert done.code == 1 and f"{tmp_path / what}: listed as 'bee', but a folder, a tar, or another name" in done.err
 
 
 def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:

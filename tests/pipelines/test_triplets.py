@@ -262,3 +262,40 @@ def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, t
 def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple[str, ...]) -> None:
     outcome = direct("triplets", *words, "--input", snli)
     assert outcome.code == 2 and "--columns" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl", "rows.parquet"])
+def test_labels_are_not_taken_for_negatives(direct, tmp_path: Path, rows: Rows, name: str) -> None:
+    labelled = [(row[0], row[1], number % 3) for number, row in enumerate(rows[:30])]
+    path = tmp_path / name
+    if path.suffix == ".tsv":
+        path.write_text("a\tb\tc\n" + "".join(f"{first}\t{second}\t{label}\n" for first, second, label in labelled))
+    elif path.suffix == ".jsonl":
+        names = ("entailment", "neutral", "contradiction")
+        lines = [json.dumps({"a": first, "b": second, "c": names[label]}) for first, second, label in labelled]
+        path.write_text("\n".join(lines))
+    else:
+        pq.write_table(pa.table(dict(zip("abc", zip(*labelled, strict=True), strict=True))), path)
+    done = direct("triplets", "--input", path)
+    assert done.code == 1 and "are labels or numbers, not texts: say --nli if rows" in done.err
+
+
+def test_numbers_in_a_column_that_is_named_are_texts(direct, tmp_path: Path) -> None:
+    (tmp_path / "sums.csv").write_text("sum,result\n" + "".join(f"{n} and {n},{2 * n}\n" for n in range(20)))
+    found = summary(direct("triplets", "--input", tmp_path / "sums.csv", "--columns", "sum,result", "--json"))
+    assert found["kept"] == 20
+
+
+def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -> None:
+    (tmp_path / "snli.jsonl").write_text(
+        json.dumps({"sentence1": "a man eats", "sentence2": "he eats", "gold_label": "neutral", "pairID": "1"})
+    )
+    done = direct("triplets", "--input", tmp_path / "snli.jsonl")
+    assert done.code == 1 and "gold_label, pairID: say --nli" in done.err
+
+
+def test_a_first_row_that_is_no_header_is_refused(direct, tmp_path: Path, rows: Rows) -> None:
+    (tmp_path / "rows.csv").write_bytes(as_csv(rows[:5]))
+    done = direct("triplets", "--input", tmp_path / "rows.csv")
+    assert done.code == 1 and "looks like a text, not like columns' names: say --no-header if it is one" in done.err
+    assert direct("triplets", "--input", tmp_path / "rows.csv", "--no-header").code == 0

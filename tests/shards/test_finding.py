@@ -33,6 +33,8 @@ ALL = ["a/c.txt", "a/d.jsonl", "a/deep/e.txt", "b.txt"]
         ("/**/*.txt", ["a/c.txt", "a/deep/e.txt", "b.txt"]),
         ("/a/**/e.txt", ["a/deep/e.txt"]),
         ("/**/deep/**", ["a/deep/e.txt"]),
+        ("/*/deep", ["a/deep/e.txt"]),
+        ("/**/deep", ["a/deep/e.txt"]),
         ("/*/*.txt", ["a/c.txt"]),
         ("/*", ALL),
         ("/*/d*", ["a/d.jsonl", "a/deep/e.txt"]),
