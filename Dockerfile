@@ -14,4 +14,6 @@ RUN pip install --no-cache-dir --no-deps . \
           print(*(r.split(';')[0] for r in requires('clearspan') if r.endswith('extra == \"worker\"')), sep='\n')" \
        > worker.txt \
     && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
-    && python -c "import pipelines.execution.graph, pipelines.kinds.documents, pipelines.kinds.sentences"
+    && python -c "import pipelines.execution.graph, transformers.audio_utils; \
+          import pipelines.kinds.documents, pipelines.kinds.sentences, pipelines.kinds.triplets; \
+          import pipelines.kinds.images, pipelines.kinds.audio"

@@ -1,18 +1,20 @@
 """`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
 
 import argparse
-import hashlib
 import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shards import described, lengths, reader, storage, terminal
+import numpy as np
+
+from shards import classes, described, lengths, reader, sheet, storage, terminal
+from shards.layouts import FRAMES, frames_of
 from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
-from shards.schema import token_columns
+from shards.schema import LABEL, token_columns
 from shards.terminal import say
 
 EXAMPLES = """examples:
@@ -20,10 +22,23 @@ EXAMPLES = """examples:
   python -m shards ls data/train --histogram lengths.png
   python -m shards verify data/train
   python -m shards cat data/train --limit 3
+  python -m shards cat data/images --picture sheet.png
 
 A folder on s3:// or gs:// is reached as the environment says (AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...),
 or as Beam's options do, e.g. --s3_endpoint_url.
 """
+
+
+CLASSES_SHOWN = 20
+"""Of more classes, `ls` shows so many unless it is asked for all."""
+EXAMPLES_SHOWN = 5
+
+
+def picture_file(text: str) -> Path:
+    """A path whose suffix says a type of picture that can be drawn."""
+    if not text.lower().endswith(sheet.SUFFIXES):
+        raise argparse.ArgumentTypeError(f"{text}: a picture's name ends in {', '.join(sheet.SUFFIXES)}")
+    return Path(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,15 +55,20 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("folder", metavar="DIR", help="the dataset: a folder, or gs://... or s3://...")
         command.add_argument("--json", action="store_true", help="for programs to read")
         if name == "ls":
-            command.add_argument("--histogram", type=Path, metavar="FILE.png", help="picture of the examples' lengths")
+            drawn = "picture of the examples' lengths"
+            command.add_argument("--histogram", type=picture_file, metavar="FILE.png", help=drawn)
+            command.add_argument("--classes", action="store_true", help="every class, however many there are")
         if name == "cat":
-            command.add_argument("--limit", type=int, default=5, metavar="N", help="how many examples (default 5)")
+            number = f"how many examples (default {EXAMPLES_SHOWN}; of a picture {sheet.USUAL}, at most {sheet.MOST})"
+            command.add_argument("--limit", type=int, metavar="N", help=number)
+            drawn = "pictures or spectrograms with their classes, drawn in place of text"
+            command.add_argument("--picture", type=picture_file, metavar="FILE.png", help=drawn)
             command.add_argument("--tokenizer", metavar="PATH", help="in place of the copy beside the shards")
             command.add_argument("--width", type=int, default=300, help="characters of each text (default 300; 0: all)")
     return root
 
 
-def ls(folder: str, as_json: bool, picture: Path | None) -> int:
+def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> int:
     manifest = Manifest.load(folder)
     if picture:
         lengths.picture(manifest.lengths, picture, folder)
@@ -62,17 +82,31 @@ def ls(folder: str, as_json: bool, picture: Path | None) -> int:
     say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
     if tokenizer:
         say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
+    if statistics := manifest.statistics:
+        say(f"  frames' values: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}")
     for line in described.options(manifest.fingerprint.get("options", {})):
         say(f"  {line}")
     for path, sha256 in manifest.resources.items():
         if not path.startswith(f"{TOKENIZER_FOLDER}/"):
             say(f"  {path} {sha256[:16]}")
+    for line in described_classes(classes.names(folder, manifest), manifest.classes, all_classes):
+        say(line)
     columns = ("bytes", "examples", *(["tokens"] if tokenizer else []))
     rows = [(shard.name, *(f"{getattr(shard, column):,}" for column in columns)) for shard in manifest.shards]
     say(terminal.table(("shard", *columns), rows, right=range(1, 4)))
     if shown := lengths.text(manifest.lengths):
         say(shown)
     return 0
+
+
+def described_classes(names: Sequence[str], counts: Mapping[int, int], every: bool) -> Iterator[str]:
+    """How many classes there are, and a table of them, cut where there are many unless every one is asked for."""
+    yield from (f"  {line}" for line in classes.summary(names, counts))
+    shown = names if every else names[:CLASSES_SHOWN]
+    if shown:
+        yield classes.table(shown, counts)
+    if len(shown) < len(names):
+        yield f"  ... and {len(names) - len(shown):,} more: --classes shows every one"
 
 
 def verify(folder: str, as_json: bool) -> int:
@@ -85,11 +119,15 @@ def verify(folder: str, as_json: bool) -> int:
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """The first examples as dictionaries, and the columns of each that hold token ids, as lists."""
+    """The first examples as dictionaries, spectrograms as arrays, and the columns of each that hold token ids."""
     for batch in dataset:
-        rows = batch.slice(0, limit).to_pylist()
-        yield from ((row, token_columns(batch.schema)) for row in rows)
-        limit -= len(rows)
+        part = batch.slice(0, limit)
+        columns = [
+            [frames_of(value) for value in column] if column.type == FRAMES else column.to_pylist() for column in part
+        ]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(part.schema.names, values, strict=True)), token_columns(part.schema)
+        limit -= part.num_rows
         if limit <= 0:
             return
 
@@ -115,9 +153,9 @@ def load_tokenizer(dataset: reader.Dataset, tokenizer_path: str | None) -> Any:
         raise reader.ShardError(f"{path}: not a tokenizer.json ({error})") from None
 
 
-def plain(value: Any) -> Any:
-    """A value of an example as JSON can say it: of bytes, how many and which."""
-    return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes) else value
+def with_class(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The example with the name of its class, where classes have names."""
+    return {**row, "class": names[row[LABEL]]} if names and LABEL in row else row
 
 
 def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
@@ -125,14 +163,15 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
     tokenizer = load_tokenizer(dataset, tokenizer_path) if dataset.kind.has_tokens else None
     if tokenizer_path and not tokenizer:
         raise reader.ShardError(f"{folder}: {dataset.kind.name} hold no token ids: leave --tokenizer out")
+    names = classes.names(folder, dataset.manifest)
     for row, columns in examples(dataset, limit):
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns} if tokenizer else {}
+        known = with_class({**row, **texts}, names)
         if as_json:
-            say(json.dumps({name: plain(value) for name, value in {**row, **texts}.items()}))
+            say(json.dumps({name: sheet.for_programs(value) for name, value in known.items()}))
             continue
-        others = {name: value for name, value in row.items() if name not in columns}
-        said = {name: f"{len(value):,} bytes" if isinstance(value, bytes) else value for name, value in others.items()}
-        say("  ".join(f"{name} {value}" for name, value in said.items()))
+        others = {name: value for name, value in known.items() if name not in columns}
+        say("  ".join(f"{name} {sheet.in_words(value)}" for name, value in others.items()))
         shown = {
             f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
             for name, text in texts.items()
@@ -144,13 +183,37 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
     return 0
 
 
+def draw(folder: str, as_json: bool, limit: int, path: Path) -> int:
+    """The first examples as a contact sheet.
+
+    Raises:
+        ShardError: they are nothing to draw.
+    """
+    dataset = reader.Dataset(folder)
+    nothing = f"{folder}: {dataset.kind.name} have nothing to draw: leave --picture out"
+    if dataset.kind.has_tokens:
+        raise reader.ShardError(nothing)
+    names = classes.names(folder, dataset.manifest)
+    cells = []
+    for row, _ in examples(dataset, limit):
+        caption = with_class(row, names).get("class", f"id {row['id']}")
+        cells += [sheet.Cell(value, caption) for value in row.values() if isinstance(value, (bytes, np.ndarray))][:1]
+    if not cells:
+        raise reader.ShardError(nothing)
+    sheet.draw(cells, path, folder)
+    drawn = {"picture": str(path), "examples": len(cells), "classes": len({cell.caption for cell in cells})}
+    of_classes = f" of {drawn['classes']:,} classes" if names else ""
+    say(json.dumps(drawn) if as_json else f"{path}: {len(cells):,} examples{of_classes}")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     root = parser()
     options, rest = root.parse_known_args(argv)
     if rest and not storage.is_remote(options.folder):
         root.error(f"no such option: {' '.join(rest)}")
-    if options.command == "cat" and (options.limit < 1 or options.width < 0):
-        root.error("--limit must be at least 1, and --width 0 or more")
+    if options.command == "cat":
+        check_numbers(root, options)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
@@ -159,14 +222,28 @@ def main(argv: list[str] | None = None) -> int:
         logging.disable(level)
 
 
+def check_numbers(root: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Fills in how many examples `cat` shows; ends the process for what makes no sense."""
+    if options.limit is None:
+        options.limit = sheet.USUAL if options.picture else EXAMPLES_SHOWN
+    if options.limit < 1 or options.width < 0:
+        root.error("--limit must be at least 1, and --width 0 or more")
+    if options.picture and options.limit > sheet.MOST:
+        root.error(f"--limit {options.limit:,}: a picture shows at most {sheet.MOST} examples: lower it")
+    if options.picture and options.tokenizer:
+        root.error("--picture shows no text: leave --tokenizer out")
+
+
 def work(options: argparse.Namespace, beam_options: list[str]) -> int:
     """One command's work; returns its exit code."""
     if beam_options:
         storage.use_options(beam_options)
     if options.command == "ls":
-        return ls(options.folder, options.json, options.histogram)
+        return ls(options.folder, options.json, options.histogram, options.classes)
     if options.command == "verify":
         return verify(options.folder, options.json)
+    if options.picture:
+        return draw(options.folder, options.json, options.limit, options.picture)
     return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)
 
 

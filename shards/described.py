@@ -30,7 +30,7 @@ def tokens(manifest: Manifest) -> str:
 
 def options(found: Mapping[str, Any]) -> list[str]:
     """A line each on the examples, the text's preparation, and their views, as far as the options tell."""
-    lines = [_examples(found), _prepared(found)]
+    lines = [_examples(found), _labelled(found), _prepared(found)]
     if augmentation := found.get("augmentation"):
         steps = augmentation["steps"].split("+")
         values = [f"{name} {augmentation[name]}" for step in steps for name in STEP_OPTIONS.get(step, ())]
@@ -50,6 +50,16 @@ def _examples(found: Mapping[str, Any]) -> str:
         said.append(f"sentences packed to {pack:,}")
     if "language" in found:
         said.append(f"language {found['language']}" if found["language"] else "each record a sentence")
+    return ", ".join(said)
+
+
+def _labelled(found: Mapping[str, Any]) -> str:
+    said = [f"short side at most {found['size']:,} pixels"] if "size" in found else []
+    if "frames" in found:
+        said.append(f"at most {found['frames']:,} frames each, longer clips {found['long']}")
+    if (taken := found.get("taken")) and taken["files"] < taken["of_files"]:
+        classes = f"{taken['classes']:,} of {taken['of_classes']:,} classes"
+        said.append(f"of {taken['files']:,} of {taken['of_files']:,} files, {classes}")
     return ", ".join(said)
 
 

@@ -9,6 +9,7 @@ from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -34,31 +35,38 @@ def needed(names: Iterable[str]) -> set[str]:
     return found
 
 
-class Refusing:
-    """A finder that finds nothing, of the modules of all other distributions."""
+def others(allowed: set[str]) -> set[str]:
+    """The modules of all other distributions."""
+    allowed = {*allowed, "clearspan"}
+    return {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not {canonicalize_name(owner) for owner in owners} & allowed
+    }
 
-    def __init__(self, allowed: set[str]) -> None:
-        self.refused = {
-            module
-            for module, owners in metadata.packages_distributions().items()
-            if not {canonicalize_name(owner) for owner in owners} & {*allowed, "clearspan"}
-        }
+
+class Without:
+    """A finder as another one is where some modules are not installed: it does not find them."""
+
+    def __init__(self, finder: Any, refused: set[str]) -> None:
+        self.finder, self.refused = finder, refused
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] in self.refused:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+        return None if name.partition(".")[0] in self.refused else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
 
 
 def main() -> None:
-    refusing = Refusing(needed(sys.argv[1].split(",")))
-    assert {"torch", "deepspeed", "sentence_transformers"} <= refusing.refused
+    refused = others(needed(sys.argv[1].split(",")))
+    assert {"torch", "deepspeed", "sentence_transformers"} <= refused
     for name in list(sys.modules):
-        if name.partition(".")[0] in refusing.refused:
+        if name.partition(".")[0] in refused:
             del sys.modules[name]
-    sys.meta_path.insert(0, refusing)  # type: ignore[arg-type]
+    sys.meta_path[:] = [Without(finder, refused) for finder in sys.meta_path]  # type: ignore[misc]
     from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
 
     import pipelines.execution.worker  # noqa: F401

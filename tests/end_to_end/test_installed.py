@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 from collections.abc import Callable
 from email.parser import BytesParser
@@ -18,8 +19,10 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from PIL import Image
 
 from pipelines.__main__ import KINDS, main
+from pipelines.kinds.text import TextKind
 from tests.conftest import ROOT
 
 PACKAGES = ("pipelines", "shards", "train", "eval")
@@ -175,6 +178,11 @@ def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tm
     assert listed == {f"{r.name}{r.specifier}" for r in requirements(wheel, "worker")}
 
 
+def test_the_dockerfile_imports_every_kind() -> None:
+    check = (ROOT / "Dockerfile").read_text().rpartition("python -c")[2]
+    assert {kind.__module__ for kind in KINDS.values()} <= set(re.findall(r"pipelines\.kinds\.\w+", check))
+
+
 @pytest.fixture
 def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[list[str]]]:
     """Of each kind, what makes its workers do all that they can."""
@@ -195,7 +203,39 @@ def options(corpus: Path, shared_data: Path, tmp_path: Path) -> dict[str, list[l
             ["--input", str(shared_data / "nli" / "snli_triplets.csv"), *curated],
             ["--input", str(shared_data / "nli" / "snli_dev.txt"), "--nli", "--no-header", "--lowercase"],
         ],
+        "images": [["--input", str(_pictures(shared_data, tmp_path / "pictures")), *DEALT]],
+        "audio": [["--input", str(_clips(shared_data, tmp_path / "clips")), *DEALT, "--long", "split"]],
     }
+
+
+DEALT = ["--dedup", "--holdout-fraction", "0.3", "--unit-bytes", "100000"]
+
+
+def _pictures(shared_data: Path, folder: Path) -> Path:
+    """Two classes, one of them in a tar, with a picture of each way to read one: as it is, smaller, none."""
+    (folder / "ant").mkdir(parents=True)
+    found = sorted((shared_data / "images" / "caltech60" / "ant").iterdir())[:6]
+    for path in found:
+        shutil.copy(path, folder / "ant")
+    for suffix in ("png", "webp"):
+        Image.open(found[0]).convert("RGB").resize((600, 400)).save(folder / "ant" / f"large.{suffix}")
+    Image.open(found[1]).resize((1200, 900)).save(folder / "ant" / "large.jpg")
+    with tarfile.open(folder / "bass.tar", "w") as tar:
+        for path in sorted((shared_data / "images" / "caltech60" / "bass").iterdir())[:4]:
+            tar.add(path, path.name)
+    return folder
+
+
+def _clips(shared_data: Path, folder: Path) -> Path:
+    """Two classes of clips: WAVs of 8 kHz, and FLACs."""
+    for name, paths in (
+        ("digits", (shared_data / "audio" / "fsdd").glob("1_*_1.wav")),
+        ("speech", (shared_data / "audio" / "librispeech_test-other_10spk_flac" / "367").rglob("*0000.flac")),
+    ):
+        (folder / name).mkdir(parents=True)
+        for path in paths:
+            shutil.copy(path, folder / name)
+    return folder
 
 
 def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
@@ -205,25 +245,26 @@ def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    jobs: list[tuple[Any, Any]] = []
-    monkeypatch.setattr("pipelines.run._run_beam", lambda job, units, _: jobs.append((job, units)))
+    jobs: dict[str, list[tuple[Any, Any]]] = {kind: [] for kind in options}
+    monkeypatch.setattr("pipelines.run._run_beam", lambda job, units, _: jobs[job.kind.name].append((job, units)))
     assert options.keys() == KINDS.keys()
     for kind, runs in options.items():
         for number, words in enumerate(runs):
             output = tmp_path / f"{kind}-{number}"
-            assert main([kind, *words, "--output", str(output), "--tokenizer", str(roberta_tokenizer)]) == 0
-    (tmp_path / "jobs").write_bytes(pickle.dumps(jobs))
+            tokenizer = ["--tokenizer", str(roberta_tokenizer)] if issubclass(KINDS[kind], TextKind) else []
+            assert main([kind, *words, "--output", str(output), *tokenizer]) == 0
     names = ",".join(canonicalize_name(r.name) for r in requirements(wheel, "worker"))
-    worker = [sys.executable, str(WORKER), names, str(tmp_path / "jobs")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(worker, env=environment, capture_output=True, text=True, timeout=300)
+
+    def work(found: list[tuple[Any, Any]], names: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "jobs").write_bytes(pickle.dumps(found))
+        worker = [sys.executable, str(WORKER), names, str(tmp_path / "jobs")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(worker, env=environment, capture_output=True, text=True, timeout=300)
+
+    everything = [job for found in jobs.values() for job in found]
+    done = work(everything, names)
     assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("*-?/manifest.json"))) == len(jobs)
-    missing = subprocess.run(
-        [*worker[:2], names.replace("sentencex", "six"), worker[3]],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert missing.returncode == 1 and "No module named 'sentencex'" in missing.stderr
+    assert len(list(tmp_path.glob("*-?/manifest.json"))) == len(everything)
+    for kind, module in (("sentences", "sentencex"), ("images", "simplejpeg"), ("audio", "soundfile")):
+        missing = work(jobs[kind], names.replace(module, "six"))
+        assert missing.returncode == 1 and f"No module named '{module}'" in missing.stderr

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,129 @@ def test_beams_options_reach_the_driver_and_its_worker_processes(
     assert json.loads(capsys.readouterr().out)["shards"] == len(Dataset(finished).shards)
     assert tree(target) == tree(finished)
     assert shards_main(["verify", target, *store]) == 0
+
+
+@pytest.fixture(scope="module")
+def zoo(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders of three photographs each."""
+    folder = tmp_path_factory.mktemp("pictures") / "zoo"
+    for name in ("ant", "barrel", "bass"):
+        (folder / name).mkdir(parents=True)
+        for path in sorted((shared_data / "images" / "caltech60" / name).iterdir())[:3]:
+            shutil.copy(path, folder / name)
+    return folder
+
+
+def of_pictures(source: str | Path, target: str | Path) -> list[str]:
+    return ["images", "--input", str(source), "--output", str(target), "--unit-bytes", "50000", "--workers", "1"]
+
+
+@pytest.fixture(scope="module")
+def of_zoo(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of the photographs, made on a disk."""
+    folder = tmp_path_factory.mktemp("local-pictures") / "out"
+    assert pipelines_main(of_pictures(zoo, folder)) == 0
+    return folder
+
+
+def pictures(folder: str | Path) -> list[tuple[int, bytes]]:
+    """Label and bytes of each, sorted."""
+    return sorted((row["label"], row["image"]) for batch in Dataset(folder) for row in batch.to_pylist())
+
+
+def upload_all(folder: Path, target: str) -> None:
+    for path in filter(Path.is_file, folder.rglob("*")):
+        storage.publish_file(path, storage.join(target, path.relative_to(folder).as_posix()))
+
+
+def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
+    bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload_all(zoo, f"{bucket}/zoo")
+    target = f"{bucket}/data/zoo"
+    assert pipelines_main(of_pictures(f"{bucket}/zoo/", target)) == 0
+    assert tree(target) == tree(of_zoo) and len(Dataset(target).shards) > 1
+    capsys.readouterr()
+    assert shards_main(["verify", target]) == 0
+    assert shards_main(["ls", target]) == 0
+    assert "classes 3, of 3 examples each" in capsys.readouterr().out
+    assert shards_main(["cat", target, "--picture", str(tmp_path / "sheet.png")]) == 0
+    assert "9 examples of 3 classes" in capsys.readouterr().out
+
+
+def test_one_class_folder_of_a_bucket_keeps_its_class(bucket: str, zoo: Path) -> None:
+    upload_all(zoo / "ant", f"{bucket}/zoo/ant")
+    assert pipelines_main(of_pictures(f"{bucket}/zoo/ant/", f"{bucket}/data")) == 0
+    assert json.loads(Dataset(f"{bucket}/data").read_file("classes.json")) == ["ant"]
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_tars_in_a_bucket_give_what_folders_give(
+    bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, suffix: str
+) -> None:
+    """A tar of folders, and one of a class that its name says."""
+    with tarfile.open(tmp_path / "some.tar", "w:gz" if suffix == ".tar.gz" else "w") as tar:
+        for name in ("ant", "barrel"):
+            tar.add(zoo / name, name)
+    with tarfile.open(tmp_path / "bass.tar", "w:gz" if suffix == ".tar.gz" else "w") as tar:
+        for path in sorted((zoo / "bass").iterdir()):
+            tar.add(path, path.name)
+    for name in ("some", "bass"):
+        storage.publish_file(tmp_path / f"{name}.tar", f"{bucket}/tars/{name}{suffix}")
+    assert pipelines_main(of_pictures(f"{bucket}/tars/*{suffix}", f"{bucket}/data")) == 0
+    assert pictures(f"{bucket}/data") == pictures(of_zoo)
+
+
+def test_a_list_in_a_bucket_names_files_beside_it_or_in_full(bucket: str, zoo: Path, of_zoo: Path) -> None:
+    upload_all(zoo, f"{bucket}/data/pictures")
+    paths = sorted(zoo.rglob("*.jpg"))
+    names = [f"pictures/{path.relative_to(zoo).as_posix()}" for path in paths]
+    names[0] = f"{bucket}/data/{names[0]}"
+    lines = [f"{name}\t{path.parent.name}\n" for name, path in zip(names, paths, strict=True)]
+    storage.publish_bytes("".join(lines).encode(), f"{bucket}/data/zoo.tsv")
+    assert pipelines_main(of_pictures(f"{bucket}/data/zoo.tsv", f"{bucket}/out")) == 0
+    assert pictures(f"{bucket}/out") == pictures(of_zoo)
+
+
+def test_a_list_that_names_what_is_not_in_the_bucket_is_one_line(
+    bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.publish_bytes(b"nowhere.jpg\tant\n", f"{bucket}/zoo.tsv")
+    assert pipelines_main(of_pictures(f"{bucket}/zoo.tsv", f"{bucket}/out")) == 1
+    assert capsys.readouterr().err == f"pipelines: --input {bucket}/nowhere.jpg: no such file\n"
+    assert pipelines_main(of_pictures(f"{bucket}/absent.tsv", f"{bucket}/out")) == 1
+    shown = capsys.readouterr().err
+    assert f"{bucket}/absent.tsv" in shown and shown.count("\n") == 1
+
+
+def test_a_run_of_pictures_that_failed_in_a_bucket_goes_on_to_the_same_bytes(
+    bucket: str, zoo: Path, of_zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_all(zoo, f"{bucket}/zoo")
+    command, target = of_pictures(f"{bucket}/zoo/", f"{bucket}/data"), f"{bucket}/data"
+    usual = storage.publish_file
+
+    def failing(source: Path, path: str) -> None:
+        if path.endswith("images-00001-000.tar"):
+            raise OSError(f"{path}: the network went away")
+        usual(source, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "publish_file", failing)
+        assert pipelines_main(command) == 1
+    assert not storage.exists(f"{target}/manifest.json") and storage.exists(f"{target}/_done/00000.json")
+    assert pipelines_main(command) == 0
+    assert tree(target) == tree(of_zoo)
+
+
+def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, shared_data: Path, tmp_path: Path) -> None:
+    speakers = sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:2]
+    for folder in speakers:
+        for path in sorted(folder.iterdir())[:3]:
+            (tmp_path / "clips" / folder.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, tmp_path / "clips" / folder.name)
+    upload_all(tmp_path / "clips", f"{bucket}/clips")
+    for source, target in ((f"{bucket}/clips/", f"{bucket}/data"), (tmp_path / "clips", tmp_path / "data")):
+        assert pipelines_main(["audio", "--input", str(source), "--output", str(target), "--workers", "1"]) == 0
+    assert tree(f"{bucket}/data") == tree(tmp_path / "data")
+    assert Dataset(f"{bucket}/data").num_examples == 6

@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -57,6 +59,18 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+def peak_memory(*words: str | Path) -> int:
+    """The most kilobytes that `python -m pipelines` takes with one worker, in a process of its own."""
+    program = (
+        "import resource, sys; from pipelines.__main__ import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    command = [sys.executable, "-c", program, *map(str, words), "--workers", "1", "--quiet"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,11 @@ import errno
 import io
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,7 +20,9 @@ from PIL import Image
 
 from pipelines.__main__ import main
 from shards import Dataset, storage, verify
-from tests.pipelines.conftest import Command
+from tests.pipelines.conftest import Command, peak_memory
+from tests.pipelines.test_bad_input import rejected
+from tests.pipelines.test_pictures import chunk
 
 KILLING = Path(__file__).with_name("killing.py")
 Example = tuple[str, bytes]
@@ -293,21 +297,63 @@ def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_p
     )
 
 
+def animated(name: str) -> bytes:
+    file = io.BytesIO()
+    frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 120, 240)]
+    frames[0].save(file, name, save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    """A PNG of a few bytes that says it has 2.5 billion pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 1, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
+
+
 BAD = {
-    "cut.jpg": lambda: picture()[:600],
-    "text.jpg": lambda: b"Call me Ishmael. Some years ago, never mind how long precisely.",
-    "empty.jpg": lambda: b"",
-    "drawing.png": lambda: b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+    "cut.jpg": (picture()[:600], "truncated JPEG"),
+    "text.jpg": (b"Call me Ishmael. Some years ago, never mind how long precisely.", "a text, not a picture"),
+    "empty.jpg": (b"", "no bytes, not a picture"),
+    "drawing.png": (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG, not a picture"),
+    "page.webp": (b"<!DOCTYPE html><title>404 Not Found</title>", "an HTML page, not a picture"),
+    "bomb.png": (bomb(), "more than 178,956,970 pixels"),
+    "waving.png": (animated("GIF"), "animated GIF: 3 frames"),
+    "moving.png": (animated("PNG"), "animated PNG: 3 frames"),
 }
 
 
-def test_bad_pictures_are_counted_with_their_reasons(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    for name, data in BAD.items():
-        (zoo / "ant" / name).write_bytes(data())
+@pytest.mark.parametrize("name", BAD)
+def test_each_bad_picture_is_counted_with_its_reason(direct: Command, zoo: Path, tmp_path: Path, name: str) -> None:
+    data, reason = BAD[name]
+    (zoo / "ant" / name).write_bytes(data)
     strict = direct("images", "--input", zoo)
-    assert strict.code == 1 and "4 of 16 records are bad, e.g. ant/" in strict.err
-    done = direct("images", "--input", zoo, "--max-bad-fraction", "0.5")
-    assert done.code == 0 and "read 16 = kept 12, bad 4" in done.out
+    assert strict.code == 1 and f"1 of 13 records are bad, e.g. ant/{name}" in strict.err
+    done = direct("images", "--input", zoo, "--max-bad-fraction", "0.1")
+    assert done.code == 0 and "read 13 = kept 12, bad 1" in done.out
+    (bad,) = rejected(tmp_path / "out")
+    assert bad["source"] == f"ant/{name}" and bad["reason"].startswith(reason)
+
+
+def test_a_picture_of_broken_exif_is_kept(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30), (200, 0, 0)).save(file, "JPEG", exif=b"Exif\0\0MM\0*\0\0\xff\xff")
+    (zoo / "ant" / "broken.jpg").write_bytes(file.getvalue())
+    done = direct("images", "--input", zoo)
+    assert done.code == 0 and done.err == "" and "read 13 = kept 13, bad 0" in done.out
+
+
+def test_a_gif_by_its_name_is_of_no_known_kind(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    (zoo / "ant" / "waving.gif").write_bytes(animated("GIF"))
+    done = direct("images", "--input", zoo)
+    assert done.code == 1 and "1 files of no known kind, e.g. ant/waving.gif: expected .jpg" in done.err
+
+
+def test_a_hundred_megapixels_take_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "in" / "large").mkdir(parents=True)
+    Image.new("RGB", (10_000, 10_000), (9, 99, 199)).save(tmp_path / "in" / "large" / "a.png", compress_level=1)
+    assert peak_memory("images", "--input", tmp_path / "in", "--output", tmp_path / "out") < 1_000_000
+    ((name, data),) = examples(tmp_path / "out")
+    assert name == "large" and Image.open(io.BytesIO(data)).size == (256, 256)
 
 
 def test_a_class_of_bad_pictures_keeps_its_number_and_one_of_a_single_one_is_named(

@@ -171,7 +171,7 @@ def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
         json.loads(line) for line in run("-m", "shards", "cat", made, "--limit", "200", "--json").stdout.splitlines()
     ]
     manifest = json.loads((made / "manifest.json").read_text())
-    assert len(rows) == manifest["totals"]["examples"] and set(rows[0]) == {"id", "image", "label"}
+    assert len(rows) == manifest["totals"]["examples"] and set(rows[0]) == {"id", "image", "label", "class"}
     assert "tokenizer" not in manifest["fingerprint"] and list(manifest["fingerprint"]["options"]["files"])
 
 

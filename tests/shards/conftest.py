@@ -3,15 +3,18 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 from tokenizers import Tokenizer
 
 from shards import Manifest, ShardWriter, storage
+from shards.layouts import frames_column
 from shards.schema import schema
 
 
@@ -84,6 +87,57 @@ def with_views(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> Pa
     counts = {"read": 20, "kept": 20, "filtered": {}, "bad": 0}
     Manifest("sentences", {"tokenizer": known, "options": {}}, writer.close(), counts).save(str(folder))
     return folder
+
+
+def publish_labelled(
+    folder: Path, batch: pa.RecordBatch, kind: str, names: Sequence[str], options: Mapping[str, object]
+) -> Path:
+    """Writes one batch as a dataset of classes with these names."""
+    table = json.dumps(names).encode()
+    storage.publish_bytes(table, f"{folder}/_files/classes.json")
+    writer = ShardWriter(folder, kind, 0)
+    writer.write(batch)
+    files = {"classes.json": hashlib.sha256(table).hexdigest()}
+    counts = {"read": batch.num_rows, "kept": batch.num_rows, "filtered": {}, "bad": 0}
+    Manifest(kind, {"options": {**options, "files": files}}, writer.close(), counts).save(str(folder))
+    return folder
+
+
+@pytest.fixture
+def images(shared_data: Path, tmp_path: Path) -> Path:
+    """Nine of Caltech's photographs of three classes, the first of them brought to 300 x 200."""
+    names = ["ant", "barrel", "bass"]
+    caltech, rows = shared_data / "images" / "caltech60", []
+    for label, (name, number) in enumerate(zip(names, (4, 3, 2), strict=True)):
+        for path in sorted((caltech / name).iterdir())[:number]:
+            rows.append({"id": len(rows), "image": path.read_bytes(), "label": label})
+    first = io.BytesIO()
+    Image.open(io.BytesIO(rows[0]["image"])).convert("RGB").resize((300, 200)).save(first, "JPEG")
+    rows[0]["image"] = first.getvalue()
+    taken = {"files": 9, "of_files": 1200, "classes": 3, "of_classes": 60}
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema("images"))
+    return publish_labelled(tmp_path / "images", batch, "images", names, {"size": 256, "taken": taken})
+
+
+@pytest.fixture
+def many_classes(tmp_path: Path) -> Path:
+    """Twenty-five classes of one example, which is no picture."""
+    rows = [{"id": number, "image": b"not a picture", "label": number} for number in range(25)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema("images"))
+    names = [f"class {number}" for number in range(25)]
+    return publish_labelled(tmp_path / "many", batch, "images", names, {})
+
+
+@pytest.fixture
+def audio(tmp_path: Path) -> Path:
+    """Three clips of two classes: noise that falls with the bin, louder in each fourth frame of the second."""
+    draws = np.random.default_rng(3)
+    clips = [(draws.normal(0, 1, (size, 128)) - np.arange(128) / 16).astype(np.float16) for size in (100, 60, 30)]
+    clips[1][::4] += 3
+    columns = [pa.array([7, 8, 9]), frames_column(clips), pa.array([0, 1, 1])]
+    batch = pa.record_batch(columns, schema=schema("audio"))
+    options = {"frames": 100, "long": "cut"}
+    return publish_labelled(tmp_path / "audio", batch, "audio", ["george", "jackson"], options)
 
 
 class MemoryStore:

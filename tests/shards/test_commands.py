@@ -1,17 +1,20 @@
-"""`python -m shards`: what it prints, and exit codes 0, 1 and 2."""
+"""`python -m shards`: what it prints, and exit codes 0, 1 and 2. What it draws is in test_sheet.py."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from shards import Dataset, Manifest, ShardWriter
 from shards.__main__ import main
+from shards.layouts import frames_of
 from shards.schema import schema
 from shards.sealed import seal
 from shards.terminal import one_line, table, visible
@@ -92,6 +95,67 @@ def test_tokens_by_column_that_the_shards_do_not_hold_are_reported(
 def test_ls_json_is_the_manifest(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(dataset), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((dataset / "manifest.json").read_text())
+
+
+def test_ls_tells_classes_and_what_was_taken(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(images)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  short side at most 256 pixels, of 9 of 1,200 files, 3 of 60 classes" in lines
+    assert "  classes 3, of 2 to 4 examples" in lines
+    table = lines[lines.index("  label   class    examples") + 1 :][:3]
+    assert [line.split() for line in table] == [["0", "ant", "4"], ["1", "barrel", "3"], ["2", "bass", "2"]]
+
+
+def test_ls_tells_the_statistics_of_frames(audio: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.concatenate([frames_of(value).ravel() for batch in Dataset(audio) for value in batch["frames"]])
+    values = values.astype(np.float64)
+    assert main(["ls", str(audio)]) == 0
+    out = capsys.readouterr().out
+    assert f"  frames' values: mean {values.mean():.4f}, std {values.std():.4f}\n" in out
+    assert "  at most 100 frames each, longer clips cut\n" in out
+
+
+def test_ls_shows_twenty_classes_and_all_when_asked(many_classes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(many_classes)]) == 0
+    out = capsys.readouterr().out
+    assert "25 with a single example: class 0, class 1, class 2, class 3, class 4, ...\n" in out
+    assert "class 19 " in out and "class 20 " not in out and "  ... and 5 more: --classes shows every one\n" in out
+    assert main(["ls", str(many_classes), "--classes"]) == 0
+    out = capsys.readouterr().out
+    assert "class 24 " in out and "more" not in out
+
+
+def test_ls_of_a_damaged_table_of_classes_is_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (images / "_files" / "classes.json").write_text('["ant"]')
+    assert main(["ls", str(images)]) == 1
+    assert capsys.readouterr().err.startswith(f"shards: {images}/_files/classes.json: its sha256 is not the manifest's")
+
+
+def test_cat_tells_a_pictures_class_and_size(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = next(iter(Dataset(images))).to_pylist()[0]
+    assert main(["cat", str(images), "--limit", "1"]) == 0
+    assert capsys.readouterr().out == (
+        f"id {row['id']}  image 300 x 200 pixels, {len(row['image']):,} bytes  label 0  class ant\n"
+    )
+    assert main(["cat", str(images), "--limit", "1", "--json"]) == 0
+    sha256 = hashlib.sha256(row["image"]).hexdigest()
+    image = {"bytes": len(row["image"]), "sha256": sha256, "width": 300, "height": 200}
+    assert json.loads(capsys.readouterr().out) == {"id": row["id"], "image": image, "label": 0, "class": "ant"}
+
+
+def test_cat_tells_a_clips_class_and_frames_but_not_their_values(
+    audio: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = next(iter(Dataset(audio)))
+    frames, number = frames_of(batch["frames"][1]), batch["id"][1].as_py()
+    assert main(["cat", str(audio), "--limit", "2"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[1] == f"id {number}  frames {len(frames)} x 128  label 1  class jackson"
+    assert main(["cat", str(audio), "--limit", "2", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[1])
+    assert row["frames"]["shape"] == list(frames.shape) and row["class"] == "jackson"
+    assert row["frames"]["mean"] == pytest.approx(frames.astype(np.float64).mean())
+    assert row["frames"]["sha256"] == hashlib.sha256(frames.tobytes()).hexdigest()
 
 
 def test_verify_says_that_all_is_well(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
