@@ -26,7 +26,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from benchmarks.pipelines import Watched, machine, write
+from benchmarks.pipelines import IMPORTED, Watched, machine, write
 
 PROCESSES = 2
 TIMES = 10
@@ -125,6 +125,7 @@ def plain_loop(kind: str, folder: Path, output: Path) -> float:
     numbers = {path.name: number for number, path in enumerate(sorted(folder.iterdir()))}
     if kind == "audio":
         as_npy(next(folder.rglob("*.*")).read_bytes())  # imports what it uses
+    IMPORTED["cpu"] = time.process_time()
     start = time.perf_counter()
     with ShardWriter(str(output / "%05d.tar"), maxsize=128e6, verbose=0) as shards:
         for path in sorted(folder.rglob("*.*")):
@@ -189,7 +190,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         print(f"[{time.perf_counter() - began:5.0f} s] {text}", file=sys.stderr, flush=True)
 
     began = time.perf_counter()
-    start_up: dict[str, float] = {}
+    start_up: dict[str, Watched] = {}
     found: dict[str, Any] = {}
     for name in arguments.inputs:
         kind, _, least, peers = INPUTS[name]
@@ -198,7 +199,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         make(name, arguments.images if kind == "images" else arguments.clips, folder)
         rows: dict[str, dict[str, float]] = {}
         if kind not in start_up:
-            start_up[kind] = pipeline(kind, part(folder, PROCESSES), work / "out", "--unit-bytes", "1")[0].seconds
+            start_up[kind] = pipeline(kind, part(folder, PROCESSES), work / "out", "--unit-bytes", "1")[0]
         if least:
             say(f"{name}: this pipeline, {least:,}")
             run, _ = pipeline(kind, part(folder, least), work / "out")
@@ -206,7 +207,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         say(f"{name}: this pipeline, {number:,}")
         run, summary = pipeline(kind, folder / "all", work / "out")
         rows["clearspan"] = row(number, run.seconds, run)
-        steady = number / (run.seconds - start_up[kind])
+        steady = number / (run.seconds - start_up[kind].seconds)
+        steady_cpu = number / (run.cpu_seconds - start_up[kind].cpu_seconds)
         some = part(folder, peers)
         for contender in CONTENDERS:
             say(f"{name}: {contender}, {peers:,}")
@@ -215,17 +217,21 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
             output.mkdir()
             words = ["--contender", contender, kind, str(some), str(output)]
             other = Watched(sys.executable, "-m", "benchmarks.modalities", *words)
-            rows[contender] = row(peers, float(other.output.split()[-1]), other)
+            seconds, cpu_seconds = map(float, other.output.split()[-2:])
+            rows[contender] = row(peers, seconds, other)
+            if contender == "plain loop":
+                plain_per_cpu_s = peers / cpu_seconds
         stages = summary["run"]["worker_seconds"]
         mean_bytes = sum(path.stat().st_size for path in (folder / "all").rglob("*.*")) / number
         found[name] = {
             "kind": kind,
             "mean_bytes": round(mean_bytes),
             "rows": rows,
-            "start_up_seconds": round(start_up[kind], 2),
+            "start_up_seconds": round(start_up[kind].seconds, 2),
             "past_start_up_per_s": round(steady, 1),
             **{f"times_{key}": ratio(rows["clearspan"]["per_s"], rows[peer]) for peer, key in KEYS.items()},
             **{f"times_{key}_past_start_up": ratio(steady, rows[peer]) for peer, key in KEYS.items()},
+            "times_plain_loop_per_cpu_second": round(steady_cpu / plain_per_cpu_s, 2),
             "worker_seconds": stages,
             "share_outside_decode": round(1 - stages["decode"] / sum(stages.values()), 3),
             "mb_per_s_and_process": round(number * mean_bytes / 1e6 / sum(stages.values()), 1),
@@ -265,7 +271,8 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
         yield (
             f"  {one['times_plain_loop']} x the plain loop, {one['times_datasets']} x datasets; past "
             f"{one['start_up_seconds']} s of start-up {one['past_start_up_per_s']:,.0f} {per_s}: "
-            f"{one['times_plain_loop_past_start_up']} x and {one['times_datasets_past_start_up']} x"
+            f"{one['times_plain_loop_past_start_up']} x and {one['times_datasets_past_start_up']} x; "
+            f"a processor second {one['times_plain_loop_per_cpu_second']} x the plain loop"
         )
         total = sum(one["worker_seconds"].values())
         shares = ", ".join(f"{stage} {100 * time / total:.0f} %" for stage, time in one["worker_seconds"].items())
@@ -283,7 +290,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.contender:
         name, kind, *paths = arguments.contender
-        print(CONTENDERS[name](kind, *map(Path, paths)))
+        print(CONTENDERS[name](kind, *map(Path, paths)), time.process_time() - IMPORTED.get("cpu", 0.0))
         return
     if not (arguments.images and arguments.clips):
         parser.error("--images and --clips are required")
