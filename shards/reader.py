@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shards import storage
+from shards import storage, ustar
 from shards.layouts import MemberError
 from shards.manifest import FILES_FOLDER, NAME, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
 from shards.schema import KINDS, Kind, add_up, token_columns, tokens_by_column
 from shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
+BUFFER_BYTES = 1 << 18
+"""So much is read and hashed at a time where a shard is read back."""
 
 
 class ShardError(ValueError):
@@ -93,22 +95,12 @@ def read_back(path: Path, shard: ShardInfo) -> None:
     Raises:
         ShardError: it is not what its writer says.
     """
-    with storage.naming_disk(path), path.open("rb", buffering=0) as stream:
+    with storage.naming_disk(path), path.open("rb", BUFFER_BYTES) as stream:
         file = HashingFile(stream)
-        for _ in read_batches(path, shard, lambda _: _passing_members(file)):
-            pass
-        while file.read(storage.COPY_BYTES):
+        for _ in read_batches(path, shard, lambda _: ustar.members(file)):
             pass
     if difference := FileInfo(shard.bytes, shard.sha256).difference_from(file.info):
         raise ShardError(f"{shard.name}: {difference}")
-
-
-def _passing_members(file: HashingFile) -> Iterator[tuple[str, bytes]]:
-    """The members of a tar that is read without seeking."""
-    with tarfile.open(fileobj=file, mode="r|", bufsize=storage.COPY_BYTES) as tar:  # type: ignore[call-overload]
-        for member in tar:
-            if stream := tar.extractfile(member):
-                yield member.name, stream.read()
 
 
 def read_resource(folder: str, path: str, sha256: str) -> bytes:

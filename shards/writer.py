@@ -5,23 +5,18 @@
 The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
 """
 
-import io
-import tarfile
 from pathlib import Path
 
 import pyarrow as pa
 
-from shards import lengths, moments, storage
+from shards import lengths, moments, storage, ustar
 from shards.manifest import ShardInfo
 from shards.schema import KINDS, add_up, count_classes, tokens_by_column
 from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
-
-
-def _tar_bytes(content: int) -> int:
-    """The size of a tar with so many bytes of members: two empty blocks end it, and it is padded to whole records."""
-    return -(-(content + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+BUFFER_BYTES = 1 << 18
+"""So much is hashed and written at a time, or a member: pictures are many and small."""
 
 
 class ShardWriter:
@@ -41,18 +36,20 @@ class ShardWriter:
             return
         # A member's name is this behind the batch's key, which depends on where the sizes put the batch.
         members = list(KINDS[self.kind].layout.members(batch, ""))
-        padded = sum(tarfile.BLOCKSIZE + -(-len(data) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE for _, data in members)
-        if self._file is not None and _tar_bytes(self._file.bytes + padded) > self.max_bytes:
-            self._finish_shard()
+        size = sum(ustar.BLOCK + len(data) + -len(data) % ustar.BLOCK for _, data in members)
+        if self._file is not None:
+            size += self._file.bytes
+            if size + len(ustar.ending(size)) > self.max_bytes:
+                self._finish_shard()
         if self._file is None:
             self._start_shard()
         assert self._file is not None
         key = f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}"
-        for name, data in members:
-            info = tarfile.TarInfo(key + name)
-            info.size, info.mode, info.mtime = len(data), 0o644, 0
-            with storage.naming_disk(self.spool / self._name):
-                self._tar.addfile(info, io.BytesIO(data))
+        with storage.naming_disk(self.spool / self._name):
+            for name, data in members:
+                self._file.write(ustar.header(key + name, len(data)))
+                self._file.write(data)
+                self._file.write(ustar.padding(len(data)))
         self._batches += 1
         self._examples += batch.num_rows
         self._tokens = add_up(self._tokens, tokens_by_column(batch))
@@ -68,8 +65,7 @@ class ShardWriter:
 
     def _start_shard(self) -> None:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
-        self._file = HashingFile((self.spool / self._name).open("wb"))
-        self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.USTAR_FORMAT)  # type: ignore[call-overload]
+        self._file = HashingFile((self.spool / self._name).open("wb", BUFFER_BYTES))
         self._batches = self._examples = 0
         self._tokens, self._classes, self._moments = {}, {}, {}
         self._lengths: list[lengths.Histograms] = []
@@ -77,7 +73,7 @@ class ShardWriter:
     def _finish_shard(self) -> None:
         assert self._file is not None
         with storage.naming_disk(self.spool / self._name):
-            self._tar.close()
+            self._file.write(ustar.ending(self._file.bytes))
             self._file.stream.close()
         info = self._file.info
         self.finished.append(

@@ -1,7 +1,8 @@
 """`python -m pipelines.execution.worker PARENT`: a Beam worker process on this machine, which
 `pipelines.execution.runners` starts.
 
-One thread of tokenization per process; no log; and an end with its parent, so that a killed run leaves none behind.
+One thread of tokenization and of algebra per process; no log; and an end with its parent, so that a killed run leaves
+none behind.
 """
 
 import logging
@@ -13,6 +14,8 @@ import time
 from pathlib import Path
 
 POLL_S = 0.5
+THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Of tokenizers' libraries and of numpy's: two threads a process spend twice the processor's time on log-mel frames."""
 
 
 def end_with(parent: int) -> None:
@@ -25,7 +28,7 @@ def end_with(parent: int) -> None:
 def main() -> None:
     threading.Thread(target=end_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
-    os.environ.update(TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1")
+    os.environ.update({"TOKENIZERS_PARALLELISM": "false", **dict.fromkeys(THREADS, "1")})
     logging.disable(logging.CRITICAL)
     from apache_beam.runners.worker import sdk_worker_main
 

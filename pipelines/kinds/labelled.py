@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from pipelines.classes import Wanted
 from pipelines.kinds import Kind, Worker
+from pipelines.media.memory import keep_freed
 from pipelines.records import Inputs, Reading, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
@@ -110,6 +111,7 @@ class LabelledKind(Kind):
         """What makes examples of a file's bytes, built once a process."""
 
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
+        keep_freed()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
         return LabelledWorker(self.maker(), numbers)
 

@@ -3,6 +3,7 @@
     pictures   any picture -> a baseline JPEG whose short side is bounded
     clips      any clip -> mono samples at 16 kHz -> log-mel frames, pieces of them, their mean and deviation
     content    what bytes are that are neither
+    memory     what they free is kept for the next
 
 What cannot be read raises `pipelines.tally.RecordError`, whose message is the reason that is written down.
 """

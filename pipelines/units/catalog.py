@@ -82,14 +82,16 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         )
     chosen = classes.find(everything, reading.wanted)
     known = frozenset(chosen.names)
+    takes_all = chosen.files == chosen.of_files
+    del everything
 
     def takes(one: Listed) -> bool:
-        return chosen.takes(one.name, chosen.label(one), known)
+        return takes_all or chosen.takes(one.name, chosen.label(one), known)
 
     kept, runs = [], {}
     for entry, groups in found:
         if entry.format == "file":
-            wanted = takes(Listed(entry.name, entry.label))
+            wanted = takes_all or takes(Listed(entry.name, entry.label))
         else:
             places = list(_places(groups, [any(map(takes, group.listed)) for group in groups]))
             wanted = any(is_wanted for _, _, is_wanted in places)

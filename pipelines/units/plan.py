@@ -8,8 +8,9 @@ machine. `plan.json` in the output folder holds a run to it.
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +40,9 @@ BESIDE_ARROW = ("state.json", "dataset_info.json")
 ABOVE_ARROW = "dataset_dict.json"
 """What Hugging Face's save_to_disk writes beside its tables, and above the folders of several."""
 NAMED = 3
+_COMPACT = json.JSONEncoder(separators=(",", ":")).encode
+AT_ONCE = 1000
+"""So many inputs or units are brought to JSON at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +83,18 @@ class Plan:
     @functools.cached_property
     def _json(self) -> bytes:
         index = {entry.name: position for position, entry in enumerate(self.inputs)}
-        record = {
-            "fingerprint": self.fingerprint,
-            "inputs": [{name: value for name, value in entry.fields if value} for entry in self.inputs],
-            "units": [
-                [[index[piece.input.name], piece.start, piece.end] for piece in unit.pieces] for unit in self.units
-            ],
-        }
-        return (json.dumps(record, indent=None, separators=(",", ":")) + "\n").encode()
+        inputs = ({name: value for name, value in entry.fields if value} for entry in self.inputs)
+        units = ([[index[piece.input.name], piece.start, piece.end] for piece in unit.pieces] for unit in self.units)
+        head = f'{{"fingerprint":{_COMPACT(self.fingerprint)},"inputs":['.encode()
+        return b"".join([head, *_items(inputs), b'],"units":[', *_items(units), b"]}\n"])
+
+
+def _items(items: Iterable[object], encode: Callable[[object], str] = _COMPACT, between: str = ",") -> Iterator[bytes]:
+    """What is between the brackets of a JSON list, in parts: of a million items at once json takes a gigabyte."""
+    rest, before = iter(items), ""
+    while some := list(itertools.islice(rest, AT_ONCE)):
+        yield (before + between.join(map(encode, some))).encode()
+        before = between
 
 
 def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
@@ -202,14 +210,17 @@ def make_plan(
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
-    listing = json.dumps([entry.fields for entry in inputs.files]).encode()
+    listing = hashlib.sha256(b"[")
+    for some in _items((entry.fields for entry in inputs.files), json.dumps, ", "):
+        listing.update(some)
+    listing.update(b"]")
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
         "inputs": {
             "files": len(inputs.files),
             "bytes": num_bytes,
-            "sha256": hashlib.sha256(listing).hexdigest(),
+            "sha256": listing.hexdigest(),
             **({"skipped": inputs.skipped} if inputs.skipped else {}),
         },
         "code": {"version": metadata.version("clearspan"), "format": FORMAT},

@@ -1,5 +1,6 @@
 """The plan: the same units for the same inputs, and a run held to it."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,20 @@ def corpus(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "a"}\n')
     return tmp_path
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_json_brought_out_in_parts_is_that_of_the_whole(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("pipelines.units.plan.AT_ONCE", at_once)
+    made = plan_of(f"{corpus}/*/*.jsonl", unit_bytes=1)
+    record = json.loads(made.to_json())
+    assert made.to_json() == (json.dumps(record, separators=(",", ":")) + "\n").encode()
+    assert [entry["name"] for entry in record["inputs"]] == ["a/10.jsonl", "a/9.jsonl", "b/2.jsonl"]
+    assert len(record["units"]) == len(made.units) > 3
+    listing = json.dumps([entry.fields for entry in made.inputs]).encode()
+    assert record["fingerprint"]["inputs"]["sha256"] == hashlib.sha256(listing).hexdigest()
 
 
 def test_inputs_are_sorted_named_once_and_below_their_common_folder(corpus: Path) -> None:
