@@ -7,7 +7,7 @@ One run on one machine. The input is made of the user's files, in folders of a c
 times, under other names. This pipeline runs with two processes: its time is its whole command's, and what is said to be
 past start-up is that less the same command's on two files. The plain loop is one process: Pillow (upright, RGB, short
 side 256, bilinear, quality 95), or for clips the functions that the pipeline itself uses, and webdataset's ShardWriter.
-`datasets` loads a folder, does the same in map with two processes, and saves; its audiofolder needs FFmpeg, so that of
+`datasets` loads a folder, does the same in map with two processes, and saves; its audiofolder needs torchcodec, so that of
 clips it is given the paths, and the same functions. The peers' time is from after their imports, on their part of the
 same input. Memory is the largest resident size seen of the command's first process and of any other, with an input and
 with ten times as much. Needs the extra `benchmarks`.
@@ -36,11 +36,11 @@ FRAMES = 1024
 DISTINCT = 240
 """So many different photographs are enlarged to a size."""
 INPUTS = {
-    "500x375": ("images", (500, 375), 1200, 2400),
-    "1024x768": ("images", (1024, 768), 0, 1000),
-    "2000x1500": ("images", (2000, 1500), 0, 300),
-    "as they are": ("images", None, 0, 2500),
-    "clips": ("audio", None, 300, 600),
+    "500x375": ("images", (500, 375), 3000, 2400),
+    "1024x768": ("images", (1024, 768), 0, 2000),
+    "2000x1500": ("images", (2000, 1500), 0, 600),
+    "as they are": ("images", None, 0, 3000),
+    "clips": ("audio", None, 600, 600),
 }
 """Of each input: the kind, the size, how many files the small run for memory has (0: none), and the peers' part.
 
@@ -238,7 +238,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         }
         shutil.rmtree(folder)
     note = f"photographs enlarged by Lanczos (quality 90) from {DISTINCT} or fewer; files repeat; of clips datasets "
-    note += "was given the paths and this project's functions, since its audiofolder needs FFmpeg"
+    note += "was given the paths and this project's functions, since its audiofolder needs torchcodec"
     return {"machine": machine(), "processes": PROCESSES, "note": note, "inputs": found}
 
 

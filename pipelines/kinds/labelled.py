@@ -187,9 +187,9 @@ class LabelledWorker:
                 values.append(value)
                 labels.append(self.numbers[record.label])
                 size += self.maker.num_bytes(value)
-            if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:
-                yield self._batch(ids, values, labels)
-                ids, values, labels, size = [], [], [], 0
+                if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:  # the pieces of hours of sound are many
+                    yield self._batch(ids, values, labels)
+                    ids, values, labels, size = [], [], [], 0
         if ids:
             yield self._batch(ids, values, labels)
 
