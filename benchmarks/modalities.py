@@ -7,10 +7,10 @@ One run on one machine. The input is made of the user's files, in folders of a c
 times, under other names. This pipeline runs with two processes: its time is its whole command's, and what is said to be
 past start-up is that less the same command's on two files. The plain loop is one process: Pillow (upright, RGB, short
 side 256, bilinear, quality 95), or for clips the functions that the pipeline itself uses, and webdataset's ShardWriter.
-`datasets` loads a folder, does the same in map with two processes, and saves; its audiofolder needs torchcodec, so that of
-clips it is given the paths, and the same functions. The peers' time is from after their imports, on their part of the
-same input. Memory is the largest resident size seen of the command's first process and of any other, with an input and
-with ten times as much. Needs the extra `benchmarks`.
+`datasets` loads a folder, does the same in map with two processes, and saves; its audiofolder needs torchcodec, so that
+of clips it is given the paths, and the same functions. The peers' time is from after their imports, on their part of
+the same input. Memory is the largest resident size seen of the command's first process and of any other, with an input
+and with ten times as much. Needs the extra `benchmarks`.
 """
 
 import argparse
