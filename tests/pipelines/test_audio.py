@@ -297,3 +297,17 @@ def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
     assert peak_memory("audio", "--input", folder, "--output", tmp_path / "out") < 1_000_000
     ((_, name, frames),) = rows(tmp_path / "out")
     assert name == "long" and frames.shape == (1024, 128)
+
+
+def test_a_clip_of_many_pieces_is_many_batches(
+    direct: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that hours of sound that are split take no more memory than their frames."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000 * 20)
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "a.flac", noise, 16_000)
+    monkeypatch.setattr("pipelines.kinds.labelled.BATCH_BYTES", 100_000)
+    assert direct("audio", "--input", tmp_path / "in", "--long", "split", "--frames", "10").code == 0
+    batches = list(Dataset(tmp_path / "out"))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert [batch.num_rows for batch in batches[:-1]] == [40] * (len(batches) - 1)
