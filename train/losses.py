@@ -68,6 +68,98 @@ def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
 
 @torch.autocast("cuda", enabled=False)
 @torch.autocast("cpu", enabled=False)
+def info_nce(
+    anchors: Tensor,
+    positives: Tensor,
+    temperature: float,
+    negatives: Tensor | None = None,
+    negative_weight: float = 0.0,
+) -> Tensor:
+    """InfoNCE in one direction, with or without hard negatives (SimCSE Eqs. 4 and 5; NonLing-CSE Eqs. 2, 3 and 5).
+
+    Args:
+        anchors, positives, negatives: (n, d) on each rank, any float type, not necessarily unit; row i of each belongs
+            together.
+        temperature: the divisor of the cosine similarities, > 0.
+        negative_weight: added to the logit of an anchor and its own hard negative, as SimCSE's code does.
+
+    Returns:
+        Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
+        negatives.
+    """
+    rank, _ = world()
+    n = len(anchors)
+    own = rank * n + torch.arange(n, device=anchors.device)
+    anchors = _unit(anchors)
+    logits = anchors @ gather(_unit(positives)).T / temperature
+    if negatives is not None:
+        hard = anchors @ gather(_unit(negatives)).T / temperature
+        rows = torch.arange(n, device=anchors.device)
+        hard = hard.index_put((rows, own), torch.full((), negative_weight).to(hard), accumulate=True)
+        logits = torch.cat([logits, hard], dim=1)
+    return F.cross_entropy(logits, own)
+
+
+SUP_CON = ("khosla", "paper", "published-code")
+
+
+@torch.autocast("cuda", enabled=False)
+@torch.autocast("cpu", enabled=False)
+def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, variant: str = "khosla") -> Tensor:
+    """Supervised contrast of two views of N examples of classes, in one of three variants.
+
+    `khosla` is Eq. 2 of Khosla et al. (2020): of each of the 2N points, the mean over all other points of its class of
+    -log softmax over all other points. `paper` is Eq. 4 of NonLing-CSE as it is printed: of each first view, -log of
+    the sum over the second views of its class by the sum over those of other classes; an anchor to which there is no
+    other class counts as 0. `published-code` is what that paper's code computes: cross-entropy over the second views,
+    with the rank of the anchor's class among the batch's as the target column, which is hardly ever of its class.
+
+    Args:
+        first, second: (n, d) on each rank, N = n x ranks, any float type, not necessarily unit. labels: (n,) int64.
+        temperature: the divisor of the cosine similarities, > 0.
+
+    Returns:
+        Scalar: the mean over this rank's points. (Eq. 4 writes a sum.)
+    """
+    rank, _ = world()
+    n, device = len(first), first.device
+    first, second, all_labels = _unit(first), _unit(second), _gather_labels(labels)
+    own = rank * n + torch.arange(n, device=device)
+    if variant == "khosla":
+        everything, classes = torch.cat([gather(first), gather(second)]), all_labels.repeat(2)
+        itself = torch.cat([own, len(all_labels) + own])
+        rows = torch.arange(2 * n, device=device)
+        logits = torch.cat([first, second]) @ everything.T / temperature
+        logits = logits.index_put((rows, itself), torch.full((), -torch.inf).to(logits))
+        alike = (labels.repeat(2)[:, None] == classes).index_put((rows, itself), torch.tensor(False, device=device))
+        log_softmax = F.log_softmax(logits, dim=1).masked_fill(~alike, 0.0)
+        return -(log_softmax.sum(1) / alike.sum(1)).mean()
+    logits = first @ gather(second).T / temperature
+    if variant == "published-code":
+        return F.cross_entropy(logits, torch.unique(all_labels, return_inverse=True)[1][own])
+    alike = labels[:, None] == all_labels
+    same = logits.masked_fill(~alike, -torch.inf).logsumexp(1)
+    has_others = ~alike.all(1)
+    others = torch.where(has_others[:, None], logits.masked_fill(alike, -torch.inf), logits).logsumexp(1)
+    return torch.where(has_others, others - same, 0.0).mean()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
+
+
+def _gather_labels(labels: Tensor) -> Tensor:
+    """The labels of all ranks in rank order."""
+    ranks = world()[1]
+    if ranks == 1:
+        return labels
+    parts = [torch.empty_like(labels) for _ in range(ranks)]
+    dist.all_gather(parts, labels.contiguous())
+    return torch.cat(parts)
+
+
+@torch.autocast("cuda", enabled=False)
+@torch.autocast("cpu", enabled=False)
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over the masked tokens of all ranks.
 
@@ -87,6 +179,12 @@ def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
     """Mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020): (n, d), (n, d) -> scalar."""
     difference = F.normalize(anchors.float(), dim=1) - F.normalize(positives.float(), dim=1)
     return difference.square().sum(1).mean()
+
+
+def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
+    """The share of anchors whose nearest of all positives, by cosine, is their own: (n, d), (n, d) -> scalar."""
+    nearest = (F.normalize(anchors.float(), dim=1) @ F.normalize(positives.float(), dim=1).T).argmax(1)
+    return (nearest == torch.arange(len(anchors), device=anchors.device)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:

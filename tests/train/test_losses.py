@@ -1,11 +1,15 @@
 """Losses against other people's implementations and against one rank."""
 
+import functools
+import math
+
 import pytest
 import torch
-from pytorch_metric_learning.losses import NTXentLoss
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
 
 from tests.train.ranks import run_on_ranks
-from train.losses import alignment, masked_lm, nt_xent, uniformity
+from train.losses import SUP_CON, accuracy, alignment, info_nce, masked_lm, nt_xent, sup_con, uniformity
 
 
 def pairs(count: int, dim: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,6 +46,25 @@ def nt_xent_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     return [loss.detach(), anchors.grad, positives.grad]
 
 
+LABELS = torch.tensor([3, 1, 3, 7, 1, 3, 0, 7])
+
+
+def info_nce_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
+    (anchors, positives), (negatives, _) = pairs(8), pairs(8, seed=1)
+    part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+    loss = info_nce(anchors[part], positives[part], 0.05, negatives[part], 0.7)
+    loss.backward()
+    return [loss.detach(), anchors.grad, positives.grad, negatives.grad]
+
+
+def sup_con_on_a_rank(rank: int, ranks: int, variant: str = "khosla") -> list[torch.Tensor]:
+    first, second = pairs(8)
+    part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+    loss = sup_con(first[part], second[part], LABELS[part], 0.07, variant)
+    loss.backward()
+    return [loss.detach(), first.grad, second.grad]
+
+
 def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     logits = torch.randn(10, 30, generator=torch.Generator().manual_seed(3)).requires_grad_()
     labels = torch.arange(10)
@@ -52,7 +75,15 @@ def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     return [loss.detach(), logits.grad]
 
 
-@pytest.mark.parametrize("on_a_rank", [nt_xent_on_a_rank, masked_lm_on_a_rank])
+@pytest.mark.parametrize(
+    "on_a_rank",
+    [
+        nt_xent_on_a_rank,
+        info_nce_on_a_rank,
+        *(functools.partial(sup_con_on_a_rank, variant=variant) for variant in SUP_CON),
+        masked_lm_on_a_rank,
+    ],
+)
 def test_two_ranks_give_the_loss_and_gradients_of_one(on_a_rank) -> None:
     """The mean over ranks, which is what DeepSpeed takes of the gradients."""
     one, two = on_a_rank(0, 1), run_on_ranks(on_a_rank, 2)
@@ -72,3 +103,100 @@ def test_alignment_and_uniformity_of_known_points() -> None:
     assert alignment(points, points).item() == 0
     assert alignment(points, points.flip(0)).item() == pytest.approx(2.0)
     assert uniformity(points).item() == pytest.approx(-4.0)
+
+
+def doubles(count: int, seed: int = 0) -> list[torch.Tensor]:
+    """Three sets of vectors in fp64, for gradcheck."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(count, 6, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+
+
+def cosine(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return first @ second / (first.norm() * second.norm())
+
+
+def test_info_nce_is_simcses_equations_written_out() -> None:
+    anchors, positives, negatives = doubles(5)
+    for hard, weight in ((None, 0.0), (negatives, 0.0), (negatives, 1.3)):
+        losses = []
+        for i, anchor in enumerate(anchors):
+            terms = [torch.exp(cosine(anchor, positive) / 0.05) for positive in positives]
+            total = sum(terms)
+            for j, negative in enumerate(hard if hard is not None else ()):
+                total = total + torch.exp(cosine(anchor, negative) / 0.05 + weight * (i == j))
+            losses.append(-torch.log(terms[i] / total))
+        expected = torch.stack(losses).mean()
+        torch.testing.assert_close(info_nce(anchors, positives, 0.05, hard, weight), expected, atol=1e-10, rtol=1e-10)
+    assert torch.autograd.gradcheck(
+        lambda *given: info_nce(*given[:2], 0.5, given[2], 0.3), (anchors, positives, negatives)
+    )
+
+
+def test_info_nce_is_torchs_cross_entropy_of_cosines() -> None:
+    anchors, positives = pairs(12)
+    cosines = F.cosine_similarity(anchors[:, None], positives[None], dim=-1)
+    expected = F.cross_entropy(cosines / 0.05, torch.arange(12))
+    torch.testing.assert_close(info_nce(anchors, positives, 0.05), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_khoslas_variant_equals_pytorch_metric_learning() -> None:
+    first, second = pairs(8)
+    theirs = SupConLoss(temperature=0.07)(torch.cat([first, second]), LABELS.repeat(2))
+    ours = sup_con(first, second, LABELS, 0.07, "khosla")
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-6, rel=1e-6)
+    for parameter in (first, second):
+        (expected,) = torch.autograd.grad(theirs, parameter, retain_graph=True)
+        (found,) = torch.autograd.grad(ours, parameter, retain_graph=True)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+
+
+def reference_sup_con(first: torch.Tensor, second: torch.Tensor, variant: str) -> torch.Tensor:
+    """Each variant from its definition, a point at a time."""
+    labels, losses = LABELS.tolist(), []
+    if variant == "khosla":
+        points, classes = [*first, *second], labels * 2
+        for i, point in enumerate(points):
+            others = [j for j in range(len(points)) if j != i]
+            total = sum(torch.exp(cosine(point, points[j]) / 0.07) for j in others)
+            alike = [j for j in others if classes[j] == classes[i]]
+            terms = [torch.log(torch.exp(cosine(point, points[j]) / 0.07) / total) for j in alike]
+            losses.append(-sum(terms) / len(terms))
+    for i, point in enumerate(first if variant != "khosla" else ()):
+        terms = [torch.exp(cosine(point, other) / 0.07) for other in second]
+        if variant == "paper":
+            alike = sum(term for term, label in zip(terms, labels, strict=True) if label == labels[i])
+            unlike = sum(term for term, label in zip(terms, labels, strict=True) if label != labels[i])
+            losses.append(-torch.log(alike / unlike))
+        else:
+            losses.append(-torch.log(terms[sorted(set(labels)).index(labels[i])] / sum(terms)))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("variant", SUP_CON)
+def test_sup_con_is_its_definition_written_out(variant: str) -> None:
+    first, second, _ = doubles(8)
+    found = sup_con(first, second, LABELS, 0.07, variant)
+    torch.testing.assert_close(found, reference_sup_con(first, second, variant), atol=1e-10, rtol=1e-10)
+    assert torch.autograd.gradcheck(lambda *given: sup_con(*given, LABELS, 0.5, variant), (first, second))
+
+
+def test_eq_4_of_classes_of_one_example_is_eq_5_without_the_positive_below() -> None:
+    """Without another of its class an anchor's numerator is its other view alone."""
+    first, second, _ = doubles(5)
+    found = sup_con(first, second, torch.arange(5), 0.07, "paper")
+    logits = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T / 0.07
+    others = logits.masked_fill(torch.eye(5, dtype=torch.bool), -math.inf)
+    torch.testing.assert_close(found, (others.logsumexp(1) - logits.diagonal()).mean())
+
+
+def test_eq_4_of_one_class_alone_is_zero_and_differentiable() -> None:
+    first, second = pairs(4)
+    loss = sup_con(first, second, torch.zeros(4, dtype=torch.int64), 0.07, "paper")
+    loss.backward()
+    assert loss.item() == 0 and torch.equal(first.grad, torch.zeros_like(first))
+
+
+def test_accuracy_counts_anchors_whose_nearest_is_their_own() -> None:
+    points = torch.eye(4)
+    assert accuracy(points, 3 * points).item() == 1
+    assert accuracy(points, points[[1, 0, 2, 3]]).item() == 0.5

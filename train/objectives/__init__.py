@@ -23,7 +23,7 @@ from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
 from train.draws import Purpose, name_key
-from train.losses import alignment, uniformity
+from train.losses import accuracy, alignment, uniformity
 from train.modalities import Modality
 from train.model.encoder import Encoder
 from train.model.masking import Masked, Masking
@@ -92,20 +92,21 @@ class Setting:
         """
         return next((batch for batch in self.dataset if batch.num_rows), None)
 
-    def length_moments(self) -> tuple[float, float]:
-        """Mean and variance of an example's tokens, cut at the capacity, from the manifest's counts by length.
+    def length_moments(self, column: str = "tokens") -> tuple[float, float]:
+        """Mean and variance of an example's tokens in a column, cut at the capacity, from the manifest's counts by
+        length.
 
         A count stands for the longest of its lengths, and the sample tells how much shorter the true ones are. Shards
         that do not tell lengths count as full.
         """
-        histogram = self.dataset.manifest.lengths.get("tokens") or {str(self.capacity): 1}
+        histogram = self.dataset.manifest.lengths.get(column) or {str(self.capacity): 1}
         longest = self._longest(np.array([int(edge) for edge in histogram]))
         counts = list(histogram.values())
         mean = float(np.average(longest, weights=counts))
         variance = float(np.average((longest - mean) ** 2, weights=counts))
         fraction = 1.0
         if self.dataset.manifest.lengths and self.sample is not None:
-            lengths = Ragged.from_arrow(self.sample.column("tokens")).lengths
+            lengths = Ragged.from_arrow(self.sample.column(column)).lengths
             fraction = lengths.clip(max=self.capacity).sum() / max(1, self._longest(lengths).sum())
         return fraction * mean, fraction**2 * variance
 
@@ -264,9 +265,11 @@ class Objective(nn.Module):
 
 
 def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
-    """Alignment of positive pairs, and uniformity of the points (Wang & Isola 2020): (n, d), (n, d), detached."""
+    """Contrastive accuracy and alignment of positive pairs, and uniformity of the points (Wang & Isola 2020), of this
+    rank: (n, d), (n, d), detached.
+    """
     points, partners = points.detach(), partners.detach()
-    metrics = {"alignment": alignment(points, partners)}
+    metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
     if len(points) > 1:
         metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
     return metrics

@@ -1,0 +1,121 @@
+"""SimCSE (Gao et al. 2021): a sentence against the same sentence under another dropout, or against what it entails.
+
+    sentences                 tokens | tokens again (other dropout)            -> InfoNCE, one direction
+    triplets                  tokens | positive | negative, where there is one -> InfoNCE with hard negatives
+
+Supervised SimCSE's head, a linear layer and tanh, stays at inference: it belongs to the encoder (`model.head: tanh`).
+Unsupervised SimCSE's is for training only (`head: tanh` here), and an export leaves it out.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from shards import keyed
+from train.data.batch import Batch
+from train.draws import Purpose, integer_seed, name_key
+from train.losses import info_nce
+from train.model.packing import Sequences, TokenSlices
+from train.objectives import (
+    Encoded,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    Workload,
+    sphere_metrics,
+)
+
+PAIRED = ("tokens", "positive", "negative")
+
+
+@dataclasses.dataclass
+class Config(ObjectiveConfig):
+    """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
+
+    `head` is `tanh` for a head that is for training only, "" for none but the encoder's. `hard_negative_weight` is
+    added to the logit of a sentence and its own negative.
+    """
+
+    temperature: float = 0.05
+    head: str = ""
+    hard_negative_weight: float = 0.0
+
+    def check(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+        if self.head not in ("", "tanh"):
+            raise ValueError(f"head {self.head!r} is not tanh; leave it out for none")
+        if not abs(self.hard_negative_weight) < float("inf"):
+            raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
+
+
+def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
+    kind = setting.dataset.manifest.kind
+    columns = setting.sample.schema.names if setting.sample is not None else PAIRED
+    paired = [name for name in PAIRED if name in columns]
+    if config.hard_negative_weight and "negative" not in paired:
+        raise ValueError(
+            f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
+            "without negatives"
+        )
+    return SimCSE(config, setting, paired)
+
+
+class SimCSE(Objective):
+    """InfoNCE between anchors and positives, in one direction (SimCSE Eqs. 4 and 5).
+
+    Blocks, N sequences each: `tokens`, `positive`, and `negative` where the shards have it; of sentences without pairs
+    `positive` is `tokens` again.
+    """
+
+    min_examples = 2
+
+    def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
+        super().__init__()
+        self.config, self.setting, self.read = config, setting, tuple(columns)
+        self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
+        self.head: nn.Module = nn.Identity()
+        if config.head:
+            with torch.random.fork_rng():
+                torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+                self.head = nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.read
+
+    def _column(self, block: str) -> str:
+        return block if block in self.read else "tokens"
+
+    def workload(self) -> Workload:
+        moments = [self.setting.length_moments(self._column(block)) for block in self.blocks]
+        # The texts of a row are long or short together at most: the budget's bound.
+        variance = sum(variance**0.5 for _, variance in moments) ** 2
+        return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.setting.capacity)
+
+    def block_moments(self, block: str) -> tuple[float, float]:
+        if block not in self.blocks:
+            return super().block_moments(block)
+        return self.setting.length_moments(self._column(block))
+
+    def request(self, batch: Batch) -> Request:
+        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
+        sequences = {}
+        for number, block in enumerate(self.blocks):
+            lists = batch.lists(self._column(block))
+            lengths = lists.lengths.clamp(max=self.setting.capacity)
+            slices = TokenSlices(lists.values, lists.offsets[:-1], lengths)
+            sequences[block] = Sequences(slices, keyed.mix(keys, number))
+        return Request(sequences)
+
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        pooled = [encoded.pooled(block) for block in self.blocks]
+        with torch.autocast(pooled[0].device.type, enabled=False):
+            anchors, positives, *rest = self.head(torch.cat(pooled)).chunk(len(pooled))
+        negatives = rest[0] if rest else None
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
+        return loss, sphere_metrics(anchors, positives)
