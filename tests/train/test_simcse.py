@@ -1,0 +1,147 @@
+"""SimCSE: its blocks and loss, over sentences and triplets; one rank or two; a head for training or for use."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shards import Dataset
+from shards.schema import KINDS
+from tests.train.conftest import TINY_MODEL, publish, text_id
+from tests.train.ranks import run_on_ranks
+from tests.train.test_learner import StepOnARank, learner_and_batch, step
+from train.options import RecipeError
+
+
+def write_triplets(folder: Path, sentences: list[list[int]], tokenizer: Path, columns: int) -> Path:
+    """Rows of consecutive sentences as a published dataset of so many columns of texts."""
+    fields = KINDS["triplets"].schema(pa.uint16(), ["negative"] if columns == 3 else [])
+    rows = [sentences[start : start + columns] for start in range(0, len(sentences) - columns, columns)]
+    batches = []
+    for start in range(0, len(rows), 32):
+        part = rows[start : start + 32]
+        lists = [pa.array([row[column] for row in part], fields.field("tokens").type) for column in range(columns)]
+        ids = pa.array([text_id([token for text in row for token in text]) for row in part])
+        batches.append(pa.RecordBatch.from_arrays([ids, *lists], schema=fields))
+    return publish(folder, "triplets", batches, tokenizer, 20_000)
+
+
+@pytest.fixture(scope="module")
+def folders(
+    sentences: list[list[int]],
+    sentences_folder: Path,
+    del_tokenizer_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """Sentences, pairs, and triplets with a hard negative."""
+    folder = tmp_path_factory.mktemp("simcse")
+    made = {f"{n} texts": write_triplets(folder / str(n), sentences, del_tokenizer_folder, n) for n in (2, 3)}
+    return {"1 text": sentences_folder, **made}
+
+
+def overrides(path: Path, *more: str) -> list[str]:
+    """The recipe of a run over these shards with SimCSE alone."""
+    recipe = ["objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.pooling=cls"]
+    sizes = ["data.text.batch_size=8", "training.max_steps=6", "training.bf16=false", f"data.text.path={path}"]
+    return [*TINY_MODEL, *recipe, *sizes, *more]
+
+
+def written_out(texts: list[torch.Tensor], temperature: float, weight: float = 0.0) -> torch.Tensor:
+    """SimCSE's loss of pooled vectors of each column, (n, h) each, by torch's own functions."""
+    anchors, positives, *negatives = texts
+    logits = F.cosine_similarity(anchors[:, None], positives[None], dim=-1) / temperature
+    if negatives:
+        hard = F.cosine_similarity(anchors[:, None], negatives[0][None], dim=-1) / temperature
+        logits = torch.cat([logits, hard + weight * torch.eye(len(hard))], dim=1)
+    return F.cross_entropy(logits, torch.arange(len(anchors)))
+
+
+@pytest.mark.parametrize("name", ["1 text", "2 texts", "3 texts"])
+def test_the_loss_is_that_of_each_column_encoded_alone(folders: dict[str, Path], name: str) -> None:
+    """Against the plain padded model: the [CLS] state of every text, one at a time."""
+    weight = "objectives.simcse.hard_negative_weight=0.7" if name == "3 texts" else "objectives.simcse.weight=1.0"
+    learner, batches, _ = learner_and_batch(overrides(folders[name], weight))
+    loss, metrics = learner(batches)
+    batch = batches["text"].of("simcse")
+    columns = ["tokens", "positive", "negative"][: int(name[0])]
+    columns = ["tokens", "tokens"] if len(columns) == 1 else columns
+    base = learner.encoder.base
+    base.set_attn_implementation("eager")
+    capacity = learner.encoder.max_tokens - learner.special.count
+    pooled = []
+    for column in columns:
+        lists = batch.lists(column)
+        spans = itertools.pairwise(lists.offsets.tolist())
+        texts = [lists.values[first:last][:capacity].long() for first, last in spans]
+        ends = [torch.tensor(ids, dtype=torch.int64) for ids in (learner.special.prefix, learner.special.suffix)]
+        whole = [torch.cat([ends[0], text, ends[1]]) for text in texts]
+        pooled.append(torch.stack([base(input_ids=one[None]).last_hidden_state[0, 0] for one in whole]))
+    expected = written_out(pooled, 0.05, 0.7 if name == "3 texts" else 0.0)
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+    assert {"simcse/loss", "simcse/accuracy", "simcse/alignment", "simcse/uniformity"} <= metrics.keys()
+
+
+def test_the_two_passes_of_a_sentence_differ_by_dropout_alone(folders: dict[str, Path]) -> None:
+    still, batches, _ = learner_and_batch(overrides(folders["1 text"]))
+    assert still(batches)[1]["simcse/alignment"] < 1e-10 and still(batches)[1]["simcse/accuracy"] == 1
+    dropout = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
+    learner, batches, _ = learner_and_batch(overrides(folders["1 text"], *dropout))
+    learner.train()
+    assert learner(batches)[1]["simcse/alignment"] > 1e-4
+
+
+@pytest.mark.parametrize("name", ["2 texts", "3 texts"])
+def test_two_ranks_give_the_loss_and_gradients_of_one(folders: dict[str, Path], name: str) -> None:
+    words = overrides(folders[name], "objectives.simcse.head=tanh")
+    one, (first, second) = step(words), run_on_ranks(StepOnARank(words), 2)
+    assert len(one) == len(first) > 30
+    for expected, a, b in zip(one, first, second, strict=True):
+        torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["1 text", "3 texts"])
+def test_a_static_budget_changes_nothing_but_the_shape(folders: dict[str, Path], name: str) -> None:
+    words = overrides(folders[name])
+    for expected, found in zip(step(words), step(words, static=True), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_head_for_training_is_the_objectives_and_one_that_stays_the_encoders(folders: dict[str, Path]) -> None:
+    for_training, _, _ = learner_and_batch(overrides(folders["1 text"], "objectives.simcse.head=tanh"))
+    assert any("head" in name for name, _ in for_training.objectives[0].named_parameters())
+    assert not list(for_training.encoder.head.parameters())
+    staying, _, _ = learner_and_batch(overrides(folders["3 texts"], "model.head=tanh"))
+    assert list(staying.encoder.head.parameters()) and not list(staying.objectives[0].parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "2 texts",
+            ["hard_negative_weight=1.0"],
+            "hard_negative_weight has no effect: .* holds triplets without negatives",
+        ),
+        ("1 text", ["temperature=0"], "temperature 0.0 must be positive"),
+        ("1 text", ["head=relu"], "head 'relu' is not tanh"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    folders: dict[str, Path], name: str, options: list[str], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        learner_and_batch(overrides(folders[name], *(f"objectives.simcse.{option}" for option in options)))
+
+
+def test_lengths_of_each_column_make_the_budget(folders: dict[str, Path]) -> None:
+    learner, _, _ = learner_and_batch(overrides(folders["3 texts"]))
+    rows = [row for batch in Dataset(folders["3 texts"]) for row in batch.to_pylist()]
+    capacity = learner.encoder.max_tokens - learner.special.count
+    lengths = np.array([[min(len(row[c]), capacity) for c in ("tokens", "positive", "negative")] for row in rows])
+    workload = learner.objectives[0].workload()
+    assert workload.sequences == 3
+    assert workload.mean_tokens == pytest.approx(lengths.sum(1).mean(), rel=0.15)
