@@ -11,6 +11,7 @@ from pipelines.errors import PipelineError
 from pipelines.readers.jsonl import parse
 from pipelines.readers.streams import BOM, decompressed, naming
 from pipelines.records import Reading
+from pipelines.suffixes import COMPRESSED, TARS
 from shards import storage
 
 HEAD_BYTES = 1 << 16
@@ -27,8 +28,7 @@ ARROW_FILE = b"ARROW1\0\0"
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
 TEXTS = (".txt", ".text", ".md")
-TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
-CONTAINERS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".arrow", *TARS)
+CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 """Ends of names of files that are never empty, nor of bytes that begin otherwise."""
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
 LATIN_LINES = 3
