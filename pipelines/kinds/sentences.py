@@ -24,7 +24,7 @@ import pyarrow as pa
 from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
 from pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, meeting, text_id, text_of
+from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
 from pipelines.records import Inputs, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
@@ -42,8 +42,6 @@ BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 MAX_VIEWS = 100
-MAX_TOKENS = 510
-"""With RoBERTa's or BERT's two special tokens they are 512."""
 AUGMENTING = ("views", "unit", "augment_seed")
 """Options that need --augment."""
 STEP_OF = {

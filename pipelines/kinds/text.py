@@ -34,6 +34,8 @@ EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
 """The hashes of the excluded texts, and their heads."""
 EXCLUDE_TOGETHER = 64
+MAX_TOKENS = 510
+"""Of a sentence or a piece: with RoBERTa's or BERT's two special tokens they are 512."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

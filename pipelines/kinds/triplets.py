@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, grouped_id, meeting, text_of
+from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, text_of
 from pipelines.readers.columns import chosen, wanted
 from pipelines.readers.jsonl import json_name
 from pipelines.records import Reading, Record
@@ -53,8 +53,6 @@ CHECK_ROWS = 8
 """Of so many rows some are texts, if the column holds any."""
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 1 << 15
-MAX_TOKENS = 510
-"""With RoBERTa's or BERT's two special tokens they are 512."""
 
 
 @dataclasses.dataclass(frozen=True)
