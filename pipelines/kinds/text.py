@@ -255,8 +255,17 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         text = text[field]
         if not isinstance(text, str):
             raise RecordError(f'"{field}" is not a string but {json_name(text)}')
+    return text, utf8(text)
+
+
+def utf8(text: str) -> bytes:
+    """A text as UTF-8.
+
+    Raises:
+        RecordError: JSON's escapes have put half of a surrogate pair into it.
+    """
     try:
-        return text, text.encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
 
