@@ -21,7 +21,7 @@ from pipelines.readers.content import MAGIC_BYTES, compression_of, sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Input, Inputs, Piece, Reading
 from pipelines.suffixes import TAR_NAMES
-from pipelines.units.finding import absolute, find
+from pipelines.units.inputs import absolute, find
 from shards import finding, storage
 
 LISTS = (".tsv", ".txt", ".lst")
@@ -65,15 +65,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             found.append((Input(name, size, "file", None, "", label), ()))
         else:
             unknown.append(name)
-    if unknown and not reading.skip_unknown:
-        kinds = ", ".join(reading.extensions)
-        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
-        in_tars = any(name.lower().endswith(TAR_NAMES) for name in unknown)
-        mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
-        raise PipelineError(
-            f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
-            f"tars of these: {mend}"
-        )
+    _check_known(root, unknown, reading)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(
@@ -82,7 +74,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     chosen = classes.find(everything, reading.wanted)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
-    del everything
+    del everything  # perhaps a million names
 
     def takes(one: Listed) -> bool:
         return takes_all or chosen.takes(one.name, chosen.label(one), known)
@@ -90,7 +82,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     kept, runs = [], {}
     for entry, groups in found:
         if entry.format == "file":
-            wanted = takes_all or takes(Listed(entry.name, entry.label))
+            wanted = takes(Listed(entry.name, entry.label))
         else:
             places = list(_places(groups, [any(map(takes, group.listed)) for group in groups]))
             wanted = any(is_wanted for _, _, is_wanted in places)
@@ -99,6 +91,20 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if wanted:
             kept.append(entry)
     return Inputs(root, tuple(kept), runs, chosen, len(unknown))
+
+
+def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
+    """Raises PipelineError for files of no known kind, unless they may be passed over."""
+    if not unknown or reading.skip_unknown:
+        return
+    kinds = ", ".join(reading.extensions)
+    number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
+    in_tars = any(name.lower().endswith(TAR_NAMES) for name in unknown)
+    mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
+    raise PipelineError(
+        f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
+        f"{mend}"
+    )
 
 
 def _is_list(pattern: str) -> bool:
