@@ -27,8 +27,6 @@ EXAMPLES = """examples:
 A folder on s3:// or gs:// is reached as the environment says (AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...),
 or as Beam's options do, e.g. --s3_endpoint_url.
 """
-
-
 CLASSES_SHOWN = 20
 """Of more classes, `ls` shows so many unless it is asked for all."""
 EXAMPLES_SHOWN = 5

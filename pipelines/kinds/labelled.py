@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 import pyarrow as pa
 
 from pipelines.classes import Wanted
-from pipelines.kinds import Kind, Worker
+from pipelines.kinds import Kind, Worker, flag
 from pipelines.media.memory import keep_freed
 from pipelines.records import Inputs, Reading, Record
 from pipelines.stopwatch import Stopwatch
@@ -63,10 +63,10 @@ class LabelledKind(Kind):
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         chosen = [name for name in ("classes", "top_classes", "class_list") if getattr(arguments, name) is not None]
         if len(chosen) > 1:
-            raise ValueError(f"--{chosen[0]} and --{chosen[1]}: choose one".replace("_", "-"))
+            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
         for name in ("classes", "top_classes", "per_class"):
             if (value := getattr(arguments, name)) is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1".replace("_", "-"))
+                raise ValueError(f"{flag(name)} must be at least 1")
         if arguments.label_pattern is not None:
             try:
                 re.compile(arguments.label_pattern)
