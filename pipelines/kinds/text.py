@@ -96,14 +96,8 @@ class TextKind(Kind):
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_words is not None and arguments.min_words < 1:
             raise ValueError("--min-words must be at least 1")
-        if arguments.document_separator is None:
-            return super().from_arguments(arguments)
-        if arguments.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-        separator = unescaped(arguments.document_separator)
-        if not separator:
-            raise ValueError("--document-separator must not be empty")
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "document_separator": separator}))
+        changed = {"document_separator": separator_of(arguments)}
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -209,6 +203,17 @@ class TextKind(Kind):
         if not excluded:
             return []
         return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for"]
+
+
+def separator_of(arguments: argparse.Namespace) -> str | None:
+    """The --document-separator given, with what its escapes stand for. Raises ValueError where it makes no sense."""
+    if arguments.document_separator is None:
+        return None
+    if arguments.text_per == "line":
+        raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+    if not (separator := unescaped(arguments.document_separator)):
+        raise ValueError("--document-separator must not be empty")
+    return separator
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
