@@ -14,7 +14,7 @@ from types import FrameType
 from pipelines import kinds, vocabulary
 from pipelines.errors import EXPECTED
 from pipelines.execution.quiet import quiet_beam
-from pipelines.kinds import Kind
+from pipelines.kinds import Kind, flag
 from pipelines.run import Options, run
 from shards import storage, terminal
 
@@ -80,12 +80,10 @@ def parser() -> argparse.ArgumentParser:
 
 def check(arguments: argparse.Namespace) -> None:
     """Raises ValueError where a value makes no sense."""
-    for name in ("workers", "unit_bytes", "max_document_bytes"):
+    for name in ("workers", "unit_bytes", "max_document_bytes", "limit"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1")
-    if arguments.limit is not None and arguments.limit < 1:
-        raise ValueError("--limit must be at least 1")
+            raise ValueError(f"{flag(name)} must be at least 1")
     if not 0 <= arguments.holdout_fraction < 1:
         raise ValueError("--holdout-fraction must be at least 0 and below 1")
     if not 0 <= arguments.max_bad_fraction <= 1:

@@ -18,9 +18,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pipelines.errors import PipelineError
+from pipelines.suffixes import COMPRESSED, TARS
 
-TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".gz", ".bz2", ".xz", ".zst")
-SHOWN = 5
+PACKED = (*TARS, *COMPRESSED)
+"""No part of a class: a tar's ends are taken off one by one."""
 
 
 class Listed(NamedTuple):
@@ -80,7 +81,7 @@ class Classes:
 def _label(name: str, pattern: str | None, skip: int) -> str:
     if pattern is None:
         folder = _folders(name)[-1 - skip]
-        while folder.lower().endswith(TARS):
+        while folder.lower().endswith(PACKED):
             folder = folder[: folder.rindex(".")]
         return folder
     found = re.search(pattern, name)

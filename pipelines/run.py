@@ -78,8 +78,8 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A dataset as committed, with its kind's sums and remarks, and what this run did for it; `stages` are its workers'
-    seconds.
+    """A dataset as committed, with its kind's sums, remarks on it, and what this run did for it; `stages` are its
+    workers' seconds.
     """
 
     output: str
@@ -121,10 +121,6 @@ class Summary:
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
             f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
-            *(
-                f"  {line}"
-                for line in classes.summary(classes.names(self.output, self.manifest), self.manifest.classes)
-            ),
             *(f"  {remark}" for remark in self.remarks),
         ]
         if self.num_units:
@@ -250,8 +246,8 @@ def run(kind: Kind, options: Options) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    reading = dataclasses.replace(kind.reading(), max_bytes=options.max_document_bytes or kind.max_bytes)
-    reading = dataclasses.replace(reading, skip_unknown=options.skip_unknown)
+    max_bytes = options.max_document_bytes or kind.max_bytes
+    reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction)
     inputs = planning.find_inputs(options.inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes)
@@ -302,16 +298,18 @@ def _summary(
     counts = Counts()
     for result in results.values():
         counts.add(result.counts)
+    manifest = Manifest.load(job.folder)
+    of_classes = classes.summary(classes.names(job.folder, manifest), manifest.classes)
     return Summary(
         output=job.folder,
-        manifest=Manifest.load(job.folder),
+        manifest=manifest,
         num_units=len(units),
         input_bytes=sum(unit.bytes for unit in units),
         records=sum(results[unit.number].counts.read for unit in units),
         seconds=seconds,
         stages=stages,
         sums=counts.sums,
-        remarks=[*_skipped(job.fingerprint), *job.kind.remarks(job.fingerprint, counts.sums)],
+        remarks=[*of_classes, *_skipped(job.fingerprint), *job.kind.remarks(job.fingerprint, counts.sums)],
     )
 
 

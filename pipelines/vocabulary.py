@@ -15,7 +15,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import text_of
+from pipelines.kinds import flag
+from pipelines.kinds.text import TextKind, separator_of, text_of
 from pipelines.readers import read_pieces
 from pipelines.records import MAX_BYTES, Reading
 from pipelines.tally import RecordError, Tally
@@ -40,6 +41,9 @@ class Vocabulary:
     size: int
     text_field: str | None = None
     text_per: str = "file"
+    document_separator: str | None = None
+    header: bool = True
+    max_document_bytes: int = MAX_BYTES
     limit_bytes: int | None = None
     max_bad_fraction: float = 0.001
     quiet: bool = False
@@ -51,8 +55,9 @@ class Vocabulary:
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
         add("--output", required=True, metavar="DIR", help="a folder on this machine, new or empty")
         add("--size", type=int, default=32000, metavar="N", help="ids in all (default 32000)")
-        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
-        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
+        TextKind.add_reading_arguments(parser)
+        longest = f"a longer record is bad (default {MAX_BYTES // 1_000_000} MB)"
+        add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help=longest)
         add("--limit-bytes", type=int, metavar="N", help="read no more than the first N bytes of text")
         add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
         add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
@@ -64,14 +69,15 @@ class Vocabulary:
         """The options given. Raises ValueError where a value makes no sense."""
         if arguments.size < SMALLEST:
             raise ValueError(f"--size must be at least {SMALLEST}: every byte has an id, and special tokens have five")
-        if arguments.limit_bytes is not None and arguments.limit_bytes < 1:
-            raise ValueError("--limit-bytes must be at least 1")
+        for name in ("limit_bytes", "max_document_bytes"):
+            if (value := getattr(arguments, name)) is not None and value < 1:
+                raise ValueError(f"{flag(name)} must be at least 1")
         if not 0 <= arguments.max_bad_fraction <= 1:
             raise ValueError("--max-bad-fraction must be between 0 and 1")
         if storage.is_remote(arguments.output):
             raise ValueError("--output must be a folder on this machine: --tokenizer is read from there")
         given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(cls)}
-        return cls(**{**given, "inputs": arguments.input})
+        return cls(**{**given, "inputs": arguments.input, "document_separator": separator_of(arguments)})
 
 
 @dataclasses.dataclass
@@ -109,9 +115,11 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         options, counts = self.options, self.tally.counts
         reading = Reading(
-            max_bytes=MAX_BYTES,
+            max_bytes=options.max_document_bytes,
             field=options.text_field,
             text_per=options.text_per,
+            separator=options.document_separator,
+            header=options.header,
             skip_unknown=options.skip_unknown,
         )
         inputs = planning.find_inputs(options.inputs, reading)

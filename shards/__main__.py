@@ -16,6 +16,7 @@ from shards.layouts import FRAMES, frames_of
 from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
 from shards.schema import LABEL, token_columns
 from shards.terminal import say
+from shards.values import for_programs, in_words
 
 EXAMPLES = """examples:
   python -m shards ls data/train
@@ -27,8 +28,6 @@ EXAMPLES = """examples:
 A folder on s3:// or gs:// is reached as the environment says (AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...),
 or as Beam's options do, e.g. --s3_endpoint_url.
 """
-
-
 CLASSES_SHOWN = 20
 """Of more classes, `ls` shows so many unless it is asked for all."""
 EXAMPLES_SHOWN = 5
@@ -168,10 +167,10 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns} if tokenizer else {}
         known = with_class({**row, **texts}, names)
         if as_json:
-            say(json.dumps({name: sheet.for_programs(value) for name, value in known.items()}))
+            say(json.dumps({name: for_programs(value) for name, value in known.items()}))
             continue
         others = {name: value for name, value in known.items() if name not in columns}
-        say("  ".join(f"{name} {sheet.in_words(value)}" for name, value in others.items()))
+        say("  ".join(f"{name} {in_words(value)}" for name, value in others.items()))
         shown = {
             f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
             for name, text in texts.items()

@@ -3,25 +3,21 @@
     picture      encoded bytes, brought to the size of its cell
     spectrogram  (frames, bins) float16: time to the right, low frequencies below; all on one scale
 
-Pillow decodes pictures one at a time, of the formats of photographs alone; matplotlib draws. Example by example, this
-module also says what a picture or a spectrogram is in words.
+Pillow decodes pictures one at a time, of the formats of photographs alone; matplotlib draws.
 """
 
-import hashlib
 import io
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from shards.terminal import visible
+from shards.values import FORMATS, UNREADABLE
 
-FORMATS = ("JPEG", "PNG", "WEBP")
-UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises for a picture that it cannot read."""
 SUFFIXES = (".png", ".jpg", ".pdf", ".svg")
 """How the name of a file may end that a sheet is written to."""
 USUAL, MOST = 25, 400
@@ -45,37 +41,6 @@ class Scale(NamedTuple):
     low: float
     high: float
     longest: int
-
-
-def pixels(data: bytes) -> tuple[int, int] | None:
-    """The width and the height of an encoded picture, by its header; None: it is no picture."""
-    try:
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            return picture.size
-    except UNREADABLE:
-        return None
-
-
-def in_words(value: Any) -> str:
-    """A value of an example for a line: of bytes and of spectrograms only how large they are."""
-    if isinstance(value, np.ndarray):
-        return " x ".join(f"{size:,}" for size in value.shape)
-    if not isinstance(value, bytes):
-        return str(value)
-    size = pixels(value)
-    return (f"{size[0]:,} x {size[1]:,} pixels, " if size else "") + f"{len(value):,} bytes"
-
-
-def for_programs(value: Any) -> Any:
-    """A value of an example as JSON can say it: of bytes and of spectrograms, how many and which."""
-    if isinstance(value, np.ndarray):
-        mean = float(value.mean(dtype=np.float64)) if value.size else None
-        return {"shape": list(value.shape), "mean": mean, "sha256": hashlib.sha256(value.tobytes()).hexdigest()}
-    if not isinstance(value, bytes):
-        return value
-    size = pixels(value)
-    known = {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
-    return known | ({"width": size[0], "height": size[1]} if size else {})
 
 
 def draw(cells: Iterable[Cell], path: Path, title: str) -> None:

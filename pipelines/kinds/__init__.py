@@ -23,6 +23,11 @@ from pipelines.tally import Counts, Tally
 from shards.manifest import FILES_FOLDER
 
 
+def flag(name: str) -> str:
+    """An option by the name of its argument, as the user writes it."""
+    return f"--{name.replace('_', '-')}"
+
+
 class Worker(Protocol):
     """A kind at work, with all that it builds once a process."""
 

@@ -9,6 +9,7 @@ read). What is done to a clip is in `pipelines.media.clips`.
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from pipelines.kinds.labelled import LabelledKind
 from pipelines.media.clips import spectrograms
 from pipelines.tally import Counts
 from shards.layouts import frames_column
-from shards.schema import schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Audio(LabelledKind):
     def maker(self) -> "Clips":
         return Clips(self.frames, self.long)
 
-    def remarks(self, fingerprint: Any, sums: Any) -> list[str]:
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Says how many clips were longer."""
         found = super().remarks(fingerprint, sums)
         if number := sums.get("full"):
@@ -77,9 +77,6 @@ class Clips:
 
     frames: int
     long: str
-
-    schema: ClassVar[pa.Schema] = schema("audio")
-    stage: ClassVar[str] = "decode"
 
     def examples(self, data: bytes, counts: Counts) -> list[np.ndarray]:
         found = spectrograms(data, self.frames, self.long)

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pipelines.kinds.labelled import LabelledKind
 from pipelines.media.pictures import shrunk
 from pipelines.tally import Counts
-from shards.schema import schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,9 +57,6 @@ class Pictures:
     """The kind's way from a file to an example."""
 
     size: int
-
-    schema: ClassVar[pa.Schema] = schema("images")
-    stage: ClassVar[str] = "decode"
 
     def examples(self, data: bytes, counts: Counts) -> list[bytes]:
         return [shrunk(data, self.size)]

@@ -19,12 +19,13 @@ from typing import Any, ClassVar, Protocol, Self
 import pyarrow as pa
 
 from pipelines.classes import Wanted
-from pipelines.kinds import Kind, Worker
+from pipelines.kinds import Kind, Worker, flag
 from pipelines.media.memory import keep_freed
 from pipelines.records import Inputs, Reading, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
 from shards.classes import PATH as CLASSES
+from shards.schema import schema
 
 BATCH_BYTES = 1 << 22
 BATCH_EXAMPLES = 4096
@@ -62,10 +63,10 @@ class LabelledKind(Kind):
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         chosen = [name for name in ("classes", "top_classes", "class_list") if getattr(arguments, name) is not None]
         if len(chosen) > 1:
-            raise ValueError(f"--{chosen[0]} and --{chosen[1]}: choose one".replace("_", "-"))
+            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
         for name in ("classes", "top_classes", "per_class"):
             if (value := getattr(arguments, name)) is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1".replace("_", "-"))
+                raise ValueError(f"{flag(name)} must be at least 1")
         if arguments.label_pattern is not None:
             try:
                 re.compile(arguments.label_pattern)
@@ -113,7 +114,7 @@ class LabelledKind(Kind):
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
         keep_freed()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
-        return LabelledWorker(self.maker(), numbers)
+        return LabelledWorker(self.maker(), schema(self.name), numbers)
 
     def nothing_kept(self, counts: Counts) -> str:
         return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
@@ -135,14 +136,6 @@ def _read_names(path: str) -> tuple[str, ...]:
 class Maker(Protocol):
     """What a kind makes of a file."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the kind."""
-
-    @property
-    def stage(self) -> str:
-        """What its work is called where the workers' time is told."""
-
     def examples(self, data: bytes, counts: Counts) -> list[Any]:
         """The values of the example, or the examples, that a file gives.
 
@@ -159,9 +152,10 @@ class Maker(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LabelledWorker:
-    """The kind at work: `numbers` are the classes'."""
+    """The kind at work: `schema` are its columns, `numbers` the classes'."""
 
     maker: Maker
+    schema: pa.Schema
     numbers: Mapping[str, int]
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
@@ -174,7 +168,7 @@ class LabelledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                with watch.timing(self.maker.stage):
+                with watch.timing("decode"):
                     made = self.maker.examples(record.value, tally.counts)
             except RecordError as problem:
                 tally.counts.read += 1
@@ -195,7 +189,7 @@ class LabelledWorker:
 
     def _batch(self, ids: list[int], values: list[Any], labels: list[int]) -> pa.RecordBatch:
         columns = [pa.array(ids, pa.int64()), self.maker.column(values), pa.array(labels, pa.int64())]
-        return pa.record_batch(columns, schema=self.maker.schema)
+        return pa.record_batch(columns, schema=self.schema)
 
 
 def file_id(data: bytes, number: int = 0) -> int:

@@ -24,7 +24,8 @@ import pyarrow as pa
 from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
 from pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, meeting, text_id, text_of
+from pipelines.kinds import flag
+from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
 from pipelines.records import Inputs, Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Counts, RecordError, Tally
@@ -42,8 +43,6 @@ BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 MAX_VIEWS = 100
-MAX_TOKENS = 510
-"""With RoBERTa's or BERT's two special tokens they are 512."""
 AUGMENTING = ("views", "unit", "augment_seed")
 """Options that need --augment."""
 STEP_OF = {
@@ -56,10 +55,6 @@ STEP_OF = {
     "reorder_span": "reorder",
 }
 """Options that need a step of it."""
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,7 +237,7 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
     if arguments.augment is None:
         for name in (*AUGMENTING, *STEP_OF):
             if name in given:
-                raise ValueError(f"{_flag(name)} has no effect without --augment: add it, e.g. --augment subs+del-span")
+                raise ValueError(f"{flag(name)} has no effect without --augment: add it, e.g. --augment subs+del-span")
         return None
     fields = {field.name for field in dataclasses.fields(Augmentation)}
     try:
@@ -250,10 +245,10 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
             arguments.augment, **{name: getattr(arguments, name) for name in sorted(given & fields)}
         )
     except AugmentationError as error:
-        raise ValueError(f"{'--augment' if error.field == 'steps' else _flag(error.field)} {error.reason}") from None
+        raise ValueError(f"{'--augment' if error.field == 'steps' else flag(error.field)} {error.reason}") from None
     for name, step in STEP_OF.items():
         if name in given and step not in augmentation.steps:
-            raise ValueError(f"{_flag(name)} has no effect without the step {step}: add it to --augment")
+            raise ValueError(f"{flag(name)} has no effect without the step {step}: add it to --augment")
     if augmentation.substitutes and not arguments.synonyms:
         raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
     return augmentation

@@ -34,6 +34,8 @@ EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
 """The hashes of the excluded texts, and their heads."""
 EXCLUDE_TOGETHER = 64
+MAX_TOKENS = 510
+"""Of a sentence or a piece: with RoBERTa's or BERT's two special tokens they are 512."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,14 +96,8 @@ class TextKind(Kind):
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_words is not None and arguments.min_words < 1:
             raise ValueError("--min-words must be at least 1")
-        if arguments.document_separator is None:
-            return super().from_arguments(arguments)
-        if arguments.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-        separator = unescaped(arguments.document_separator)
-        if not separator:
-            raise ValueError("--document-separator must not be empty")
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "document_separator": separator}))
+        changed = {"document_separator": separator_of(arguments)}
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -209,6 +205,17 @@ class TextKind(Kind):
         return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for"]
 
 
+def separator_of(arguments: argparse.Namespace) -> str | None:
+    """The --document-separator given, with what its escapes stand for. Raises ValueError where it makes no sense."""
+    if arguments.document_separator is None:
+        return None
+    if arguments.text_per == "line":
+        raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+    if not (separator := unescaped(arguments.document_separator)):
+        raise ValueError("--document-separator must not be empty")
+    return separator
+
+
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
 
 
@@ -253,8 +260,17 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         text = text[field]
         if not isinstance(text, str):
             raise RecordError(f'"{field}" is not a string but {json_name(text)}')
+    return text, utf8(text)
+
+
+def utf8(text: str) -> bytes:
+    """A text as UTF-8.
+
+    Raises:
+        RecordError: JSON's escapes have put half of a surrogate pair into it.
+    """
     try:
-        return text, text.encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
 

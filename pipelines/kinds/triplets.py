@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import PipelineError
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, grouped_id, meeting, text_of
+from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, utf8
 from pipelines.readers.columns import chosen, wanted
 from pipelines.readers.jsonl import json_name
 from pipelines.records import Reading, Record
@@ -53,8 +53,6 @@ CHECK_ROWS = 8
 """Of so many rows some are texts, if the column holds any."""
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 1 << 15
-MAX_TOKENS = 510
-"""With RoBERTa's or BERT's two special tokens they are 512."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,19 +260,14 @@ class TripletWorker(TextWorker[Triplets]):
         return [value[column] for column in columns]
 
     def _row(self, record: Record, cells: list[Any]) -> _Row:
-        return self._prepared(tuple(self._text(record, cell) for cell in cells), record.source)
-
-    def _text(self, record: Record, cell: Any) -> str:
-        if not isinstance(cell, str):
-            raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
-        return text_of(dataclasses.replace(record, value=cell))[0]
+        return self._prepared(tuple(map(_text, cells)), record.source)
 
     def _labelled(self, record: Record) -> tuple[str, str, str]:
         """A premise, a hypothesis and their label."""
         cells = self._cells(record)
         if len(cells) != 3:
             raise RecordError(f"{len(cells)} columns, where premise, hypothesis and label are three")
-        premise, hypothesis = (self._text(record, cell) for cell in cells[:2])
+        premise, hypothesis = map(_text, cells[:2])
         label = str(cells[2]).strip().lower()
         if label not in LABELS:
             raise RecordError(f'the label "{label[:40]}" is none of {", ".join(name for name in LABELS if name)}')
@@ -313,6 +306,14 @@ class TripletWorker(TextWorker[Triplets]):
         counts.kept += len(kept)
         ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)
         return ids, [tokens.take(kept * width + column) for column in range(width)]
+
+
+def _text(cell: Any) -> str:
+    """A cell, which must be a text."""
+    if not isinstance(cell, str):
+        raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
+    utf8(cell)
+    return cell
 
 
 def _check_texts(rows: Sequence[_Row]) -> None:

@@ -1,7 +1,7 @@
 """Pictures and clips of sound: pure functions of a file's bytes, apart from Beam and from files.
 
     pictures   any picture -> a baseline JPEG whose short side is bounded
-    clips      any clip -> mono samples at 16 kHz -> log-mel frames, pieces of them, their mean and deviation
+    clips      any clip -> mono samples at 16 kHz -> log-mel frames, in pieces
     content    what bytes are that are neither
     memory     what they free is kept for the next
 

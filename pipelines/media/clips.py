@@ -22,11 +22,12 @@ import soxr
 
 from pipelines.media.content import found_instead
 from pipelines.tally import RecordError
+from shards.layouts import MEL_BINS
 
 RATE = 16_000
 """Samples a second, after resampling."""
-WINDOW, HOP, NUM_BINS = 400, 160, 128
-"""Samples of a frame, samples from one frame to the next, and mel bins."""
+WINDOW, HOP = 400, 160
+"""Samples of a frame, and samples from one frame to the next."""
 FLOOR = 1.192092955078125e-07
 """The least energy, float32's epsilon: its logarithm is that of silence."""
 RATES = range(1_000, 768_001)
@@ -169,7 +170,7 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
     num_frames = 1 + (len(samples) - WINDOW) // HOP
     if num_frames < 1:
         raise RecordError(f"{1000 * len(samples) / RATE:.1f} ms: shorter than a frame of 25 ms")
-    frames = np.empty((num_frames, NUM_BINS), np.float16)
+    frames = np.empty((num_frames, MEL_BINS), np.float16)
     starts = range(0, num_frames, STRIP)
     strips = [samples[HOP * start : HOP * (min(start + STRIP, num_frames) - 1) + WINDOW] for start in starts]
     spectrogram = _spectrogram()
@@ -192,7 +193,7 @@ def _spectrogram() -> functools.partial:
         warnings.simplefilter("ignore")
         filters = audio_utils.mel_filter_bank(
             num_frequency_bins=257,
-            num_mel_filters=NUM_BINS,
+            num_mel_filters=MEL_BINS,
             min_frequency=20,
             max_frequency=RATE // 2,
             sampling_rate=RATE,

@@ -11,9 +11,11 @@ from pipelines.errors import PipelineError
 from pipelines.readers.jsonl import parse
 from pipelines.readers.streams import BOM, decompressed, naming
 from pipelines.records import Reading
+from pipelines.suffixes import COMPRESSED, TARS
 from shards import storage
 
-HEAD_BYTES = 1 << 16
+LOOK_BYTES = 1 << 16
+"""So much of a file is looked at to say what it is."""
 MAGIC = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
     rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\0)"
@@ -27,8 +29,7 @@ ARROW_FILE = b"ARROW1\0\0"
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
 TEXTS = (".txt", ".text", ".md")
-TARS = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
-CONTAINERS = (".gz", ".bz2", ".xz", ".zst", ".parquet", ".arrow", *TARS)
+CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 """Ends of names of files that are never empty, nor of bytes that begin otherwise."""
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
 LATIN_LINES = 3
@@ -84,7 +85,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     if set(LINES) & set(suffixes) and not _claims(suffixes, compression):
         return "jsonl", compression
     with naming(path, compression), decompressed(stream, compression) as content:
-        head = content.read(HEAD_BYTES)
+        head = content.read(LOOK_BYTES)
     if is_tar(head):
         return "tar", compression
     if is_arrow(head):
@@ -97,7 +98,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     if encoding := single_bytes(head):
         raise PipelineError(f"{path}: no UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
     try:
-        return text_format(head, suffixes, len(head) < HEAD_BYTES), compression
+        return text_format(head, suffixes, len(head) < LOOK_BYTES), compression
     except ValueError as error:
         raise PipelineError(f"{path}: {error}") from None
 

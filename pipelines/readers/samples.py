@@ -23,6 +23,7 @@ SAID = (".cls", ".json")
 LINK = "a link or a device, not a file"
 
 Member = tuple[str, int, BinaryIO | None]
+"""A tar's member: its name, where its header starts, and its content; None for what is no file."""
 
 
 class Sample(NamedTuple):

@@ -16,10 +16,9 @@ from typing import BinaryIO
 
 from pipelines.errors import PipelineError
 from pipelines.readers.columns import row_columns, text_column
-from pipelines.readers.content import HEAD_BYTES, suffixes_of
+from pipelines.readers.content import LOOK_BYTES, suffixes_of
 from pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
-from pipelines.records import HEAD_BYTES as RECORD_HEAD_BYTES
-from pipelines.records import Piece, Reading, Record
+from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 NAME_WORDS = 3
 """A name of a column with more words is taken for a text."""
@@ -87,7 +86,7 @@ class _Lines:
     """A stream by lines, whose head is known beforehand."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.head = stream.read(HEAD_BYTES)
+        self.head = stream.read(LOOK_BYTES)
         self._rest, self._stream = io.BytesIO(self.head), stream
 
     def readline(self, size: int) -> bytes:
@@ -144,7 +143,7 @@ def _tabs(head: bytes) -> Form:
 def _head_lines(head: bytes) -> list[str]:
     """A head's whole lines, or what there is of its only one."""
     lines = [line.decode("utf-8", "replace") for line in io.BytesIO(head.removeprefix(BOM))]
-    return lines[:-1] if len(head) == HEAD_BYTES and len(lines) > 1 else lines
+    return lines[:-1] if len(head) == LOOK_BYTES and len(lines) > 1 else lines
 
 
 def _head_rows(head: bytes, form: Form) -> list[list[str]]:
@@ -169,7 +168,7 @@ def _is_whole(head: bytes, form: Form) -> bool:
         while form.parse(lines) is not None:
             pass
     except csv.Error:
-        return len(head) == HEAD_BYTES and next(lines, None) is None
+        return len(head) == LOOK_BYTES and next(lines, None) is None
     return True
 
 
@@ -214,7 +213,7 @@ class _Source:
         while line := self.lines.readline(self.max_bytes + 1):
             check_holes(line, self.offset + self.size)
             start, self.size, self.num_lines = self.size, self.size + len(line), self.num_lines + 1
-            self.raw = self.raw or line[:RECORD_HEAD_BYTES]
+            self.raw = self.raw or line[:HEAD_BYTES]
             if self.size > self.max_bytes + 1 or (self.size > self.max_bytes and not line.endswith(b"\n")):
                 self.num_quotes = line.count(b'"')
                 raise _LongError

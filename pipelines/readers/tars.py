@@ -24,7 +24,7 @@ from pipelines.readers.content import (
     suffixes_of,
     text_format,
 )
-from pipelines.readers.samples import LINK
+from pipelines.readers.samples import LINK, Member
 from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
@@ -114,7 +114,7 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
     yield from MEMBERS[rows_format(found, reading)](stream, name, reading)
 
 
-def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[tuple[str, int, BinaryIO | None]]:
+def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
     """Name (after the tar's own), start and content of each member; None for what is no file. Of a seekable tar nothing
     but the headers is read, and what the caller reads.
 
@@ -186,7 +186,7 @@ def printable(name: str) -> str:
 
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
-) -> Iterator[tuple[str, int, BinaryIO | None]]:
+) -> Iterator[Member]:
     """Name (after the tar's own), start and content of each member, None for what is no file, up to `length` or the
     tar's end.
     """

@@ -35,20 +35,11 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         for offset, data, size in _parts(stream, reading.separator.encode(), reading.max_bytes):
             yield _record(name, offset, data, size, reading.max_bytes)
         return
-    yield document(stream, name, reading.max_bytes)
+    data = stream.read(reading.max_bytes + 1)
+    check_holes(data)
+    yield _record(name, None, data, None, reading.max_bytes)
     while stream.read(BUFFER_BYTES):
         pass  # of one too long, the rest must be there, whole
-
-
-def document(stream: BinaryIO, name: str, max_bytes: int) -> Record:
-    """The text that is the whole of a stream, as one record.
-
-    Raises:
-        DamagedError: there is a hole in it.
-    """
-    data = stream.read(max_bytes + 1)
-    check_holes(data)
-    return _record(name, None, data, None, max_bytes)
 
 
 def _record(name: str, offset: int | None, data: bytes, size: int | None, max_bytes: int) -> Record:

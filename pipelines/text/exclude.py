@@ -51,11 +51,6 @@ class _Known:
     hashes: np.ndarray
     texts: np.ndarray
 
-    def __post_init__(self) -> None:
-        may = np.zeros(1 << _FILTER_BITS, bool)
-        may[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
-        object.__setattr__(self, "_may", may)
-
     @classmethod
     def of(cls, hashes: Sequence[np.ndarray], texts: Sequence[int]) -> "_Known":
         """What is known of the hashes of each of these texts."""
@@ -65,12 +60,19 @@ class _Known:
 
     def first(self, found: np.ndarray) -> int | None:
         """The text of the first of these hashes (n,) that is known."""
-        found = found[self._may[found >> np.uint64(64 - _FILTER_BITS)]]  # type: ignore[attr-defined]
+        found = found[self._may_be[found >> np.uint64(64 - _FILTER_BITS)]]
         if not len(found):
             return None
         places = np.minimum(np.searchsorted(self.hashes, found), len(self.hashes) - 1)
         (met,) = np.nonzero(self.hashes[places] == found)
         return int(self.texts[places[met[0]]]) if len(met) else None
+
+    @functools.cached_property
+    def _may_be(self) -> np.ndarray:
+        """Whether a hash of these upper bits may be known, (2^22,) bool: most are ruled out without a search."""
+        found = np.zeros(1 << _FILTER_BITS, bool)
+        found[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,8 @@ def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
     """_ODD and its inverse modulo 2^64, to the powers 0..size-1."""
     inverse = np.uint64(pow(int(_ODD), -1, 1 << 64))
     ones = np.ones(1, np.uint64)
-    return tuple(np.cumprod(np.concatenate([ones, np.full(size - 1, base)])) for base in (_ODD, inverse))  # type: ignore
+    up, down = (np.cumprod(np.concatenate([ones, np.full(size - 1, base)])) for base in (_ODD, inverse))
+    return up, down
 
 
 def _is_letter() -> np.ndarray:

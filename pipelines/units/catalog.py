@@ -17,21 +17,20 @@ from pipelines import classes
 from pipelines.classes import Listed
 from pipelines.errors import PipelineError
 from pipelines.readers import samples, tars
-from pipelines.readers.content import compression_of, sample
+from pipelines.readers.content import MAGIC_BYTES, compression_of, sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Input, Inputs, Piece, Reading
-from pipelines.units.finding import absolute, find
+from pipelines.suffixes import TAR_NAMES
+from pipelines.units.inputs import absolute, find
 from shards import finding, storage
 
 LISTS = (".tsv", ".txt", ".lst")
 """A file that is named itself, not found in a folder, and ends so is a list of files: `path<TAB>class`."""
-TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 RUNS_A_UNIT = 256
 """A unit has runs of about so many places in tars, so that tars of a class each are mixed."""
 UNITS = 64
 LEAST_UNIT_BYTES = 4_000_000
 SHOWN = 3
-MAGIC_BYTES = 10
 
 
 def unit_bytes(num_bytes: int, most: int) -> int:
@@ -56,7 +55,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
-        if name.lower().endswith(TARS):
+        if name.lower().endswith(TAR_NAMES):
             found.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in found[-1][1])
         elif samples.is_wanted(name, reading.extensions):
@@ -66,15 +65,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             found.append((Input(name, size, "file", None, "", label), ()))
         else:
             unknown.append(name)
-    if unknown and not reading.skip_unknown:
-        kinds = ", ".join(reading.extensions)
-        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
-        in_tars = any(name.lower().endswith(TARS) for name in unknown)
-        mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
-        raise PipelineError(
-            f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
-            f"tars of these: {mend}"
-        )
+    _check_known(root, unknown, reading)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(
@@ -83,7 +74,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     chosen = classes.find(everything, reading.wanted)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
-    del everything
+    del everything  # perhaps a million names
 
     def takes(one: Listed) -> bool:
         return takes_all or chosen.takes(one.name, chosen.label(one), known)
@@ -91,7 +82,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     kept, runs = [], {}
     for entry, groups in found:
         if entry.format == "file":
-            wanted = takes_all or takes(Listed(entry.name, entry.label))
+            wanted = takes(Listed(entry.name, entry.label))
         else:
             places = list(_places(groups, [any(map(takes, group.listed)) for group in groups]))
             wanted = any(is_wanted for _, _, is_wanted in places)
@@ -100,6 +91,20 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if wanted:
             kept.append(entry)
     return Inputs(root, tuple(kept), runs, chosen, len(unknown))
+
+
+def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
+    """Raises PipelineError for files of no known kind, unless they may be passed over."""
+    if not unknown or reading.skip_unknown:
+        return
+    kinds = ", ".join(reading.extensions)
+    number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
+    in_tars = any(name.lower().endswith(TAR_NAMES) for name in unknown)
+    mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
+    raise PipelineError(
+        f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
+        f"{mend}"
+    )
 
 
 def _is_list(pattern: str) -> bool:
@@ -135,7 +140,7 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
 def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
     """Raises PipelineError where a class is said of what is not one picture or clip: it would be lost."""
     for name, label in labels.items():
-        if name not in files or name.lower().endswith(TARS):
+        if name not in files or name.lower().endswith(TAR_NAMES):
             raise PipelineError(
                 f"{storage.join(root, name)}: listed as {label!r}, but a folder, a tar, or another name of a file that "
                 "is named too: list pictures or clips, each under one name"

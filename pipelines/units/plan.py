@@ -22,7 +22,7 @@ from pipelines.readers.streams import naming, opened
 from pipelines.records import Input, Inputs, Piece, Reading
 from pipelines.units.catalog import catalog, deal
 from pipelines.units.catalog import unit_bytes as small_units
-from pipelines.units.finding import absolute, find
+from pipelines.units.inputs import absolute, find
 from shards import storage
 
 NAME = "plan.json"

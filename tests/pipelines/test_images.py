@@ -345,7 +345,7 @@ def test_a_picture_of_broken_exif_is_kept(direct: Command, zoo: Path, tmp_path: 
 def test_a_gif_by_its_name_is_of_no_known_kind(direct: Command, zoo: Path, tmp_path: Path) -> None:
     (zoo / "ant" / "waving.gif").write_bytes(animated("GIF"))
     done = direct("images", "--input", zoo)
-    assert done.code == 1 and "1 files of no known kind, e.g. ant/waving.gif: expected .jpg" in done.err
+    assert done.code == 1 and "1 file of no known kind, e.g. ant/waving.gif: expected .jpg" in done.err
 
 
 def test_a_hundred_megapixels_take_little_memory(tmp_path: Path) -> None:

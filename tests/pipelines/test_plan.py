@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import PipelineError
 from pipelines.records import Input, Reading
-from pipelines.units.finding import find
+from pipelines.units.inputs import find
 from pipelines.units.plan import Plan, compare, cut, differences, find_inputs, make_plan
 
 

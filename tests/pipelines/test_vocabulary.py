@@ -58,6 +58,19 @@ def test_the_same_text_gives_the_same_tokenizer_in_every_format(learn, texts: li
     assert len(set(made.values())) == 1
 
 
+def test_tables_without_a_header_and_parted_documents_are_read_as_any_kind_reads_them(
+    learn, texts: list[str], tmp_path: Path
+) -> None:
+    lines = [" ".join(text.replace('"', "").split()) for text in texts[:30]]
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    assert "say --no-header if it is one" in learn("--input", tmp_path / "a.tsv", *SIZE)[2]
+    for name, options in (("a.tsv", ["--no-header"]), ("a.txt", ["--document-separator", r"\n\n"])):
+        code, out, err = learn("--input", tmp_path / name, *options, *SIZE, "--output", tmp_path / "learned" / name)
+        assert (code, err) == (0, "") and "read 30 = texts 30, empty 0, bad 0" in out
+    assert tokenizer_in(tmp_path / "learned" / "a.tsv") == tokenizer_in(tmp_path / "learned" / "a.txt")
+
+
 def test_it_is_a_tokenizer_for_the_pipelines_and_gives_every_text_back(
     learn, pipeline, head: Path, texts: list[str], tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ from PIL import Image
 from shards import Dataset, sheet
 from shards.__main__ import main
 from shards.layouts import frames_of
-from shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw, pixels
+from shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw
+from shards.values import pixels
 from tests.shards.conftest import MemoryStore
 
 
