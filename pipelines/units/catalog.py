@@ -69,12 +69,16 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     if unknown and not reading.skip_unknown:
         kinds = ", ".join(reading.extensions)
         number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
-        in_tars = any(name.lower().endswith(TARS) for name in unknown)
-        mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
+        mend = "take them away, or leave them out with --skip-unknown"
+        if any(name.lower().endswith(TARS) for name in unknown):
+            mend = "unpack the tar that holds tars"
+        elif any(name.lower().endswith(samples.SAID) for name in unknown):
+            mend += "; what says a class must lie in a tar, next to what it is said of"
         raise PipelineError(
             f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or "
             f"tars of these: {mend}"
         )
+    _check_silent(found)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(
@@ -140,6 +144,22 @@ def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) 
                 f"{storage.join(root, name)}: listed as {label!r}, but a folder, a tar, or another name of a file that "
                 "is named too: list pictures or clips, each under one name"
             )
+
+
+def _check_silent(found: Iterable[tuple[Input, Sequence[samples.Sample]]]) -> None:
+    """Raises PipelineError where some samples of the tars say their class and others do not: these would be of a class
+    that is called as their tar.
+    """
+    silent, said = None, None
+    for _, groups in found:
+        for group in groups:
+            for one in group.listed:
+                silent, said = (silent or one, said) if one.label is None else (silent, said or one)
+    if silent and said:
+        raise PipelineError(
+            f"{silent.name}: nothing beside it says its class, as of {said.name}: add what is missing, or take the "
+            "class from the name with --label-pattern"
+        )
 
 
 def _check_empty(patterns: Iterable[str]) -> None:
