@@ -84,6 +84,8 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
         folder = _folders(name)[-1 - skip]
         while folder.lower().endswith(TARS):
             folder = folder[: folder.rindex(".")]
+        if folder in ("", ".."):
+            raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
         return folder
     found = _found(name, pattern)
     if not found:
@@ -131,7 +133,6 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     members: dict[str, list[str]] = collections.defaultdict(list)
     for one in listed:
         members[told.label(one)].append(one.name)
-    _check_names(members)
     names = _order(_chosen({label: len(found) for label, found in members.items()}, wanted))
     _check_case(names)
     last = {}
@@ -160,13 +161,6 @@ def _check_pattern(names: Collection[str], pattern: str | None) -> None:
             f"--label-pattern {pattern}: finds nothing in {len(lost):,} of {len(names):,} names, e.g. {lost[0]}: "
             "mend it; it is looked for in the path below the inputs' common folder"
         )
-
-
-def _check_names(members: Mapping[str, Sequence[str]]) -> None:
-    """Raises PipelineError for a class that is called nothing, such as that of ../a.jpg in a tar."""
-    for label in ("", ".."):
-        if label in members:
-            raise PipelineError(f"{members[label][0]}: is in no folder that tells its class: use --label-pattern")
 
 
 def _check_once(names: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ UNITS = 64
 LEAST_UNIT_BYTES = 4_000_000
 SHOWN = 3
 MAGIC_BYTES = 10
+EMPTY = "a class without files: fill or remove it, or go on with --skip-unknown"
 
 
 def unit_bytes(num_bytes: int, most: int) -> int:
@@ -59,6 +60,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if name.lower().endswith(TARS):
             found.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in found[-1][1])
+            if not found[-1][1] and not reading.skip_unknown:
+                raise PipelineError(f"{storage.join(root, name)}: {EMPTY}")
         elif samples.is_wanted(name, reading.extensions):
             label = labels.get(name)
             if label is None and "/" not in name and not reading.wanted.pattern:
@@ -114,7 +117,7 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
     """Each file of a list, and its class.
 
     Raises:
-        PipelineError: a line is not a path, a tab and a class, or a file is listed for two classes.
+        PipelineError: a line is not a path, a tab and a class, a file is listed for two classes, or none is.
     """
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
@@ -134,6 +137,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         if seen.setdefault(file, label) != label:
             raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
         yield file, label
+    if not seen:
+        raise PipelineError(f"--input {path}: lists nothing: write a path, a tab and a class on each line")
 
 
 def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
@@ -163,10 +168,10 @@ def _check_silent(found: Iterable[tuple[Input, Sequence[samples.Sample]]]) -> No
 
 
 def _check_empty(patterns: Iterable[str]) -> None:
-    """Raises PipelineError for a folder without files: a class that would be missing from the table."""
+    """Raises PipelineError for a folder without files, as for a tar: a class that would be missing from the table."""
     for pattern in patterns:
         if not storage.is_remote(pattern) and (empty := finding.empty_folder(pattern)):
-            raise PipelineError(f"{empty}: a class without files: fill or remove it, or go on with --skip-unknown")
+            raise PipelineError(f"{empty}: {EMPTY}")
 
 
 def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
@@ -192,7 +197,7 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
     """Where each sample starts and ends in its tar (-1: the tar's end), and whether it is wanted."""
     starts = [group.start for group in groups]
-    yield from zip(starts, [*starts[1:], -1], wanted, strict=True)
+    yield from zip(starts, [*starts[1:], -1][: len(starts)], wanted, strict=True)
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[list[Piece]]:

@@ -377,6 +377,13 @@ def test_an_empty_class_folder_is_refused(direct: Command, zoo: Path, tmp_path: 
     assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
 
 
+def test_an_empty_class_tar_is_refused(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    write_tar(zoo / "cow.tar", [])
+    done = direct("images", "--input", zoo)
+    assert done.code == 1 and f"{zoo / 'cow.tar'}: a class without files: fill or remove it" in done.err
+    assert direct("images", "--input", zoo, "--skip-unknown").code == 0
+
+
 def test_two_classes_that_differ_in_case_are_refused(direct: Command, zoo: Path) -> None:
     shutil.copytree(zoo / "ant", zoo / "Ant")
     done = direct("images", "--input", zoo)
@@ -416,6 +423,7 @@ def test_a_file_that_cannot_be_read_stops_the_run_with_its_name(
         ("\nant/a.jpg\t\n", "line 2 is not a path, a tab and a class"),
         ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg is 'bee' here, and 'ant' above"),
         ("nowhere.jpg\tant\n", "nowhere.jpg: no such file"),
+        ("\n", "list.tsv: lists nothing: write a path, a tab and a class on each line"),
     ],
 )
 def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text: str, said: str) -> None:
