@@ -19,6 +19,8 @@ from pipelines.records import Reading, Record
 
 SIDE_BYTES = 1 << 20
 """A file that says what class a sample is of has at most so many."""
+CLASS_CHARACTERS = 255
+"""A longer name of a class is a text of another kind."""
 SAID = (".cls", ".json")
 """How the names of such files end, in small letters."""
 LINK = "a link or a device, not a file"
@@ -142,7 +144,7 @@ def _said(name: str, end: str, member: BinaryIO, reading: Reading) -> str | None
             said = data.decode().strip()
         except UnicodeDecodeError:
             said = ""
-    if not said or not said.isprintable():
+    if not 0 < len(said) <= CLASS_CHARACTERS or not said.isprintable():
         raise PipelineError(f"{name}: {data[:40]!r} is no class: mend it, or take the class from the name")
     return said
 

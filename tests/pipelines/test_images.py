@@ -502,6 +502,7 @@ def test_the_order_of_a_samples_files_decides_nothing(
         (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
         (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: nothing beside it says its class, as of a.tar/1.jpg"),
         (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is no class"),
+        (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
         (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is no class'),
         (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "what says a class must lie in a tar, next to what it is said"),
     ],
