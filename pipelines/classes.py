@@ -13,8 +13,10 @@ subset is chosen by hashes of names, so that neither the order of the files nor 
 import collections
 import dataclasses
 import hashlib
+import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.errors import PipelineError
@@ -83,16 +85,24 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
         folder = _folders(name)[-1 - skip]
         while folder.lower().endswith(PACKED):
             folder = folder[: folder.rindex(".")]
+        if folder in ("", ".."):
+            raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
         return folder
-    found = re.search(pattern, name)
+    found = _found(name, pattern)
     if not found:
         raise PipelineError(f"--label-pattern {pattern}: finds nothing in {name}")
-    return str(found[1] if found.re.groups else found[0])
+    return found
+
+
+def _found(name: str, pattern: str) -> str:
+    """What a pattern finds in a name: nothing, too, where it or its group is empty."""
+    found = re.search(pattern, name)
+    return (found[1 if found.re.groups else 0] or "").strip() if found else ""
 
 
 def _folders(name: str) -> list[str]:
-    """The folders that a name is in; members of a tar may be called ./a.jpg, which is in none."""
-    return name.replace("/./", "/").split("/")[:-1] or [""]
+    """The folders that a name is in; members of a tar may be called ./a.jpg, which is in none, or a//../b.jpg."""
+    return posixpath.normpath(name).split("/")[:-1] or [""]
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
@@ -130,6 +140,7 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     if wanted.per_class is not None:
         for label in names:
             if len(members[label]) > wanted.per_class:
+                _check_once(members[label])
                 last[label] = sorted(_key(label, name) for name in members[label])[wanted.per_class - 1]
     sizes = {label: wanted.per_class if label in last else len(members[label]) for label in names}
     return dataclasses.replace(
@@ -145,12 +156,19 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 def _check_pattern(names: Collection[str], pattern: str | None) -> None:
     if pattern is None:
         return
-    lost = [name for name in names if not re.search(pattern, name)]
+    lost = [name for name in names if not _found(name, pattern)]
     if lost:
         raise PipelineError(
             f"--label-pattern {pattern}: finds nothing in {len(lost):,} of {len(names):,} names, e.g. {lost[0]}: "
             "mend it; it is looked for in the path below the inputs' common folder"
         )
+
+
+def _check_once(names: Sequence[str]) -> None:
+    """Raises PipelineError where a tar holds a name twice: of those that are chosen by name there would be too many."""
+    name, number = collections.Counter(names).most_common(1)[0]
+    if number > 1:
+        raise PipelineError(f"{name}: {number} members of this name, and --per-class cannot choose one: unpack the tar")
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
@@ -185,8 +203,12 @@ def _order(names: Iterable[str]) -> list[str]:
 def _check_case(names: Collection[str]) -> None:
     folded: dict[str, str] = {}
     for name in names:
-        other = folded.setdefault(name.casefold(), name)
+        other = folded.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
+            how, shown = "case", repr
+            if other.casefold() != name.casefold():
+                how, shown = "how Unicode writes their characters", ascii
             raise PipelineError(
-                f"classes {other!r} and {name!r} differ in case alone: rename one, or leave one out with --class-list"
+                f"classes {shown(other)} and {shown(name)} differ in {how} alone: rename one, or leave one out with "
+                "--class-list"
             )

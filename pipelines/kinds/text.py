@@ -84,7 +84,8 @@ class TextKind(Kind):
         add = parser.add_argument
         add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
         add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
-        add("--document-separator", metavar="TEXT", help=r"between a plain text's documents, e.g. '\n\n\n'")
+        separator = r"between a plain text's documents, e.g. '\n\n\n' (after = if it begins with -)"
+        add("--document-separator", metavar="TEXT", help=separator)
         cls.add_header_argument(parser)
 
     @classmethod

@@ -15,6 +15,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import soundfile
@@ -36,9 +37,13 @@ BLOCK = 1 << 20
 """So many values are decoded at a time."""
 LOUDEST = 1e15
 """Full scale is 1: beyond this, the energy of a frame is beyond float32."""
+FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
+"""Those whose end is checked; of others a part would be taken for the whole."""
 MAGIC = {b"RIFF": "WAV", b"fLaC": "FLAC", b"OggS": "OGG", b"FORM": "AIFF", b"ID3": "MP3"}
 MAGIC |= dict.fromkeys((b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2"), "MP3")
 """How clips begin."""
+FIRST_PAGE = b"OggS\0\2"
+"""How each stream of an Ogg begins."""
 STRIP, NUM_STRIPS = 16, 64
 """The library loops over the frames of a strip, and does many strips at once: half of the time that one long strip
 takes, with the same result."""
@@ -119,10 +124,15 @@ def _opened(data: bytes) -> soundfile.SoundFile:
         known = next((name for magic, name in MAGIC.items() if data.startswith(magic)), None)
         said = f"damaged {known}: {error.error_string}" if known else f"{found_instead(data)}, not a clip of sound"
         raise RecordError(said) from None
-    if sound.format in ("WAV", "WAVEX") and (missing := _missing(data)):
-        raise RecordError(f"truncated WAV: {missing:,} bytes fewer than its header declares")
+    if sound.format not in FORMATS:
+        raise RecordError(f"{sound.format}, which is not read: convert it to WAV or FLAC")
+    if sound.format in ("WAV", "WAVEX", "RF64", "AIFF") and (missing := _missing(data)):
+        name = "WAV" if sound.format == "WAVEX" else sound.format
+        raise RecordError(f"truncated {name}: {missing:,} bytes fewer than its header declares")
     if sound.format == "OGG" and not _ends(data):
         raise RecordError("truncated OGG: without its last page")
+    if sound.format == "OGG" and (streams := data.count(FIRST_PAGE)) > 1:
+        raise RecordError(f"OGG of {streams} streams, of which one would be read: make it one")
     if not sound.frames:
         raise RecordError(f"{sound.format} without samples")
     if sound.samplerate not in RATES:
@@ -139,11 +149,15 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """How many bytes a WAV has fewer than its data chunk declares, of which libsndfile says nothing."""
+    """How many bytes a WAV or AIFF has fewer than its samples' chunk declares, of which libsndfile says nothing."""
+    order: Literal["little", "big"] = "big" if data.startswith(b"FORM") else "little"
     place = 12
     while place + 8 <= len(data):
-        size = int.from_bytes(data[place + 4 : place + 8], "little")
-        if data[place : place + 4] == b"data":
+        size = int.from_bytes(data[place + 4 : place + 8], order)
+        if data[place : place + 4] in (b"data", b"SSND"):
+            if data.startswith(b"RF64"):  # of four gigabytes and more: the size is in the first chunk
+                size = int.from_bytes(data[28:36], "little")
+                return max(0, place + 8 + size - len(data))
             # Who writes to a pipe does not know the size, and declares the largest.
             return 0 if size >= 0xFFFFFF00 else max(0, place + 8 + size - len(data))
         place += 8 + size + size % 2

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from pipelines.classes import Listed
+from pipelines.classes import Listed, Wanted
 from pipelines.errors import PipelineError
 from pipelines.readers import files
 from pipelines.readers.jsonl import parse
@@ -19,7 +19,10 @@ from pipelines.records import Reading, Record
 
 SIDE_BYTES = 1 << 20
 """A file that says what class a sample is of has at most so many."""
+CLASS_CHARACTERS = 255
+"""A longer name of a class is a text of another kind."""
 SAID = (".cls", ".json")
+"""How the names of such files end, in small letters."""
 LINK = "a link or a device, not a file"
 
 Member = tuple[str, int, BinaryIO | None]
@@ -49,14 +52,15 @@ def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
         PipelineError: a sample says its class in no way that is known.
     """
     for _, group in itertools.groupby(members, key=_place):
-        start, found, others, label = -1, [], [], None
+        start, found, others, said = -1, [], [], _Said(reading)
         for name, offset, member in group:
             start = offset if start < 0 else start
             if is_wanted(name, reading.extensions):
                 found.append(name)
             else:
                 others.append(name)
-                label = _said(name, member, reading, label)
+                said.add(name, member)
+        label = said.label
         if found and label is None and not reading.wanted.pattern:
             _check_says(found[0], others, reading)
         yield Sample(start, [Listed(name, label) for name in found], [] if found else others)
@@ -67,16 +71,16 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
     assert reading.classes is not None
     known = frozenset(reading.classes.names)
     for _, group in itertools.groupby(members, key=_place):
-        found, label = [], None
+        found, said = [], _Said(reading)
         for name, _, member in group:
             if not is_wanted(name, reading.extensions):
-                label = _said(name, member, reading, label)
+                said.add(name, member)
             elif member is None:
                 found.append(Record(name, None, None, b"", LINK))
             else:
                 found.append(files.whole(member, name, reading.max_bytes))
         for record in found:
-            of = reading.classes.label(Listed(record.name, label))
+            of = reading.classes.label(Listed(record.name, said.label))
             if reading.classes.takes(record.name, of, known):
                 yield record.of_class(of)
 
@@ -87,27 +91,69 @@ def _place(member: Member) -> str:
     return f"{folder}{slash}{last.split('.')[0] or last}"
 
 
-def _said(name: str, member: BinaryIO | None, reading: Reading, label: str | None) -> str | None:
-    """The class that a file beside a picture says, where it does; what another has said before stands."""
-    if label is not None or member is None or reading.wanted.pattern or not name.endswith(SAID):
+class _Said:
+    """What the files of a sample say of its class: a .cls counts before a .json, but not before one whose field the
+    user names; the order in the tar does not count.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.first, self.second = SAID if reading.wanted.field == Wanted.field else reversed(SAID)
+        self.found: dict[str, tuple[str, str]] = {}
+        """By the end of the name: the file, and the class that it says."""
+
+    @property
+    def label(self) -> str | None:
+        """The class; None where none is said."""
+        _, label = self.found.get(self.first) or self.found.get(self.second) or ("", None)
         return label
+
+    def add(self, name: str, member: BinaryIO | None) -> None:
+        """Reads a file beside a picture, if it may say a class.
+
+        Raises:
+            PipelineError: what it says is no class, or another than a file of its kind has said.
+        """
+        end = next((end for end in SAID if name.lower().endswith(end)), None)
+        if end is None or member is None or self.reading.wanted.pattern:
+            return
+        if end == self.second and self.first in self.found:
+            return
+        label = _said(name, end, member, self.reading)
+        if label is None:
+            return
+        other, before = self.found.setdefault(end, (name, label))
+        if before != label:
+            raise PipelineError(
+                f"{name}: says {label!r}, and {other.rpartition('/')[2]} of the same sample {before!r}: what has a "
+                "name up to the first dot in common is one sample: rename them, or use --label-pattern"
+            )
+
+
+def _said(name: str, end: str, member: BinaryIO, reading: Reading) -> str | None:
+    """The class that a file beside a picture says, where it does."""
     data = member.read(SIDE_BYTES + 1)
     if len(data) > SIDE_BYTES:
         raise PipelineError(f"{name}: {SIDE_BYTES:,} bytes and more, which no class takes: use --label-pattern")
-    if name.endswith(".json"):
-        value, _ = parse(data)
-        said = (value or {}).get(reading.wanted.field)
-        return str(said) if isinstance(said, (str, int)) and not isinstance(said, bool) else None
-    said = data.decode("utf-8", "replace").strip()
-    if not said or not said.isprintable():
+    if end == ".json":
+        value = (parse(data)[0] or {}).get(reading.wanted.field)
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            return None
+        said = str(value).strip()
+    else:
+        try:
+            said = data.decode().strip()
+        except UnicodeDecodeError:
+            said = ""
+    if not 0 < len(said) <= CLASS_CHARACTERS or not said.isprintable():
         raise PipelineError(f"{name}: {data[:40]!r} is no class: mend it, or take the class from the name")
     return said
 
 
 def _check_says(name: str, others: list[str], reading: Reading) -> None:
     """Raises PipelineError where a .json was there to say the class, and does not."""
-    if said := [other for other in others if other.endswith(SAID)]:
+    if said := [other for other in others if other.lower().endswith(SAID)]:
         raise PipelineError(
-            f'{said[0]}: says no class of {name.rpartition("/")[2]}: no "{reading.wanted.field}" in it: name the field '
-            "with --label-field, or take the class from the name with --label-pattern"
+            f'{said[0]}: says no class of {name.rpartition("/")[2]}: no "{reading.wanted.field}" in it that is a text '
+            "or a whole number: name the field with --label-field, or take the class from the name with --label-pattern"
         )

@@ -31,6 +31,7 @@ RUNS_A_UNIT = 256
 UNITS = 64
 LEAST_UNIT_BYTES = 4_000_000
 SHOWN = 3
+EMPTY = "a class without files: fill or remove it, or go on with --skip-unknown"
 
 
 def unit_bytes(num_bytes: int, most: int) -> int:
@@ -58,6 +59,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if name.lower().endswith(TAR_NAMES):
             found.append(_tar(root, name, size, reading))
             unknown += itertools.chain.from_iterable(group.unknown for group in found[-1][1])
+            if not found[-1][1] and not reading.skip_unknown:
+                raise PipelineError(f"{storage.join(root, name)}: {EMPTY}")
         elif samples.is_wanted(name, reading.extensions):
             label = labels.get(name)
             if label is None and "/" not in name and not reading.wanted.pattern:
@@ -66,6 +69,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         else:
             unknown.append(name)
     _check_known(root, unknown, reading)
+    _check_silent(found)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(
@@ -99,8 +103,11 @@ def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
         return
     kinds = ", ".join(reading.extensions)
     number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'}"
-    in_tars = any(name.lower().endswith(TAR_NAMES) for name in unknown)
-    mend = "unpack the tar that holds tars" if in_tars else "take them away, or leave them out with --skip-unknown"
+    mend = "take them away, or leave them out with --skip-unknown"
+    if any(name.lower().endswith(TAR_NAMES) for name in unknown):
+        mend = "unpack the tar that holds tars"
+    elif any(name.lower().endswith(samples.SAID) for name in unknown):
+        mend += "; what says a class must lie in a tar, next to what it is said of"
     raise PipelineError(
         f"{root}: {number} of no known kind, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
         f"{mend}"
@@ -115,7 +122,7 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
     """Each file of a list, and its class.
 
     Raises:
-        PipelineError: a line is not a path, a tab and a class, or a file is listed for two classes.
+        PipelineError: a line is not a path, a tab and a class, a file is listed for two classes, or none is.
     """
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
@@ -135,6 +142,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         if seen.setdefault(file, label) != label:
             raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
         yield file, label
+    if not seen:
+        raise PipelineError(f"--input {path}: lists nothing: write a path, a tab and a class on each line")
 
 
 def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) -> None:
@@ -147,11 +156,27 @@ def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) 
             )
 
 
+def _check_silent(found: Iterable[tuple[Input, Sequence[samples.Sample]]]) -> None:
+    """Raises PipelineError where some samples of the tars say their class and others do not: these would be of a class
+    that is called as their tar.
+    """
+    silent, said = None, None
+    for _, groups in found:
+        for group in groups:
+            for one in group.listed:
+                silent, said = (silent or one, said) if one.label is None else (silent, said or one)
+    if silent and said:
+        raise PipelineError(
+            f"{silent.name}: nothing beside it says its class, as of {said.name}: add what is missing, or take the "
+            "class from the name with --label-pattern"
+        )
+
+
 def _check_empty(patterns: Iterable[str]) -> None:
-    """Raises PipelineError for a folder without files: a class that would be missing from the table."""
+    """Raises PipelineError for a folder without files, as for a tar: a class that would be missing from the table."""
     for pattern in patterns:
         if not storage.is_remote(pattern) and (empty := finding.empty_folder(pattern)):
-            raise PipelineError(f"{empty}: a class without files: fill or remove it, or go on with --skip-unknown")
+            raise PipelineError(f"{empty}: {EMPTY}")
 
 
 def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list[samples.Sample]]:
@@ -177,7 +202,7 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
     """Where each sample starts and ends in its tar (-1: the tar's end), and whether it is wanted."""
     starts = [group.start for group in groups]
-    yield from zip(starts, [*starts[1:], -1], wanted, strict=True)
+    yield from zip(starts, [*starts[1:], -1][: len(starts)], wanted, strict=True)
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[list[Piece]]:

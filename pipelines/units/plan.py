@@ -110,6 +110,8 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
         if name in passed and path not in named:
+            if name.rpartition("/")[2] == BESIDE_ARROW[0]:
+                _check_saved(path, files, name.rpartition("/")[0])
             continue
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
@@ -134,6 +136,22 @@ def _descriptions(files: Collection[str]) -> set[str]:
     folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
     found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
     return found | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
+
+
+def _check_saved(path: str, files: Collection[str], folder: str) -> None:
+    """Raises PipelineError where tables that save_to_disk's state.json names are not there, or not all rows count."""
+    try:
+        state = json.loads(storage.read_bytes(path))
+        tables = [entry["filename"] for entry in state["_data_files"]]
+    except (ValueError, LookupError, TypeError):
+        return  # another's file of this name says nothing of tables
+    if state.get("_indices_data_files"):
+        raise PipelineError(f"{path}: which rows count is in an index: save it again after flatten_indices()")
+    if lost := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
+        raise PipelineError(
+            f"{path}: names {len(lost):,} of {len(tables):,} tables that are not there, e.g. {lost[0]}: bring them "
+            "back, or name the tables instead of their folder"
+        )
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:

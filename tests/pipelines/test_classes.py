@@ -28,6 +28,7 @@ def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
         (["cat.tar.gz/1.jpg", "b/dog.tgz/1.jpg"], ["cat", "dog"]),
         (["all.tar/set/cat/1.jpg", "all.tar/set/dog/1.jpg"], ["cat", "dog"]),
         (["cat.tar/./1.jpg", "dog/1.jpg"], ["cat", "dog"]),
+        (["cat.tar/././/1.jpg", "a.tar/b/../dog//1.jpg"], ["cat", "dog"]),
         (["train/cat/images/1.jpg", "train/dog/images/1.jpg"], ["cat", "dog"]),
         (["train/cat/images/1.jpg", "train/dog/2/1.jpg"], ["2", "images"]),
         (["train/cat/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"], ["cat", "dog"]),
@@ -46,6 +47,18 @@ def test_a_pattern_finds_the_class_in_the_path() -> None:
         find([*names, Listed("george.wav")], Wanted(pattern=r"_([a-z]+)_"))
 
 
+@pytest.mark.parametrize("pattern", ["x*", "", r"_(x)?", r"0( *)"])
+def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
+    with pytest.raises(PipelineError, match=r"finds nothing in 1 of 1 names, e\.g\. 0_george_0\.wav"):
+        find(listed("0_george_0.wav"), Wanted(pattern=pattern))
+
+
+@pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
+def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
+    with pytest.raises(PipelineError, match="is in no folder that tells its class: use --label-pattern"):
+        find(listed(name, "a.tar/cat/1.jpg"), Wanted())
+
+
 def test_what_is_said_of_the_class_counts_before_the_name() -> None:
     assert find([Listed("cat/1.jpg", "dog"), Listed("cat/2.jpg")], Wanted()).names == ("cat", "dog")
 
@@ -62,6 +75,20 @@ def test_classes_that_differ_in_case_alone_are_refused_unless_one_is_left_out() 
     with pytest.raises(PipelineError, match=r"classes 'Cat' and 'cat' differ in case alone: rename one"):
         find(ones, Wanted())
     assert find(ones, Wanted(named=("cat", "dog"))).names == ("cat", "dog")
+
+
+def test_classes_that_unicode_writes_in_two_ways_are_refused() -> None:
+    """As folders that were copied from a Mac are beside those of another machine."""
+    ones = listed("caf\u00e9/1.jpg", "cafe\u0301/1.jpg")
+    with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ in how Unicode writes"):
+        find(ones, Wanted())
+
+
+def test_of_a_name_that_a_tar_holds_twice_none_can_be_chosen() -> None:
+    ones = listed("a.tar/cat/1.jpg", "a.tar/cat/1.jpg", "a.tar/dog/1.jpg")
+    assert len(taken(ones, Wanted())) == len(taken(ones, Wanted(per_class=2))) == 3
+    with pytest.raises(PipelineError, match=r"a\.tar/cat/1\.jpg: 2 members of this name"):
+        find(ones, Wanted(per_class=1))
 
 
 def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None:

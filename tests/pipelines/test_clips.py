@@ -142,7 +142,7 @@ def test_channels_are_averaged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("WAV", 1e-4), ("FLAC", 1e-4), ("AIFF", 1e-4), ("OGG", 0.03), ("MP3", 0.03)]
+    ("name", "tolerance"), [("WAV", 1e-4), ("FLAC", 1e-4), ("AIFF", 1e-4), ("RF64", 1e-4), ("OGG", 0.03), ("MP3", 0.03)]
 )
 def test_every_format_gives_the_same_tone(name: str, tolerance: float) -> None:
     found = read_clip(written(tone(), name=name))
@@ -167,6 +167,11 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(tone())[:30], "damaged WAV: "),
         (written(tone())[:44], "truncated WAV: 32,000 bytes fewer than its header declares"),
         (written(tone())[:-1000], "truncated WAV: 1,000 bytes fewer than its header declares"),
+        (written(tone(), name="AIFF")[:-1000], "truncated AIFF: 1,000 bytes fewer"),
+        (written(tone(), name="RF64")[:-1000], "truncated RF64: 1,000 bytes fewer"),
+        (written(tone(), name="AU")[:-1000], "AU, which is not read: convert it to WAV or FLAC"),
+        (written(tone(), name="W64"), "W64, which is not read: "),
+        (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which one would be read"),
         (written(noise(1.0), name="FLAC")[:-5000], "damaged FLAC: "),
         (written(noise(1.0), name="OGG")[:-10], "truncated OGG: without its last page"),
         (written(noise(9.0), name="OGG")[:-9000], "OGG"),

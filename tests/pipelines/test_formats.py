@@ -117,6 +117,30 @@ def test_a_folder_of_save_to_disk_is_its_tables(texts: list[str], tmp_path: Path
     assert [record.offset for record in found] == [*range(20), *range(20)]
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            {"_data_files": [{"filename": "data-00000-of-00001.arrow"}, {"filename": "data-00001-of-00002.arrow"}]},
+            r"train/state\.json: names 1 of 2 tables that are not there, e\.g\. data-00001-of-00002\.arrow",
+        ),
+        (
+            {
+                "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
+                "_indices_data_files": [{"filename": "i.arrow"}],
+            },
+            r"train/state\.json: which rows count is in an index: save it again after flatten_indices\(\)",
+        ),
+    ],
+)
+def test_a_folder_of_save_to_disk_that_is_not_whole_is_refused(
+    texts: list[str], tmp_path: Path, state: dict[str, object], said: str
+) -> None:
+    files = saved_to_disk(texts[:40]) | {"corpus/train/state.json": json.dumps(state).encode()}
+    with pytest.raises(PipelineError, match=said):
+        read_all(files, tmp_path, 10**9)
+
+
 @pytest.mark.parametrize("as_file", [False, True])
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
 def test_both_forms_of_arrow_are_known_by_their_content(

@@ -377,6 +377,13 @@ def test_an_empty_class_folder_is_refused(direct: Command, zoo: Path, tmp_path: 
     assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
 
 
+def test_an_empty_class_tar_is_refused(direct: Command, zoo: Path, tmp_path: Path) -> None:
+    write_tar(zoo / "cow.tar", [])
+    done = direct("images", "--input", zoo)
+    assert done.code == 1 and f"{zoo / 'cow.tar'}: a class without files: fill or remove it" in done.err
+    assert direct("images", "--input", zoo, "--skip-unknown").code == 0
+
+
 def test_two_classes_that_differ_in_case_are_refused(direct: Command, zoo: Path) -> None:
     shutil.copytree(zoo / "ant", zoo / "Ant")
     done = direct("images", "--input", zoo)
@@ -416,6 +423,7 @@ def test_a_file_that_cannot_be_read_stops_the_run_with_its_name(
         ("\nant/a.jpg\t\n", "line 2 is not a path, a tab and a class"),
         ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg is 'bee' here, and 'ant' above"),
         ("nowhere.jpg\tant\n", "nowhere.jpg: no such file"),
+        ("\n", "list.tsv: lists nothing: write a path, a tab and a class on each line"),
     ],
 )
 def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text: str, said: str) -> None:
@@ -455,9 +463,57 @@ def test_a_class_of_what_is_no_single_file_is_refused(direct: Command, tmp_path:
 def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "a.tar", [("1.jpg", picture()), ("1.json", b'{"caption": "an ant", "kind": "ant"}')])
     done = direct("images", "--input", tar)
-    assert done.code == 1 and 'a.tar/1.json: says no class of 1.jpg: no "label" in it: name the field with' in done.err
+    assert (
+        done.code == 1
+        and 'a.tar/1.json: says no class of 1.jpg: no "label" in it that is a text or a whole' in done.err
+    )
     assert direct("images", "--input", tar, "--label-field", "kind").code == 0
     assert classes_of(tmp_path / "out") == ["ant"]
+
+
+Sides = list[tuple[str, bytes]]
+
+
+@pytest.mark.parametrize(
+    ("sides", "options", "expected"),
+    [
+        ([("1.CLS", b"ant")], (), ["ant"]),
+        ([("1.Json", b'{"label": " ant\\n"}')], (), ["ant"]),
+        ([("1.cls", b"ant"), ("1.json", b'{"label": "bee"}')], (), ["ant"]),
+        ([("1.json", b'{"label": "bee"}'), ("1.cls", b"ant")], (), ["ant"]),
+        ([("1.json", b'{"kind": "bee"}'), ("1.cls", b"ant")], ("--label-field", "kind"), ["bee"]),
+        ([("1.cls", b"ant"), ("1.json", b'{"kind": "bee"}')], ("--label-field", "kind"), ["bee"]),
+    ],
+)
+def test_the_order_of_a_samples_files_decides_nothing(
+    direct: Command, tmp_path: Path, sides: Sides, options: tuple[str, ...], expected: list[str]
+) -> None:
+    data = picture()
+    for name, members in (("a", [*sides, ("1.JPG", data)]), ("b", [("1.JPG", data), *sides])):
+        out = tmp_path / name
+        done = direct("images", "--input", write_tar(tmp_path / f"{name}.tar", members), "--output", out, *options)
+        assert done.code == 0, done.err
+        assert classes_of(out) == expected and len(examples(out)) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
+        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: nothing beside it says its class, as of a.tar/1.jpg"),
+        (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is no class"),
+        (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
+        (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is no class'),
+        (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "what says a class must lie in a tar, next to what it is said"),
+    ],
+)
+def test_samples_whose_class_is_in_doubt_are_refused(
+    direct: Command, tmp_path: Path, members: list[str], said: str
+) -> None:
+    parts = [member.partition("=") for member in members]
+    sides = [(name, text.encode(errors="surrogateescape") or picture()) for name, _, text in parts]
+    done = direct("images", "--input", write_tar(tmp_path / "a.tar", sides))
+    assert done.code == 1 and said in done.err
 
 
 @pytest.mark.parametrize(
