@@ -69,7 +69,6 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         else:
             unknown.append(name)
     _check_known(root, unknown, reading)
-    _check_silent(found)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(
@@ -156,15 +155,13 @@ def _check_listed(root: str, labels: Mapping[str, str], files: Collection[str]) 
             )
 
 
-def _check_silent(found: Iterable[tuple[Input, Sequence[samples.Sample]]]) -> None:
-    """Raises PipelineError where some samples of the tars say their class and others do not: these would be of a class
-    that is called as their tar.
+def _check_silent(groups: Iterable[samples.Sample]) -> None:
+    """Raises PipelineError where some samples of a tar say their class and others do not: these would be of a class
+    that is called as the tar. (Of several tars each may say it in its own way.)
     """
     silent, said = None, None
-    for _, groups in found:
-        for group in groups:
-            for one in group.listed:
-                silent, said = (silent or one, said) if one.label is None else (silent, said or one)
+    for one in (one for group in groups for one in group.listed):
+        silent, said = (silent or one, said) if one.label is None else (silent, said or one)
     if silent and said:
         raise PipelineError(
             f"{silent.name}: nothing beside it says its class, as of {said.name}: add what is missing, or take the "
@@ -189,6 +186,7 @@ def _tar(root: str, name: str, size: int, reading: Reading) -> tuple[Input, list
         seekable = compression is None and not storage.is_remote(path)
         with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
+    _check_silent(groups)
     return Input(name, size, "tar", compression, known_by), groups
 
 

@@ -531,3 +531,12 @@ def test_options_that_make_no_sense_are_bad_usage(
 ) -> None:
     done = direct("images", "--input", zoo, *options)
     assert done.code == 2 and said in done.err
+
+
+def test_a_tar_of_a_class_a_webdataset_and_folders_are_mixed_in_one_run(
+    direct: Command, zoo: Path, tmp_path: Path
+) -> None:
+    tar = write_tar(tmp_path / "cow.tar", [("1.jpg", picture(1)), ("2.jpg", picture(2))])
+    samples = write_tar(tmp_path / "samples.tar", [("1.jpg", picture(3)), ("1.cls", b"hen")])
+    assert direct("images", "--input", zoo, tar, samples).code == 0
+    assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 2, "hen": 1}
