@@ -102,7 +102,9 @@ def _found(name: str, pattern: str) -> str:
 
 def _folders(name: str) -> list[str]:
     """The folders that a name is in; members of a tar may be called ./a.jpg, which is in none, or a//../b.jpg."""
-    return posixpath.normpath(name).split("/")[:-1] or [""]
+    if "//" in name or "/." in name or name.startswith("."):  # few of a million need it
+        name = posixpath.normpath(name)
+    return name.split("/")[:-1] or [""]
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
