@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 
-def once(paths: Iterable[str]) -> dict[str, int]:
-    """Bytes of the files among these paths, by path, sorted, under one name each.
+def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str, int]:
+    """Bytes of the files among these paths, by path, sorted, under one name each; `others` receives each other name
+    with the one that it gave way to.
 
     Raises:
         OSError: one of them leads nowhere, or is neither a file nor a folder; it names the path.
@@ -31,8 +32,12 @@ def once(paths: Iterable[str]) -> dict[str, int]:
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
         place = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
-        if place not in found or (Path(found[place][0]).is_symlink() and not Path(path).is_symlink()):
+        before = found.get(place)
+        if before is None or (Path(before[0]).is_symlink() and not Path(path).is_symlink()):
             found[place] = (path, status.st_size)
+        if before is not None and others is not None:
+            stays = found[place][0]
+            others[before[0] if stays == path else path] = stays
     return dict(sorted(found.values()))
 
 

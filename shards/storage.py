@@ -177,10 +177,11 @@ def size(path: str) -> int:
     return Path(path).stat().st_size
 
 
-def find(pattern: str) -> dict[str, int]:
+def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
     """Bytes of the files that a path, a folder or a glob names, by path, sorted; `**` is any number of folders.
 
-    A folder stands for all files under it. Local links are followed (`shards.finding`).
+    A folder stands for all files under it. Local links are followed (`shards.finding`); `others` receives the names
+    that gave way to another of the same file.
 
     Raises:
         FileNotFoundError: there is none, or a link leads nowhere.
@@ -193,7 +194,7 @@ def find(pattern: str) -> dict[str, int]:
         # An object that ends in "/" stands for a folder in some consoles.
         found = {path: sizes[path] for path in sorted(sizes) if not path.endswith("/")}
     else:
-        found = finding.once(finding.matches(pattern))
+        found = finding.once(finding.matches(pattern), others)
     if not found:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return found

@@ -10,7 +10,7 @@ cannot be cut: it is one piece.
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipelines import classes
@@ -46,7 +46,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         PipelineError: a file is missing, of no known kind, a damaged tar, or tells no class.
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
-    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
+    others: dict[str, str] = {}
+    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in), others)
     labels = {_below(root, path): label for path, label in listed_in.items()}
     _check_listed(root, labels, files)
     if not reading.skip_unknown:
@@ -62,10 +63,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             if not found[-1][1] and not reading.skip_unknown:
                 raise PipelineError(f"{storage.join(root, name)}: {EMPTY}")
         elif samples.is_wanted(name, reading.extensions):
-            label = labels.get(name)
-            if label is None and "/" not in name and not reading.wanted.pattern:
-                label = Path(root).name  # the folder that all lie in is their class
-            found.append((Input(name, size, "file", None, "", label), ()))
+            found.append((Input(name, size, "file", None, "", _given(root, name, labels, reading)), ()))
         else:
             unknown.append(name)
     _check_known(root, unknown, reading)
@@ -75,6 +73,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             f"--input {' '.join(patterns)}: holds no {', '.join(reading.extensions)} and no tar of them"
         )
     chosen = classes.find(everything, reading.wanted)
+    _check_links(root, others, lambda name: chosen.label(Listed(name, _given(root, name, labels, reading))), reading)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
     del everything  # perhaps a million names
@@ -94,6 +93,26 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if wanted:
             kept.append(entry)
     return Inputs(root, tuple(kept), runs, chosen, len(unknown))
+
+
+def _given(root: str, name: str, labels: Mapping[str, str], reading: Reading) -> str | None:
+    """The class that is given to a file otherwise than by its name: a list's, or that of the folder that all lie in."""
+    if name not in labels and "/" not in name and not reading.wanted.pattern:
+        return Path(root).name
+    return labels.get(name)
+
+
+def _check_links(root: str, others: Mapping[str, str], label: Callable[[str], str], reading: Reading) -> None:
+    """Raises PipelineError where a file is linked into two classes: it counts once, and one of them would lose it."""
+    for path, stays in others.items():
+        name, kept = _below(root, path), _below(root, stays)
+        if name != path and samples.is_wanted(name, reading.extensions) and not name.lower().endswith(TAR_NAMES):
+            found, other = label(name), label(kept)
+            if found != other:
+                raise PipelineError(
+                    f"{path}: is of class {found!r}, and the same file as {stays}, of class {other!r}: make a copy of "
+                    "it, or take one of the two away"
+                )
 
 
 def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:

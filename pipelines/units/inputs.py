@@ -9,22 +9,27 @@ from pipelines.errors import PipelineError
 from shards import finding, storage
 
 
-def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, int]]:
+def find(
+    patterns: Sequence[str], listed: Sequence[str] = (), others: dict[str, str] | None = None
+) -> tuple[str, dict[str, int]]:
     """The files that paths and globs name, and those of a list, each once, sorted: their common folder, and by name
-    under it their bytes.
+    under it their bytes. `others` receives the paths of local files that are there by another path.
 
     Raises:
         PipelineError: a path or glob names no file, or they are not all on this machine or in one bucket.
     """
     found: dict[str, int] = {}
+    twice: dict[str, str] = {}
     for pattern in (*patterns, *listed):
         try:
-            files = storage.find(pattern)
+            files = storage.find(pattern, twice)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
         found.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
     if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, found)):
-        found = finding.once(found)
+        found = finding.once(found, twice)
+    if others is not None:
+        others.update((absolute(name), absolute(stays)) for name, stays in twice.items())
     root = _common_folder(list(found))
     start = len(root.rstrip("/")) + 1
     return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))

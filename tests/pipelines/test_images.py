@@ -540,3 +540,19 @@ def test_a_tar_of_a_class_a_webdataset_and_folders_are_mixed_in_one_run(
     samples = write_tar(tmp_path / "samples.tar", [("1.jpg", picture(3)), ("1.cls", b"hen")])
     assert direct("images", "--input", zoo, tar, samples).code == 0
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 2, "hen": 1}
+
+
+@pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_file_that_is_linked_into_two_classes_is_refused(
+    direct: Command, zoo: Path, link: Callable[[Path, Path], None], apart: bool
+) -> None:
+    """It counts once, so that one of them would lose it in silence; within one class it counts once."""
+    linked = next((zoo / "ant").iterdir())
+    link(zoo / "ant" / "same.jpg", linked)
+    inputs = [zoo / name for name in ("ant", "barrel", "bass")] if apart else [zoo]
+    assert "read 12 = kept 12" in direct("images", "--input", *inputs).out
+    link(zoo / "bass" / "ant.jpg", linked)
+    done = direct("images", "--input", *inputs)
+    assert done.code == 1 and "of class 'bass'" in done.err and "of class 'ant'" in done.err
+    assert done.err.endswith("make a copy of it, or take one of the two away\n")
