@@ -2,8 +2,8 @@
 
     header(name, size) + content + padding to 512, ... + two empty blocks + padding to 10,240
 
-tarfile takes a tenth of a millisecond a file, which for small pictures is more than all else that is done to them. Its
-own reading stays where a tar may be anyone's: `members` reads back what was just written, and takes nothing else.
+Of small pictures tarfile took more time than all else that is done to them. Its own reading stays where a tar may be
+anyone's: `members` reads back what was just written, and takes nothing else.
 """
 
 import tarfile

@@ -176,8 +176,8 @@ class LabelledWorker:
                 continue
             tally.counts.read += len(made)
             tally.counts.kept += len(made)
-            for number, value in enumerate(made):
-                ids.append(file_id(record.value, number))
+            for number, value in zip(file_ids(record.value, len(made)), made, strict=True):
+                ids.append(number)
                 values.append(value)
                 labels.append(self.numbers[record.label])
                 size += self.maker.num_bytes(value)
@@ -192,8 +192,9 @@ class LabelledWorker:
         return pa.record_batch(columns, schema=self.schema)
 
 
-def file_id(data: bytes, number: int = 0) -> int:
-    """The id of the example of that number of a file: its upper 31 bits are the file's, by which it is held out."""
-    whole = hashlib.blake2b(data).digest()
-    last = whole[4:8] if not number else hashlib.blake2b(whole + number.to_bytes(8, "little")).digest()[:4]
-    return int.from_bytes(whole[:4], "big") >> 1 << 32 | int.from_bytes(last, "big")
+def file_ids(data: bytes, count: int) -> list[int]:
+    """The ids of the examples of a file: their upper 31 bits are the file's, by which they are held out."""
+    whole = hashlib.blake2b(data).digest()  # once, however many pieces hours of sound are split to
+    pieces = (hashlib.blake2b(whole + number.to_bytes(8, "little")).digest() for number in range(1, count))
+    upper = int.from_bytes(whole[:4], "big") >> 1 << 32
+    return [upper | int.from_bytes(last[:4], "big") for last in (whole[4:], *pieces)][:count]

@@ -1,7 +1,7 @@
 """Keeps the memory that pictures and clips free, for the next of them.
 
-The C library gives large blocks back to the system at once, which then clears their pages for the next picture: a third
-of the time that a photograph of 500x375 takes. Kept are at most the bytes below; the peak is the same.
+The C library gives large blocks back to the system at once, which then clears their pages for the next picture. Kept
+are at most the bytes below; the peak is the same.
 """
 
 import ctypes

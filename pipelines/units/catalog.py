@@ -222,22 +222,13 @@ def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> Iterato
     yield from zip(starts, [*starts[1:], -1][: len(starts)], wanted, strict=True)
 
 
-def deal(inputs: Inputs, num_bytes: int) -> list[list[Piece]]:
-    """The pieces of each unit of about so many bytes: all files and runs, in the order of a hash."""
+def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
+    """All files and runs, in the order of a hash, as pieces for units of about so many bytes."""
     pieces: list[Piece] = []
     for entry in inputs.files:
         runs = inputs.runs.get(entry.name)
         pieces += [Piece(entry, 0, None)] if runs is None else _joined(entry, runs, max(1, num_bytes // RUNS_A_UNIT))
-    order = sorted(pieces, key=lambda piece: _place(piece.input.name, piece.start))
-    units: list[list[Piece]] = []
-    size = 0
-    for piece in order:
-        if not units or size + piece.bytes > num_bytes:
-            units.append([])
-            size = 0
-        units[-1].append(piece)
-        size += piece.bytes
-    return units
+    return sorted(pieces, key=lambda piece: _place(piece.input.name, piece.start))
 
 
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterator[Piece]:

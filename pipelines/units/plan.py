@@ -174,23 +174,29 @@ def cut(
 ) -> list[Unit]:
     """Units of about `unit_bytes`: lines and tables in byte ranges (but where files stay `whole`), tars between
     `members`, other files whole, small ones together."""
-    units: list[list[Piece]] = []
-    size = 0
+    pieces: list[Piece] = []
     for entry in inputs:
         if entry.format in RANGES and entry.compression is None and not whole:
             starts = range(0, max(entry.bytes, 1), unit_bytes)
-            pieces = [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
+            pieces += [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
         elif entry.name in members:
             starts_at = members[entry.name]
-            pieces = [Piece(entry, *ends) for ends in zip(starts_at, [*starts_at[1:], None], strict=True)]
+            pieces += [Piece(entry, *ends) for ends in zip(starts_at, [*starts_at[1:], None], strict=True)]
         else:
-            pieces = [Piece(entry, 0, None)]
-        for piece in pieces:
-            if not units or size + piece.bytes > unit_bytes:
-                units.append([])
-                size = 0
-            units[-1].append(piece)
-            size += piece.bytes
+            pieces.append(Piece(entry, 0, None))
+    return grouped(pieces, unit_bytes)
+
+
+def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
+    """Units of consecutive pieces, each of at most `unit_bytes` or one piece."""
+    units: list[list[Piece]] = []
+    size = 0
+    for piece in pieces:
+        if not units or size + piece.bytes > unit_bytes:
+            units.append([])
+            size = 0
+        units[-1].append(piece)
+        size += piece.bytes
     return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
 
 
@@ -222,7 +228,7 @@ def make_plan(
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
         unit_bytes = unit_bytes or small_units(num_bytes, UNIT_BYTES)
-        units = [Unit(number, tuple(pieces)) for number, pieces in enumerate(deal(inputs, unit_bytes))]
+        units = grouped(deal(inputs, unit_bytes), unit_bytes)
     else:
         unit_bytes = unit_bytes or UNIT_BYTES
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)

@@ -3,6 +3,7 @@
 What all kinds of labelled files share is shown of images; here is what clips add.
 """
 
+import hashlib
 import io
 import json
 import shutil
@@ -18,6 +19,7 @@ import soundfile
 import webdataset as wds
 
 from pipelines.__main__ import main
+from pipelines.kinds.labelled import file_ids
 from pipelines.media.clips import spectrograms
 from shards import Dataset, Manifest, verify
 from shards.layouts import frames_of
@@ -311,3 +313,14 @@ def test_a_clip_of_many_pieces_is_many_batches(
     batches = list(Dataset(tmp_path / "out"))
     assert sum(batch.num_rows for batch in batches) == 200
     assert [batch.num_rows for batch in batches[:-1]] == [40] * (len(batches) - 1)
+
+
+def test_a_file_is_hashed_once_for_all_of_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first id is 63 bits of its hash, whose upper 31 all share; of hours of sound there are thousands."""
+    hashed: list[int] = []
+    usual = hashlib.blake2b
+    monkeypatch.setattr(hashlib, "blake2b", lambda data: (hashed.append(len(data)), usual(data))[1])
+    ids = file_ids(bytes(1000), 50)
+    assert ids[0] == int.from_bytes(usual(bytes(1000)).digest()[:8], "big") >> 32 >> 1 << 32 | ids[0] & 0xFFFF_FFFF
+    assert len(set(ids)) == 50 and len({number >> 32 for number in ids}) == 1
+    assert hashed.count(1000) == 1 and file_ids(bytes(1000), 3) == ids[:3]
