@@ -295,4 +295,4 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
             rank=rank,
             ranks=ranks,
         )
-    return Feed(streams)
+    return Feed(streams, recipe.training.primary)

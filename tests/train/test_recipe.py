@@ -15,7 +15,7 @@ from train import recipe as recipes
 from train.build import build_learner
 from train.options import ALL, RecipeError
 from train.recipe import load, to_yaml
-from train.schedules import OptimizerConfig, linear, slanted_triangular, whole
+from train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
 CLEAR = {
@@ -165,6 +165,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["optimizer.ratio=0"], "optimizer.ratio"),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay"),
         (["training.eval_steps=-1"], "training.eval_steps"),
+        (["training.primary=more"], "training.primary 'more' is not one of text"),
         (["objectives=5"], "objectives: expected a mapping"),
         (["objectives.spans=5"], "objectives.spans: expected a mapping"),
         (["objectives.mlm.weight=-1"], "objectives.mlm.weight"),
@@ -307,6 +308,28 @@ def test_linear_is_transformers_own_schedule_but_for_its_first_step() -> None:
             optimizer.step()
             theirs.step()
     assert linear(0, 100, OptimizerConfig(warmup_steps=30)) == linear(1, 100, OptimizerConfig(warmup_steps=30)) > 0
+
+
+@pytest.mark.parametrize("warmup", [0, 30])
+def test_cosine_is_transformers_own_schedule_but_for_its_first_step(warmup: int) -> None:
+    """Up to the peak as linearly, then half a cosine down to 0."""
+    from transformers import get_cosine_schedule_with_warmup
+
+    options = OptimizerConfig(schedule="cosine", warmup_steps=warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = get_cosine_schedule_with_warmup(optimizer, warmup, 100)
+    for step in range(100):
+        if step or not warmup:
+            assert cosine(step, 100, options) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert cosine(0, 100, options) == (1 / 30 if warmup else 1)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_schedules_that_rise_take_warm_up_steps(schedule: str) -> None:
+    given = [*GIVEN, f"optimizer.schedule={schedule}", "optimizer.warmup_steps=5"]
+    assert load("declutr-small", given).optimizer.warmup_steps == 5
 
 
 def test_no_file_of_train_hides_another_module() -> None:
