@@ -168,7 +168,7 @@ def build_objectives(
     Raises:
         RecipeError: an objective lacks what it needs.
     """
-    modalities = {name: modality(name, recipe.data[name], dataset.manifest.kind) for name, dataset in datasets.items()}
+    modalities = {name: modality(name, recipe.data[name], dataset) for name, dataset in datasets.items()}
     capacity = encoder.max_tokens - special.count
     embeddings: dict[str, nn.Module] = {}
     built: list[Objective] = []
@@ -176,15 +176,13 @@ def build_objectives(
         for name, found in modalities.items():
             if found is None:
                 continue
-            encoder.check_patches()
-            if found.patches > encoder.max_tokens:
-                raise ValueError(
-                    f"data.{name}: {found.patches} patches are more than the {encoder.max_tokens} rows that the "
-                    "encoder takes"
-                )
-            with torch.random.fork_rng():
-                torch.manual_seed(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING))
-                embeddings[name] = found.embedding(encoder.dim)
+            try:
+                encoder.check_patches(found.patches)
+                with torch.random.fork_rng():
+                    torch.manual_seed(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING))
+                    embeddings[name] = found.embedding(encoder.dim)
+            except (ValueError, EncoderError) as error:
+                raise RecipeError(f"data.{name}.modality: {error}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
                 name=name,

@@ -17,6 +17,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from shards import Dataset
 from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from train.schedules import OptimizerConfig
 
@@ -215,14 +216,15 @@ def _key_error(error: Exception, within: str = "") -> str:
     return f"{within}{key}: {lines[0]}" if key else lines[0]
 
 
-def modality(name: str, config: DatasetConfig, kind: str) -> Any:
-    """What makes patches of a dataset of that kind, a `train.modalities.Modality`; None: it is text.
+def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
+    """What makes patches of a dataset's examples, a `train.modalities.Modality`; None: they are text.
 
     Raises:
         RecipeError: an option of its modality is unknown or cannot work.
     """
     from train import modalities
 
+    kind = dataset.manifest.kind
     key = f"data.{name}.modality"
     if kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
@@ -230,9 +232,9 @@ def modality(name: str, config: DatasetConfig, kind: str) -> Any:
     options = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
     try:
         options.check()
+        return modalities.build(kind, options, dataset)
     except ValueError as error:
         raise RecipeError(f"{key}: {error}") from None
-    return options
 
 
 def to_yaml(recipe: Recipe) -> str:

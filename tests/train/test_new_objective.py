@@ -31,34 +31,40 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shards import ShardError, keyed
+from shards import Dataset, ShardError, keyed
 from train.data.batch import Rows
 from train.modalities import Modality
 
 
 @dataclasses.dataclass
-class Config(Modality):
+class Config:
     noise: float = 0.0
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ("image",)
-
-    @property
-    def patches(self) -> int:
-        return 4
 
     def check(self) -> None:
         if self.noise < 0:
             raise ValueError(f"noise {self.noise} is negative")
 
-    def collate(self, rows: Rows, keys: np.ndarray) -> np.ndarray:
-        for id_, image in zip(rows.ids, rows.columns["image"], strict=True):
+
+def build(config: Config, dataset: Dataset) -> "Toy":
+    return Toy(config)
+
+
+class Toy(Modality):
+    columns = ("image", "label")
+    views = 1
+    patches = 4
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        for id_, image in zip(rows.ids, rows.listed("image"), strict=True):
             if len(image) != 64:
                 raise ShardError(f"{rows.dataset}: example {id_} holds {len(image)} bytes, not 64")
-        pixels = np.frombuffer(b"".join(rows.columns["image"]), np.uint8).reshape(-1, 2, 4, 2, 4).swapaxes(2, 3)
-        draws = keyed.shift(keyed.draw(keys[:, None], np.arange(1, 65)), 11) / 2**53
-        return (pixels.reshape(-1, 4, 16) / 255 + self.noise * draws.reshape(-1, 4, 16)).astype(np.float32)
+        pixels = np.frombuffer(b"".join(rows.listed("image")), np.uint8).reshape(-1, 2, 4, 2, 4).swapaxes(2, 3)
+        draws = keyed.shift(keyed.draw(keys[..., None], np.arange(1, 65)), 11) / 2**53
+        values = pixels.reshape(-1, 1, 4, 16) / 255 + self.config.noise * draws.reshape(-1, 1, 4, 16)
+        return values.astype(np.float32), rows.numbers("label")
 
     def embedding(self, dim: int) -> nn.Module:
         return Embedding(dim)
@@ -111,14 +117,15 @@ class Toy(Objective):
 
     @property
     def columns(self) -> Sequence[str]:
-        return (*self.setting.modality.columns, "label")
+        return self.setting.modality.columns
 
     def workload(self) -> Workload:
         return Workload(patch_sequences=1, patches=self.setting.modality.patches)
 
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
-        return {"pixels": self.setting.modality.collate(rows, keys), "label": rows.columns["label"]}
+        pixels, labels = self.setting.modality.collate(rows, keys[:, None])
+        return {"pixels": pixels[:, 0], "label": labels}
 
     def request(self, batch: Batch) -> Request:
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)

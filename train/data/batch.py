@@ -5,6 +5,7 @@ Rows (host) -> each objective's `collate` -> Columns -> Batch (device)
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from shards.ragged import Ragged
 
-Column = Ragged | np.ndarray | list[bytes] | list[str]
-"""n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files and texts."""
+Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
+"""n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files, texts, and
+spectrograms (frames, 128) of any length.
+"""
 Columns = dict[str, Column]
 
 
@@ -21,13 +24,27 @@ Columns = dict[str, Column]
 class Rows:
     """One rank's examples of one step of a dataset, on the host: the columns as the shards have them, ids (n,) int64.
 
-    `dataset` is the recipe's name for it.
+    `dataset` is the recipe's name for it. `peer(row, uniform)` gives the columns of another example of the row's
+    micro-batch, of any rank: the same one for the same number in [0, 1), however many ranks there are.
     """
 
     dataset: str
     columns: Columns
     ids: np.ndarray
     epoch: int
+    peer: Callable[[int, float], dict[str, Any]] | None = None
+
+    def listed(self, name: str) -> list[Any]:
+        """A column of encoded files, texts or spectrograms."""
+        column = self.columns[name]
+        assert isinstance(column, list)
+        return column
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column of numbers."""
+        column = self.columns[name]
+        assert isinstance(column, np.ndarray)
+        return column
 
     def ragged(self, name: str) -> Ragged:
         """A column of token lists."""
@@ -121,4 +138,4 @@ def _tensors(column: Column, part: slice) -> TokenLists | Tensor:
         return TokenLists.of(column.part(part))
     if isinstance(column, np.ndarray):
         return torch.from_numpy(column[part])
-    raise TypeError("an objective returned encoded bytes or texts, which no device takes: collate decodes them")
+    raise TypeError("an objective returned a list, which no device takes: collate makes an array of it")

@@ -24,6 +24,7 @@ import pyarrow as pa
 import torch
 
 from shards import Dataset, ShardError, ShardInfo
+from shards.layouts import FRAMES, frames_of
 from shards.ragged import Ragged
 from shards.schema import token_columns
 from train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
@@ -119,9 +120,7 @@ class ExampleStream:
                     rows.append((window, row))
                     if len(rows) == self.batch_size:
                         after = StreamState(epoch, position)
-                        firsts = range(self.rank * self.examples, len(rows), len(rows) // self.micro_batches)
-                        own = [row for first in firsts for row in rows[first : first + self.examples]]
-                        found = self._gather(own, epoch)
+                        found = self._gather(rows, epoch)
                         for batch in cut_micro_batches(collate(found), found.ids, epoch, self.examples):
                             yield batch.pin() if torch.cuda.is_available() else batch, after
                         rows = []
@@ -134,9 +133,20 @@ class ExampleStream:
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """A step's rows together: a few large blocks cost far less than many small ones."""
-        ids = np.array([window.ids[row] for window, row in rows])
-        return Rows(self.name, {name: _column(name, rows) for name in rows[0][0].columns}, ids, epoch)
+        """This rank's rows of a step together: a few large blocks cost far less than many small ones."""
+        together = len(rows) // self.micro_batches
+        firsts = range(self.rank * self.examples, len(rows), together)
+        places = [place for first in firsts for place in range(first, first + self.examples)]
+        own = [rows[place] for place in places]
+
+        def peer(row: int, uniform: float) -> dict[str, Any]:
+            first, place = divmod(places[row], together)
+            other = (place + 1 + int(uniform * (together - 1))) % together
+            window, at = rows[first * together + other]
+            return {name: window.value(name, at) for name in window.columns}
+
+        ids = np.array([window.ids[row] for window, row in own])
+        return Rows(self.name, {name: _column(name, own) for name in own[0][0].columns}, ids, epoch, peer)
 
     def _check_short(self, document: int, length: int) -> None:
         if not self.skip_short:
@@ -189,12 +199,15 @@ class _Window:
 
     def value(self, name: str, row: int) -> Any:
         batch = int(np.searchsorted(self.ends, row, side="right"))
-        return self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
+        value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
+        if isinstance(value, pa.Scalar):
+            return frames_of(value) if value.type.equals(FRAMES) else value.as_py()
+        return value
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
     """A column in the form that its rows are taken from."""
-    if pa.types.is_list(column.type):
+    if pa.types.is_list(column.type) and not column.type.equals(FRAMES):
         return Ragged.from_arrow(column)
     return column.to_numpy() if pa.types.is_primitive(column.type) else column
 
@@ -202,11 +215,10 @@ def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
 def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
     """The values of these rows, in their order."""
     values = [window.value(name, row) for window, row in rows]
-    if isinstance(values[0], pa.Scalar):
-        return [value.as_py() for value in values]
-    if isinstance(rows[0][0].columns[name][0], Ragged):
+    kept = rows[0][0].columns[name][0]
+    if isinstance(kept, Ragged):
         return Ragged.of(values, values[0].dtype)
-    return np.array(values)
+    return np.array(values) if isinstance(kept, np.ndarray) else values
 
 
 def prefetch(

@@ -1,42 +1,48 @@
 """What is not text enters the encoder as patches: prepared on the host, embedded on the device.
 
-A new modality is one file here, named as the kind of dataset that it reads, with a dataclass `Config` of its
-options that is a `Modality`. A recipe sets the options with the dataset: `data.NAME.modality.OPTION`.
+    host     rows -> decoded, one or more views of each, in a pool of threads -> numbers
+    device   numbers -> patch embedding -> rows of the packed batch, where token embeddings stand otherwise
+
+A new modality is one file here, named as the kind of dataset that it reads, with a `Config` dataclass of its options
+and a `build` that makes the modality. A recipe sets the options with the dataset: `data.NAME.modality.OPTION`.
 """
 
 import abc
-import dataclasses
+import functools
 import importlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
 
+from shards import Dataset
 from train.data.batch import Rows
 
 
-@dataclasses.dataclass
-class Modality(abc.ABC):
-    """The contract: its options, how rows become numbers on the host, and the module that embeds those."""
+class ModalityConfig(Protocol):
+    """A modality's options, a dataclass."""
 
-    @property
-    @abc.abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """The shards' columns that `collate` reads."""
-
-    @property
-    @abc.abstractmethod
-    def patches(self) -> int:
-        """Rows of the packed batch that one example takes."""
-
-    @abc.abstractmethod
     def check(self) -> None:
         """Raises ValueError for an option that cannot work, naming it."""
 
+
+class Modality(abc.ABC):
+    """The contract: how rows become numbers on the host, and the module that embeds those."""
+
+    columns: tuple[str, ...]
+    """The shards' columns that `collate` reads."""
+    views: int
+    """Views of an example that differ when they come to the encoder. Of one alone, two passes differ by dropout."""
+    patches: int
+    """Rows of the packed batch that one view takes."""
+
     @abc.abstractmethod
-    def collate(self, rows: Rows, keys: np.ndarray) -> np.ndarray:
-        """Decoded examples, (n, ...) numbers: keys (n,) int64 are all that may decide a random choice.
+    def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(values (n, views, ...), labels (n,) int64): keys (n, views) int64 are all that may decide a random choice.
 
         Raises:
             ShardError: an example cannot be decoded; it is named.
@@ -46,6 +52,9 @@ class Modality(abc.ABC):
     def embedding(self, dim: int) -> nn.Module:
         """A new module that makes (n, patches, dim) of (n, ...): what takes the place of the token embeddings, their
         positions, normalisation and dropout.
+
+        Raises:
+            ValueError, EncoderError: the options give none.
         """
 
 
@@ -57,3 +66,27 @@ def names() -> list[str]:
 def config_class(name: str) -> Any:
     """The dataclass of a modality's options."""
     return importlib.import_module(f"train.modalities.{name}").Config
+
+
+def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
+    """The modality of a dataset.
+
+    Raises:
+        ValueError: an option does not suit the dataset.
+    """
+    modality: Modality = importlib.import_module(f"train.modalities.{name}").build(config, dataset)
+    return modality
+
+
+def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
+    """Does the work for every item, in as many threads as this rank has processors; raises what the first to fail
+    raises.
+    """
+    for _ in _pool().map(work, items):
+        pass
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    processors = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return ThreadPoolExecutor(max(1, processors), thread_name_prefix="collate")

@@ -93,6 +93,9 @@ class Encoder(nn.Module):
             patches: (packed.patch_rows, h), what the first rows are instead of the embeddings of their ids.
         """
         positions = packed.positions[None] + self.first_position
+        if patches is not None and self._position_table:  # of which patches, with positions of their own, need none
+            first, rest = positions.split([len(patches), positions.shape[1] - len(patches)], dim=1)
+            positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
         with self._written(patches) if patches is not None else contextlib.nullcontext():
             return self.base(input_ids=packed.ids[None], position_ids=positions, packed=packed).last_hidden_state[0]
 
@@ -109,13 +112,22 @@ class Encoder(nn.Module):
         finally:
             hook.remove()
 
-    def check_patches(self) -> None:
-        """Raises EncoderError where the architecture has no embedding module that patches could stand in for."""
+    @property
+    def _position_table(self) -> int:
+        """How many position embeddings the model has; 0: it tells positions by other means, such as rotation."""
+        table = getattr(getattr(self.base, "embeddings", None), "position_embeddings", None)
+        return int(table.num_embeddings) if isinstance(table, nn.Embedding) else 0
+
+    def check_patches(self, patches: int) -> None:
+        """Raises EncoderError where so many patches could not stand in for what an embedding module gives."""
         embeddings = getattr(self.base, "embeddings", None)
         if not isinstance(embeddings, nn.Module) or isinstance(embeddings, nn.Embedding):
             raise EncoderError(f"model type {self.config.model_type!r} has no embedding module to write patches over")
         if getattr(self.config, "embedding_size", self.dim) != self.dim:
             raise EncoderError(f"model type {self.config.model_type!r}: its embeddings are not as wide as its layers")
+        capacity = int(self.config.max_position_embeddings)
+        if not self._position_table and patches > capacity:
+            raise EncoderError(f"{patches} patches are more than the {capacity} positions that the encoder takes")
 
     def embedding_parameters(self) -> set[str]:
         """The names of the parameters that only tokens reach."""

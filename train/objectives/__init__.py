@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor, nn
 
 from shards import Dataset, keyed
 from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, name_key
+from train.draws import Purpose, integer_seed, name_key
 from train.losses import accuracy, alignment, uniformity
 from train.modalities import Modality
 from train.model.encoder import Encoder
@@ -275,6 +276,13 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
     if len(points) > 1:
         metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
     return metrics
+
+
+def tanh_head(setting: Setting) -> nn.Module:
+    """An objective's own linear layer and tanh, as wide as the encoder, drawn for it alone."""
+    with torch.random.fork_rng():
+        torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+        return nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
 
 
 def types() -> list[str]:

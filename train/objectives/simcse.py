@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shards import keyed
 from train.data.batch import Batch
-from train.draws import Purpose, integer_seed, name_key
+from train.draws import Purpose
 from train.losses import info_nce
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
@@ -27,6 +27,7 @@ from train.objectives import (
     Setting,
     Workload,
     sphere_metrics,
+    tanh_head,
 )
 
 PAIRED = ("tokens", "positive", "negative")
@@ -89,11 +90,7 @@ class SimCSE(Objective):
         self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)
-        self.head: nn.Module = nn.Identity()
-        if config.head:
-            with torch.random.fork_rng():
-                torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
-                self.head = nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
+        self.head: nn.Module = tanh_head(setting) if config.head else nn.Identity()
 
     @property
     def columns(self) -> Sequence[str]:

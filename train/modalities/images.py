@@ -1,0 +1,203 @@
+"""Pictures as 16 x 16 patches (Dosovitskiy et al. 2021), two random views of each (NonLing-CSE section 3.3).
+
+    JPEG -> decoded once -> a view: random crop, resized, mirrored, colours changed, grey -> uint8 pixels
+         -> normalised -> ViT's embeddings: patches, class token, positions -> a projection where the widths differ
+
+The crops, colours and their order are SimCLR's (Chen et al. 2020, appendix A) as the published code takes them from
+torchvision, on 8-bit pixels by Pillow; no blur.
+"""
+
+import dataclasses
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance
+from torch import Tensor, nn
+
+from shards import Dataset, ShardError
+from train import draws
+from train.data.batch import Rows
+from train.modalities import Modality, in_threads
+
+CROP_TRIES = 10
+ASPECTS = (3 / 4, 4 / 3)
+"""Width by height of a crop, drawn evenly in its logarithm."""
+DRAWS = 4 * CROP_TRIES + 11
+"""Of a view: four a crop, then whether it is mirrored, jittered, grey; four strengths, and four for their order."""
+
+
+@dataclasses.dataclass
+class Config:
+    """The published views of 224 x 224 pixels.
+
+    Args:
+        path: a local folder of a pretrained ViT, whose embeddings it begins with; "": fresh ones.
+        hidden_size: of fresh embeddings; 0: the encoder's.
+        min_scale: the least share of a picture's area that a crop has.
+        jitter: how much brightness, contrast, saturation (as a factor) and hue (of the circle) change at most.
+        mean, std: of red, green and blue from 0 to 1; ImageNet's.
+    """
+
+    path: str = ""
+    image_size: int = 224
+    patch_size: int = 16
+    hidden_size: int = 0
+    min_scale: float = 0.2
+    flip_probability: float = 0.5
+    jitter: list[float] = dataclasses.field(default_factory=lambda: [0.4, 0.4, 0.4, 0.1])
+    jitter_probability: float = 0.8
+    grey_probability: float = 0.2
+    mean: list[float] = dataclasses.field(default_factory=lambda: [0.485, 0.456, 0.406])
+    std: list[float] = dataclasses.field(default_factory=lambda: [0.229, 0.224, 0.225])
+
+    def check(self) -> None:
+        if self.patch_size < 1 or self.image_size < 1 or self.image_size % self.patch_size:
+            raise ValueError(f"image_size {self.image_size} is no multiple of patch_size {self.patch_size}")
+        if self.hidden_size < 0 or (self.hidden_size and self.path):
+            raise ValueError(f"hidden_size {self.hidden_size}: give a positive one, or path, which has its own")
+        if not 0 < self.min_scale <= 1:
+            raise ValueError(f"min_scale {self.min_scale} must lie above 0 and be at most 1")
+        for name in ("flip_probability", "jitter_probability", "grey_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} {getattr(self, name)} must lie between 0 and 1")
+        if len(self.jitter) != 4 or not all(0 <= one <= 1 for one in self.jitter) or self.jitter[3] > 0.5:
+            raise ValueError(f"jitter {self.jitter} must be four numbers from 0 to 1, the last, of hue, at most 0.5")
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(0 < one < math.inf for one in self.std):
+            raise ValueError("mean and std must be three numbers each, std above 0")
+
+
+def build(config: Config, dataset: Dataset) -> "Images":
+    return Images(config)
+
+
+class Images(Modality):
+    """Two views of each picture, uint8 (n, 2, image_size, image_size, 3)."""
+
+    columns = ("image", "label")
+    views = 2
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.patches = (config.image_size // config.patch_size) ** 2 + 1
+
+    def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pictures, labels = rows.listed("image"), rows.numbers("label")
+        uniforms = draws.uniform(torch.from_numpy(keys), DRAWS).numpy()
+        size = self.config.image_size
+        pixels = np.empty((*keys.shape, size, size, 3), np.uint8)
+
+        def prepare(row: int) -> None:
+            try:
+                picture = Image.open(io.BytesIO(pictures[row])).convert("RGB")
+            except (OSError, ValueError, SyntaxError) as error:
+                raise ShardError(
+                    f"data.{rows.dataset}: the picture of example {rows.ids[row]} cannot be decoded ({error}): run the "
+                    "pipeline again"
+                ) from None
+            for number, own in enumerate(uniforms[row]):
+                pixels[row, number] = view(picture, own, self.config)
+
+        in_threads(prepare, range(len(pictures)))
+        return pixels, labels
+
+    def embedding(self, dim: int) -> nn.Module:
+        return PatchEmbedding(self.config, dim)
+
+
+def view(picture: Image.Image, uniforms: np.ndarray, config: Config) -> Image.Image:
+    """One random view of an RGB picture: uniforms (DRAWS,) in [0, 1) -> RGB of image_size x image_size."""
+    crops, (mirror, jitter, grey), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
+    left, top, width, height = crop_box(picture.size, crops.reshape(CROP_TRIES, 4), config.min_scale)
+    size = (config.image_size, config.image_size)
+    picture = picture.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BILINEAR)
+    if mirror < config.flip_probability:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if jitter < config.jitter_probability:
+        for which in np.argsort(order):
+            change = config.jitter[which] * (2 * float(strengths[which]) - 1)
+            picture = shifted_hue(picture, change) if which == 3 else ENHANCERS[which](picture).enhance(1 + change)
+    if grey < config.grey_probability:
+        picture = picture.convert("L").convert("RGB")
+    return picture
+
+
+ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+
+
+def crop_box(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> tuple[int, int, int, int]:
+    """(left, top, width, height) of a random crop of a picture of (width, height), as torchvision's RandomResizedCrop:
+    the first of the tries, uniforms (CROP_TRIES, 4), that fits; else the largest crop of an aspect that is allowed, in
+    the middle.
+    """
+    width, height = size
+    lowest, highest = math.log(ASPECTS[0]), math.log(ASPECTS[1])
+    for area, aspect, x, y in uniforms:
+        area = width * height * (min_scale + (1 - min_scale) * area)
+        ratio = math.exp(lowest + (highest - lowest) * aspect)
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(x * (width - w + 1)), int(y * (height - h + 1)), w, h
+    w = min(width, round(height * ASPECTS[1]))
+    h = min(height, round(width / ASPECTS[0]))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def shifted_hue(picture: Image.Image, change: float) -> Image.Image:
+    """An RGB picture with every hue turned by a part of the circle, -0.5 to 0.5, in 8-bit HSV."""
+    hue, saturation, value = picture.convert("HSV").split()
+    turned = np.asarray(hue) + np.uint8(int(change * 255) % 256)
+    return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert("RGB")
+
+
+class PatchEmbedding(nn.Module):
+    """ViT's embeddings of normalised pixels: uint8 (n, size, size, 3) -> (n, patches, dim).
+
+    Raises:
+        ValueError: the folder of `path` holds a model of other pictures or patches, or none of ViT's.
+        EncoderError: it is not whole.
+    """
+
+    embeddings: Any
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: Config, dim: int) -> None:
+        super().__init__()
+        self.embeddings = _vit_embeddings(config, dim)
+        width = int(self.embeddings.cls_token.shape[-1])
+        self.project = nn.Linear(width, dim) if width != dim else nn.Identity()
+        self.register_buffer("mean", 255 * torch.tensor(config.mean), persistent=False)
+        self.register_buffer("std", 255 * torch.tensor(config.std), persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        normalised = (pixels.float() - self.mean) / self.std
+        embedded: Tensor = self.project(self.embeddings(normalised.permute(0, 3, 1, 2)))
+        return embedded
+
+
+def _vit_embeddings(config: Config, dim: int) -> nn.Module:
+    """ViT's patch, class and position embeddings, pretrained or fresh."""
+    from transformers import AutoModel, ViTConfig
+    from transformers.models.vit.modeling_vit import ViTEmbeddings
+
+    from eval.folder import check_config, load_model
+
+    sizes = {"image_size": config.image_size, "patch_size": config.patch_size}
+    if not config.path:
+        return ViTEmbeddings(ViTConfig(hidden_size=config.hidden_size or dim, **sizes))
+    folder = Path(config.path)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"path {folder}: no config.json here; give a local folder with a ViT")
+    found = check_config(folder)
+    if found.get("model_type") != "vit":
+        raise ValueError(f"path {folder}: holds a {found.get('model_type')}, whose patches are not a ViT's")
+    for name, wanted in sizes.items():
+        if (has := found.get(name, getattr(ViTConfig(), name))) != wanted:
+            raise ValueError(f"path {folder}: its {name} is {has}, not {wanted}: set {name} to {has}, or take another")
+    model, _ = load_model(folder, AutoModel)
+    embeddings: nn.Module = model.embeddings
+    return embeddings

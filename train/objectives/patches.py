@@ -1,0 +1,136 @@
+"""VisualCSE and AudioCSE (Jian et al. 2022): views of one picture or clip against those of others, through the encoder.
+
+    two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
+
+Of a modality with one view the same patches are encoded twice, under other dropout (appendix B). The vectors are pooled
+as the encoder pools text: with `model.pooling: cls` they are the class token's states, as in the paper. A head of the
+encoder's own (supervised SimCSE's) comes first, as in the published code; the one here is for training only.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shards import ShardError, classes, keyed
+from train.data.batch import Batch, Columns, Rows
+from train.draws import Purpose
+from train.losses import SUP_CON, info_nce, sup_con
+from train.modalities import Modality
+from train.model.packing import Patches, Sequences
+from train.objectives import (
+    Encoded,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    Workload,
+    sphere_metrics,
+    tanh_head,
+)
+
+SIMCLR = "simclr"
+BLOCKS = ("first", "second")
+
+
+@dataclasses.dataclass
+class Config(ObjectiveConfig):
+    """NonLing-CSE's numbers (section 3.3): temperature 0.07.
+
+    `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5). `head`
+    is `tanh` for a linear layer and tanh, for training only, or "" for none.
+    """
+
+    loss: str = "khosla"
+    temperature: float = 0.07
+    head: str = "tanh"
+
+    def check(self) -> None:
+        if self.loss not in (*SUP_CON, SIMCLR):
+            raise ValueError(f"loss {self.loss!r} is not one of {', '.join((*SUP_CON, SIMCLR))}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+        if self.head not in ("", "tanh"):
+            raise ValueError(f"head {self.head!r} is not tanh; leave it empty for none")
+
+
+def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":
+    manifest = setting.dataset.manifest
+    if setting.modality is None:
+        raise ValueError(
+            f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, no "
+            "patches: name a dataset of images or audio"
+        )
+    if config.loss != SIMCLR and len(manifest.classes) < 2:
+        raise ValueError(
+            f"objectives.{setting.name}: {setting.dataset.folder} has examples of {len(manifest.classes)} class: "
+            f"loss {config.loss} tells classes apart: take loss: {SIMCLR}"
+        )
+    return PatchContrast(config, setting, setting.modality)
+
+
+class PatchContrast(Objective):
+    """SupCon or SimCLR between two views of each example; blocks `first` and `second`, N sequences each.
+
+    An example that is alone of its class, in the batch or in the dataset, is contrasted as in SimCLR: its other view is
+    all that is of its class.
+    """
+
+    embeds_tokens = False
+    min_examples = 2
+
+    def __init__(self, config: Config, setting: Setting, modality: Modality) -> None:
+        super().__init__()
+        self.config, self.setting, self.modality = config, setting, modality
+        self.classes = classes.names(setting.dataset.folder, setting.dataset.manifest)
+        self.head: nn.Module = tanh_head(setting) if config.head else nn.Identity()
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.modality.columns
+
+    def workload(self) -> Workload:
+        return Workload(patch_sequences=len(BLOCKS), patches=len(BLOCKS) * self.modality.patches)
+
+    def notes(self, epochs: float) -> list[str]:
+        counts = self.setting.dataset.manifest.classes
+        single = [self.classes[number] for number, count in sorted(counts.items()) if count == 1]
+        if self.config.loss == SIMCLR or not single:
+            return []
+        named = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
+        return [
+            f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
+            "whose other view is all that is of its class"
+        ]
+
+    def collate(self, rows: Rows) -> Columns:
+        keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
+        values, labels = self.modality.collate(rows, keyed.mix(keys[:, None], np.arange(self.modality.views)))
+        if len(wrong := np.flatnonzero((labels < 0) | (labels >= len(self.classes)))):
+            raise ShardError(
+                f"data.{rows.dataset}: example {rows.ids[wrong[0]]} has the label {labels[wrong[0]]}, of "
+                f"{len(self.classes)} classes: run the pipeline again"
+            )
+        return {"values": values, "labels": labels}
+
+    def request(self, batch: Batch) -> Request:
+        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
+        values = batch.values("values")
+        blocks = {}
+        for number, block in enumerate(BLOCKS):
+            patches = Patches(self.setting.data, values[:, number % values.shape[1]], self.modality.patches)
+            blocks[block] = Sequences(patches, keyed.mix(keys, number))
+        return Request(blocks, context=batch.values("labels"))
+
+    def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
+        pooled = torch.cat([encoded.pooled(block) for block in BLOCKS])
+        with torch.autocast(pooled.device.type, enabled=False):
+            first, second = self.head(pooled).chunk(2)
+        if self.config.loss == SIMCLR:
+            loss = info_nce(first, second, self.config.temperature)
+        else:
+            loss = sup_con(first, second, context, self.config.temperature, self.config.loss)
+        return loss, sphere_metrics(first, second)
