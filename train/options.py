@@ -115,7 +115,10 @@ def check(recipe: Recipe) -> None:
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
-        (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
+        (
+            training.eval_steps > 0 and not training.eval_data,
+            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without",
+        ),
         (
             bool(training.primary) and training.primary not in recipe.data,
             f"training.primary {training.primary!r} is not one of {', '.join(recipe.data)}",

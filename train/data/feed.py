@@ -42,20 +42,19 @@ class Feed:
     def begun(self, before: FeedState, after: FeedState) -> list[str]:
         """A line for each dataset that began a new epoch between two states."""
         return [
-            f"data.{name}: begins anew, pass {after[name].epoch + 1} over its {_content(stream)}"
+            f"data.{name}: begins anew, pass {after[name].epoch + 1} over its {_count(stream)} examples"
             for name, stream in self.streams.items()
             if after[name].epoch > before[name].epoch
         ]
 
     def notes(self, total: int) -> list[str]:
         """A line for each dataset beside the primary one that so many steps pass over more or less than once."""
-        times = {name: f"{total / stream.steps_per_epoch:.1f}" for name, stream in self.streams.items()}
-        once = {name for name, passes in times.items() if passes == "1.0"}
-        run = f"data.{self.primary} is {'once' if self.primary in once else f'{times[self.primary]} times'}"
+        said = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
         return [
-            f"data.{name}: its {_content(stream)} are passed over {times[name]} times while {run}"
+            f"data.{name}: its {_count(stream)} examples are passed over {said[name]} while data.{self.primary} is "
+            f"{said[self.primary]}"
             for name, stream in self.streams.items()
-            if name != self.primary and name not in once
+            if name != self.primary and said[name] != "once"
         ]
 
     def start(self) -> FeedState:
@@ -87,8 +86,12 @@ class Feed:
                 source.close()  # type: ignore[attr-defined]
 
 
-def _content(stream: ExampleStream) -> str:
-    return f"{stream.dataset.num_examples - stream.num_short:,} {stream.dataset.manifest.kind}"
+def _count(stream: ExampleStream) -> str:
+    return f"{stream.dataset.num_examples - stream.num_short:,}"
+
+
+def _times(passes: float) -> str:
+    return "once" if round(passes, 1) == 1 else f"{passes:.1f} times" if passes > 1 else f"{passes:.2g} times"
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:
