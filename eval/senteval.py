@@ -1,9 +1,11 @@
 """Readers for SentEval's data files, as they are.
 
-Covers the sentence-pair files with a graded similarity: STS12-16, STS-B and SICK. Every reader gives `Pairs`. The
-sentences are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept.
+Covers the sentence-pair files with a graded similarity: STS12-16, STS-B and SICK, and STS-B in other languages, which
+SentEval has not. Every reader gives `Pairs`. The sentences are what a SentEval user's encoder gets: the line's tokens
+joined by single spaces, case kept.
 """
 
+import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,6 +87,31 @@ def read_stsb(path: Path) -> Pairs:
         DataError: a line is malformed.
     """
     return _read_columns(path, list(read_lines(path)), first_number=1, num_fields=7, columns=(5, 6, 4))
+
+
+def read_stsb_multi_mt(path: Path) -> Pairs:
+    """A split of STS-B in one of stsb_multi_mt's languages, `stsb-de-dev.csv`: rows of two sentences and a score, with
+    commas between, quoted where they hold one, without a header.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: a row is malformed.
+    """
+    rows = []
+    lines = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    number = 1
+    try:
+        for fields in lines:
+            if len(fields) != 3:
+                raise DataError(
+                    f"{path}:{number}: expected two sentences and a score with commas between them, found "
+                    f"{len(fields)} fields: {head(','.join(fields))}"
+                )
+            rows.append((fields[0], fields[1], _score(fields[2], path, number)))
+            number = lines.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}:{number}: no row of a csv ({error}): restore it from the original") from None
+    return _pairs(rows, path)
 
 
 def read_sick(path: Path) -> Pairs:

@@ -20,7 +20,7 @@ from eval import plots
 from eval.embed import Embedder, Encode, Floats, unit_vectors
 from eval.files import MissingDataError
 from eval.report import Section, Table
-from eval.senteval import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
+from eval.senteval import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
 from eval.task import Family, Loaded, Scores, Task, TaskScores
 
 # STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
@@ -96,15 +96,18 @@ def simcse_average(scores: Scores) -> dict[str, dict[str, Any]]:
     return {"sts_simcse": {"value": value, "tasks": present, "missing": missing}}
 
 
-def read_stsb_dev(data_dir: str | Path) -> Pairs:
-    """STS-B's dev split in a SentEval data folder.
+def read_stsb_dev(data: str | Path) -> Pairs:
+    """STS-B's dev split in a SentEval data folder, or the pairs of a csv as stsb_multi_mt has them in other languages.
 
     Raises:
         MissingDataError: the split is not there.
         DataError: its file is malformed.
     """
+    data = Path(data)
+    if data.is_file() or (data.suffix == ".csv" and not data.is_dir()):
+        return read_stsb_multi_mt(data)
     folder, read, files = SPLITS["STSBenchmark"]
-    return read(find_downstream(Path(data_dir)) / folder / files["dev"])
+    return read(find_downstream(data) / folder / files["dev"])
 
 
 def pairs_spearman(encode: Encode, pairs: Pairs) -> float:

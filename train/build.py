@@ -293,4 +293,4 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
             rank=rank,
             ranks=ranks,
         )
-    return Feed(streams)
+    return Feed(streams, recipe.training.primary)

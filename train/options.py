@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from train.schedules import SCHEDULES, OptimizerConfig
+from train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
 ALL = "all"
 """The one turn of `optimization: sum`."""
@@ -50,7 +50,7 @@ class DatasetConfig:
 
 @dataclasses.dataclass
 class TrainingConfig:
-    """The loop. `max_steps` 0 means `epochs` of the first dataset.
+    """The loop. `max_steps` 0 means `epochs` of the dataset `primary`; the others begin anew as often as they end.
 
     A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
     theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
@@ -59,6 +59,7 @@ class TrainingConfig:
 
     gradient_accumulation_steps: int = 1
     epochs: float = 1.0
+    primary: str = ""  # the dataset whose epochs are the run's; "": the first
     max_steps: int = 0
     seed: int = 42
     bf16: bool = True
@@ -66,7 +67,7 @@ class TrainingConfig:
     logging_steps: int = 10
     save_steps: int = 1000
     eval_steps: int = 0  # 0: no evaluation while training
-    eval_data: str = ""  # SentEval's folder; STS-B dev picks the best checkpoint
+    eval_data: str = ""  # SentEval's folder, or a csv of pairs and scores; STS-B dev picks the best checkpoint
 
 
 @dataclasses.dataclass
@@ -114,7 +115,14 @@ def check(recipe: Recipe) -> None:
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
-        (training.eval_steps > 0 and not training.eval_data, "training.eval_steps needs training.eval_data"),
+        (
+            training.eval_steps > 0 and not training.eval_data,
+            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without",
+        ),
+        (
+            bool(training.primary) and training.primary not in recipe.data,
+            f"training.primary {training.primary!r} is not one of {', '.join(recipe.data)}",
+        ),
     )
     for name, data in recipe.data.items():
         refuse(
@@ -183,7 +191,7 @@ def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
         (not 0 <= optimizer.max_grad_norm < math.inf, f"{key}.max_grad_norm must be 0 (no clipping) or more"),
         (optimizer.warmup_steps < 0, f"{key}.warmup_steps must be 0 or more"),
         (
-            optimizer.warmup_steps > 0 and optimizer.schedule != "linear",
+            optimizer.warmup_steps > 0 and optimizer.schedule not in WARMED,
             f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
         ),
         (not _positive(optimizer.eps), f"{key}.eps must be positive"),

@@ -167,10 +167,10 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def notes(learner: Any, feed: Any, total: int) -> list[str]:
-    """What encoder and objectives have to say before a run of `total` steps."""
+    """What encoder, datasets and objectives have to say before a run of `total` steps."""
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
     said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
-    return sum(said, learner.encoder.notes)
+    return sum(said, learner.encoder.notes + feed.notes(total))
 
 
 def train(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ class OptimizerConfig:
     schedule: str = "slanted_triangular"
     cut_fraction: float = 0.1  # slanted_triangular: the fraction of steps that rise
     ratio: float = 32.0  # slanted_triangular: peak / lowest
-    warmup_steps: int = 0  # linear: the steps that rise
+    warmup_steps: int = 0  # linear and cosine: the steps that rise
 
 
 def whole(steps: float) -> int:
@@ -46,11 +46,19 @@ def linear(step: int, total: int, options: OptimizerConfig) -> float:
     return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
 
 
+def cosine(step: int, total: int, options: OptimizerConfig) -> float:
+    """Up to the peak as `linear` goes, then down half a cosine, to 0 when the last step is done."""
+    height = linear(step, total, options)
+    return height if step < options.warmup_steps else (1 - math.cos(math.pi * height)) / 2
+
+
 def constant(step: int, total: int, options: OptimizerConfig) -> float:
     return 1.0
 
 
-SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "constant": constant}
+SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "cosine": cosine, "constant": constant}
+WARMED = ("linear", "cosine")
+"""Those that `warmup_steps` has an effect on."""
 
 
 def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:

@@ -193,6 +193,15 @@ def test_stsb_dev_finds_the_data_however_it_is_named(shared_data: Path, given_fo
     assert value == pytest.approx(100 * spearmanr(cosine, [float(row[4]) for row in rows]).statistic, abs=0.01)
 
 
+@pytest.mark.parametrize("language", ["de", "zh"])
+def test_stsb_dev_may_be_a_file_of_pairs_in_another_language(shared_data: Path, language: str) -> None:
+    path = shared_data / "stsb_multi_mt" / f"stsb-{language}-dev.csv"
+    pairs = sts.read_stsb_dev(path)
+    assert len(pairs) == 1500 and np.isfinite(sts.pairs_spearman(bag_of_words, pairs))
+    with pytest.raises(MissingDataError, match=r"no file .*stsb-xx-dev\.csv"):
+        sts.read_stsb_dev(path.with_name("stsb-xx-dev.csv"))
+
+
 def test_stsb_dev_of_a_collapsed_encoder_is_nan(shared_data: Path) -> None:
     pairs = sts.read_stsb_dev(shared_data)
     assert math.isnan(sts.pairs_spearman(lambda texts: np.zeros((len(texts), 4), np.float32), pairs))

@@ -1,6 +1,9 @@
 """Several datasets side by side: each with a stream, epochs and draws of its own."""
 
+import io
 import itertools
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,9 @@ from tests.train.ranks import train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
+from train.data.stream import StreamState
+from train.engine.loop import total_steps
+from train.engine.tracking import Tracker
 from train.learner import Learner
 from train.options import RecipeError
 from train.recipe import load
@@ -74,8 +80,80 @@ def test_a_run_over_two_datasets_resumes_bit_for_bit(two: list[str], tmp_path: P
     half = without_its_last_checkpoint(whole, tmp_path / "half")
     resumed = train_alone(*options, f"output={half}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    names = ("loss", "spans/loss", "again/loss", "grad_norm", "tokens")
+    names = ("loss", "spans/loss", "again/loss", "grad_norm", "tokens", "epoch/text", "epoch/more")
     assert metrics(half, names) == metrics(whole, names) and same_weights(half, whole)
+
+
+def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) -> None:
+    """Ten documents are two steps of four: at start how often they will be passed over, then each time."""
+    run = tmp_path / "run"
+    done = train_alone(*two, "training.max_steps=5", f"output={run}")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("data.")]
+    assert re.fullmatch(
+        r"data\.more: its 10 examples are passed over 2\.5 times while data\.text is 0\.\d+ times", told[0]
+    )
+    assert told[1:] == [
+        "data.more: begins anew, pass 2 over its 10 examples, at step 3",
+        "data.more: begins anew, pass 3 over its 10 examples, at step 5",
+    ]
+    found = metrics(run, ("epoch/more", "epoch/text", "examples_per_s/more", "examples_per_s/text"))
+    assert [line["epoch/more"] for line in found] == [0.4, 0.8, 1.4, 1.8, 2.4]
+    assert all(0 < line["epoch/text"] <= 1 for line in found)
+    assert all(line["examples_per_s/text"] == pytest.approx(2 * line["examples_per_s/more"]) for line in found)
+
+
+def test_the_primary_datasets_epochs_are_the_runs(two: list[str]) -> None:
+    epochs = ["training.max_steps=0", "training.epochs=3"]
+    for primary, named in ([], "text"), (["training.primary=more"], "more"):
+        _, feed = feed_of([*two, *primary])
+        recipe = load("demo", [*two, *epochs, *primary, "output=unused"])
+        assert total_steps(recipe, feed) == 3 * feed.streams[named].steps_per_epoch
+    assert feed.streams["text"].steps_per_epoch > feed.streams["more"].steps_per_epoch == 2
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_rises_for_the_whole_run_is_refused(two: list[str], schedule: str) -> None:
+    _, feed = feed_of(two)
+    rising = [f"optimizer.schedule={schedule}", "optimizer.warmup_steps=6", "training.max_steps=6", "output=unused"]
+    with pytest.raises(RecipeError, match=r"training\.max_steps 6 must be more than optimizer\.warmup_steps 6"):
+        total_steps(load("demo", [*two, *rising]), feed)
+
+
+def test_datasets_that_are_passed_over_more_or_less_than_once_are_named(two: list[str]) -> None:
+    _, feed = feed_of(two)
+    once = feed.streams["text"].steps_per_epoch
+    assert feed.notes(once) == [
+        f"data.more: its 10 examples are passed over {once / 2:.1f} times while data.text is once"
+    ]
+    _, feed = feed_of([*two, "training.primary=more"])
+    (note,) = feed.notes(2)
+    assert note.endswith(f"examples are passed over {2 / once:.2g} times while data.more is once")
+    assert feed.notes(200)[0].endswith(f"over {200 / once:.1f} times while data.more is 100.0 times")
+
+
+def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
+    _, feed = feed_of(two)
+    ended = {"text": StreamState(0, 16), "more": StreamState(0, 8)}
+    begun = {"text": StreamState(0, 24), "more": StreamState(1, 4)}
+    assert feed.begun(feed.start(), ended) == []
+    assert feed.begun(ended, begun) == ["data.more: begins anew, pass 2 over its 10 examples"]
+    assert feed.epochs(begun)["more"] == 1.4
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_told_in_training_does_not_tear_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    tracker = Tracker(tmp_path, 4, 0, quiet=False)
+    tracker.tell("data.more: begins anew")
+    tracker.close()
+    assert re.search(r"train: +0%.*\r +\rdata\.more: begins anew\n.*train: +0%", screen.getvalue(), re.DOTALL)
 
 
 def test_datasets_of_different_tokenizers_are_refused(two: list[str], sentences_folder: Path) -> None:

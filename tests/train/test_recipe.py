@@ -1,7 +1,9 @@
 """Recipes: the papers' numbers, overrides, and errors that name the key."""
 
+import dataclasses
 import re
 import sys
+from fnmatch import fnmatch
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 
 from tests.conftest import ROOT
+from train import modalities
 from train import recipe as recipes
 from train.build import build_learner
-from train.options import ALL, RecipeError
+from train.options import ALL, Recipe, RecipeError
 from train.recipe import load, to_yaml
-from train.schedules import OptimizerConfig, linear, slanted_triangular, whole
+from train.run import flat
+from train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
 CLEAR = {
@@ -33,9 +38,165 @@ CLEAR = {
 """The recipes of CLEAR's tables 1 to 3, with their augmentations."""
 
 
+SIMCSE = {
+    "simcse-unsup-bert-base": (64, 3e-5, 1.0),
+    "simcse-unsup-roberta-base": (512, 1e-5, 1.0),
+    "simcse-unsup-roberta-large": (512, 3e-5, 1.0),
+    "simcse-sup-bert-base": (512, 5e-5, 3.0),
+    "simcse-sup-roberta-base": (512, 5e-5, 3.0),
+    "simcse-sup-roberta-large": (512, 1e-5, 3.0),
+}
+"""SimCSE, appendix A and its code's README: batch, learning rate, epochs."""
+TABLE_C1 = {
+    "visualcse-bert-base": (64, 3e-5, 48, 1e-6),
+    "audiocse-bert-base": (64, 3e-5, 48, 2e-7),
+    "visualcse-roberta-base": (128, 2e-5, 48, 5e-7),
+    "audiocse-roberta-base": (128, 2e-5, 48, 2e-7),
+    "visualcse-roberta-large": (256, 1e-5, 48, 5e-7),
+    "audiocse-roberta-large": (256, 1e-5, 48, 5e-6),
+}
+"""NonLing-CSE, Table C.1: batch and learning rate of text, then of images or audio."""
+VARIANTS = {
+    "audiocse-bert-base-published": "audiocse-bert-base",
+    "visualcse-sup-bert-base": "visualcse-bert-base",
+    "audiocse-sup-bert-base": "audiocse-bert-base",
+    **{
+        f"{kind}cse-simclr-{lm}-base": f"{kind}cse-{lm}-base"
+        for kind in ("visual", "audio")
+        for lm in ("bert", "roberta")
+    },
+    **{f"visualcse-cifar-{lm}-base": f"visualcse-{lm}-base" for lm in ("bert", "roberta")},
+    **{f"simcse-{language}": "simcse-unsup-bert-base" for language in ("german", "french", "russian", "chinese")},
+    **{f"visualcse-{language}": "visualcse-bert-base" for language in ("german", "french", "russian", "chinese")},
+}
+"""The other recipes of NonLing-CSE's tables, each with the one that it departs from."""
+
+
 def test_the_recipes_of_this_version_are_all_there() -> None:
-    published = {"declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"}
-    assert set(recipes.names()) == {*published, *CLEAR, "demo"}
+    declutr = {"declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"}
+    found = {name for name in recipes.names() if not name.endswith("demo")}
+    assert found == {*declutr, *CLEAR, *SIMCSE, *TABLE_C1, *VARIANTS, "combined"}
+    assert "demo" in recipes.names()
+
+
+def written(name: str) -> dict[str, Any]:
+    """What a recipe's file and those that it extends say, together."""
+    merged = OmegaConf.merge(*(OmegaConf.create(one) for one in recipes._ancestry(recipes.FOLDER / f"{name}.yaml")))
+    return OmegaConf.to_container(merged)  # type: ignore[return-value]
+
+
+def left_open(content: dict[str, Any], within: str = "") -> list[str]:
+    """The keys that must be given."""
+    found = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            found += left_open(value, f"{within}{key}.")
+        elif value == "???" or (value == "" and key in ("path", "eval_data")):
+            found.append(f"{within}{key}")
+    return found
+
+
+def filled(name: str, *overrides: str) -> Recipe:
+    """A recipe with a value for all that it leaves open."""
+    return load(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_path: Path) -> None:
+    """And reads back as itself."""
+    loaded = filled(name)
+    (tmp_path / "saved.yaml").write_text(to_yaml(loaded))
+    assert load(str(tmp_path / "saved.yaml")) == loaded
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_option_of_a_modality_is_one_that_it_has(name: str) -> None:
+    for data, options in written(name)["data"].items():
+        if "modality" in options:
+            given = {key: "given" if value == "???" else value for key, value in options["modality"].items()}
+            recipes._over_defaults(modalities.config_class(data), given, f"data.{data}.modality.").check()
+
+
+@pytest.mark.parametrize("name", SIMCSE)
+def test_simcse_recipes_hold_the_papers_numbers(name: str) -> None:
+    """SimCSE, section 6.3 and appendix A; what it does not give is its code's."""
+    loaded = filled(name)
+    assert (loaded.data["text"].batch_size, loaded.optimizer.learning_rate, loaded.training.epochs) == SIMCSE[name]
+    simcse = loaded.objectives["simcse"]
+    assert (simcse.temperature, simcse.max_tokens, simcse.hard_negative_weight, simcse.weight) == (0.05, 32, 0, 1)
+    assert loaded.model.pooling == "cls"
+    assert (loaded.model.head, simcse.head) == (("tanh", "") if "-sup-" in name else ("", "tanh"))
+    optimizer = loaded.optimizer
+    assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ([0.9, 0.999], 1e-8, 0)
+    assert (optimizer.max_grad_norm, optimizer.schedule, optimizer.warmup_steps) == (1.0, "linear", 0)
+    assert (loaded.training.seed, loaded.training.eval_steps, loaded.training.max_steps) == (42, 125, 0)
+
+
+@pytest.mark.parametrize("name", TABLE_C1)
+def test_visualcse_and_audiocse_recipes_hold_the_papers_numbers(name: str) -> None:
+    """NonLing-CSE, Table C.1, Algorithm 1 and section 3.3."""
+    loaded = filled(name)
+    kind = "images" if name.startswith("visual") else "audio"
+    turns, other = loaded.optimizers(), loaded.objectives[kind]
+    assert list(turns) == ["simcse", kind]
+    sizes = [loaded.data[data].batch_size for data in ("text", kind)]
+    rates = [turns[turn].learning_rate for turn in ("simcse", kind)]
+    assert (sizes[0], rates[0], sizes[1], rates[1]) == TABLE_C1[name]
+    assert (turns["simcse"].schedule, turns[kind].schedule, turns[kind].warmup_steps) == ("linear", "cosine", 0)
+    assert (turns[kind].weight_decay, turns[kind].eps, turns[kind].max_grad_norm) == (0, 1e-8, 1.0)
+    assert (other.type, other.loss, other.temperature, other.head) == ("patches", "paper", 0.07, "tanh")
+    assert (loaded.training.primary, loaded.training.epochs, loaded.training.eval_steps) == ("text", 1.0, 125)
+    simcse = loaded.objectives["simcse"]
+    assert (simcse.head, loaded.model.head, simcse.temperature, simcse.max_tokens) == ("tanh", "", 0.05, 32)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_departs_from_its_recipe_in_what_its_table_varies(name: str) -> None:
+    ours, theirs = flat(written(name)), flat(written(VARIANTS[name]))
+    keys = {key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
+    assert keys == {
+        "audiocse-bert-base-published": {
+            *(f"data.audio.modality.{key}" for key in ("positions", "normalize", "freq_mask", "time_mask", "mixup")),
+            "data.audio.modality.mixup_alpha",
+            "objectives.audio.loss",
+        },
+        "visualcse-sup-bert-base": supervised("images"),
+        "audiocse-sup-bert-base": supervised("audio"),
+        **{f"visualcse-simclr-{lm}-base": {"objectives.images.loss"} for lm in ("bert", "roberta")},
+        **{f"audiocse-simclr-{lm}-base": {"objectives.audio.loss"} for lm in ("bert", "roberta")},
+    }.get(name, set())
+
+
+def supervised(kind: str) -> set[str]:
+    """What the supervised setting changes (section 4.6)."""
+    simcse = {"objectives.simcse.head", "objectives.simcse.hard_negative_weight", "model.head", "data.text.batch_size"}
+    return {*simcse, f"objectives.{kind}.weight", f"turns.{kind}.learning_rate", "training.epochs"}
+
+
+def test_the_combined_recipe_has_every_objective_in_one_update() -> None:
+    loaded = filled("combined")
+    assert list(loaded.optimizers()) == [ALL]
+    assert {name: options.data for name, options in loaded.objectives.items()} == {
+        "spans": "documents",
+        "mlm": "documents",
+        "clear": "sentences",
+        "simcse": "sentences",
+        "images": "images",
+        "audio": "audio",
+    }
+    assert loaded.training.primary == "documents"
+    papers = {"spans": "declutr-base", "mlm": "declutr-base", "clear": "clear-subs+del-span"}
+    for own, name in {**papers, "simcse": "simcse-unsup-bert-base"}.items():
+        found = loaded.objectives[own]
+        assert found == dataclasses.replace(filled(name).objectives[own], data=found.data)
+
+
+def test_the_combined_recipe_does_without_what_is_left_out() -> None:
+    without = [f"{section}.{kind}=null" for section in ("objectives", "data") for kind in ("images", "audio")]
+    given = [f"{key}=given" for key in ("model.path", "data.documents.path", "data.sentences.path", "output")]
+    loaded = load("combined", [*given, *without, "training.eval_steps=0"])
+    assert set(loaded.objectives) == {"spans", "mlm", "clear", "simcse"}
+    assert set(loaded.data) == {"documents", "sentences"}
 
 
 @pytest.mark.parametrize("name", ["declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"])
@@ -100,14 +261,17 @@ def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
     """AdamW's betas and eps, and LayerNorm's for a RoBERTa from scratch, whose default is another."""
     docs = (ROOT / "docs" / "papers.md").read_text()
     betas = [0.9, 0.98] if name in CLEAR else [0.9, 0.999]
-    assert (stated(name, "optimizer", "betas"), stated(name, "optimizer", "eps")) == (betas, 1e-6)
-    assert f"({betas[0]}, {betas[1]})" in docs and "eps 1e-6" in docs
+    eps = "1e-8" if name in {*SIMCSE, *TABLE_C1, *VARIANTS} else "1e-6"
+    assert (stated(name, "optimizer", "betas"), stated(name, "optimizer", "eps")) == (betas, float(eps))
+    assert f"({betas[0]}, {betas[1]})" in docs and f"eps {eps}" in docs
     if stated(name, "model", "config", "model_type") == "roberta":
         assert stated(name, "model", "config", "layer_norm_eps") == 1e-5 and "eps 1e-5" in docs
-    assert name == "demo" or f"`{name}`" in docs or (name in CLEAR and "`clear-*`" in docs)
+    if not name.endswith("demo"):
+        for page in (docs, (ROOT / "README.md").read_text()):
+            assert any(fnmatch(name, pattern) for pattern in re.findall(r"`([\w*+-]+)`", page) if pattern != "*")
 
 
-@pytest.mark.parametrize("name", [name for name in recipes.names() if name != "demo"])
+@pytest.mark.parametrize("name", [name for name in recipes.names() if not name.endswith("demo")])
 def test_every_number_of_a_published_recipe_has_its_source(name: str) -> None:
     lines = (recipes.FOLDER / f"{name}.yaml").read_text().splitlines()
     numbers = [line for line in lines if re.match(r"\s*\w+: \[?[\d.]", line)]
@@ -165,11 +329,15 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["optimizer.ratio=0"], "optimizer.ratio"),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay"),
         (["training.eval_steps=-1"], "training.eval_steps"),
+        (["training.primary=more"], "training.primary 'more' is not one of text"),
         (["objectives=5"], "objectives: expected a mapping"),
         (["objectives.spans=5"], "objectives.spans: expected a mapping"),
         (["objectives.mlm.weight=-1"], "objectives.mlm.weight"),
         (["training.zero_stage=3"], "zero_stage"),
-        (["training.eval_steps=5"], "eval_data"),
+        (
+            ["training.eval_steps=5"],
+            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0",
+        ),
         (["data.text.short_documents=drop"], "short_documents"),
         (["objectives.spans.temperature=0"], "objectives.spans: temperature"),
         (["objectives.spans.sampler.min_span=600"], "objectives.spans: min_span"),
@@ -307,6 +475,28 @@ def test_linear_is_transformers_own_schedule_but_for_its_first_step() -> None:
             optimizer.step()
             theirs.step()
     assert linear(0, 100, OptimizerConfig(warmup_steps=30)) == linear(1, 100, OptimizerConfig(warmup_steps=30)) > 0
+
+
+@pytest.mark.parametrize("warmup", [0, 30])
+def test_cosine_is_transformers_own_schedule_but_for_its_first_step(warmup: int) -> None:
+    """Up to the peak as linearly, then half a cosine down to 0."""
+    from transformers import get_cosine_schedule_with_warmup
+
+    options = OptimizerConfig(schedule="cosine", warmup_steps=warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = get_cosine_schedule_with_warmup(optimizer, warmup, 100)
+    for step in range(100):
+        if step or not warmup:
+            assert cosine(step, 100, options) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert cosine(0, 100, options) == (1 / 30 if warmup else 1)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_schedules_that_rise_take_warm_up_steps(schedule: str) -> None:
+    given = [*GIVEN, f"optimizer.schedule={schedule}", "optimizer.warmup_steps=5"]
+    assert load("declutr-small", given).optimizer.warmup_steps == 5
 
 
 def test_no_file_of_train_hides_another_module() -> None:

@@ -193,6 +193,15 @@ def test_evaluation_data_that_is_not_there(tiny: list[str], tmp_path: Path, caps
     assert "training.eval_data: " in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
 
 
+def test_evaluation_data_that_is_no_csv_of_pairs(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.csv").write_text("Ein Satz.,Noch einer.,3.5\nEin Satz allein\n")
+    evaluation = ["training.eval_steps=2", f"training.eval_data={tmp_path / 'pairs.csv'}"]
+    said = failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
+    assert f"training.eval_data: {tmp_path / 'pairs.csv'}:2: expected two sentences and a score" in said
+
+
 def test_bad_usage_is_exit_2() -> None:
     with pytest.raises(SystemExit) as raised:
         main([])

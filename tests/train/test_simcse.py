@@ -128,6 +128,8 @@ def test_a_head_for_training_is_the_objectives_and_one_that_stays_the_encoders(f
         ),
         ("1 text", ["temperature=0"], "temperature 0.0 must be positive"),
         ("1 text", ["head=relu"], "head 'relu' is not tanh"),
+        ("1 text", ["max_tokens=-1"], r"objectives\.simcse: max_tokens -1 must be positive, or 0"),
+        ("1 text", ["max_tokens=2"], r"objectives\.simcse: max_tokens 2 leaves no room .* the 2 special tokens"),
     ],
 )
 def test_options_that_cannot_work_are_refused(
@@ -135,6 +137,20 @@ def test_options_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=said):
         learner_and_batch(overrides(folders[name], *(f"objectives.simcse.{option}" for option in options)))
+
+
+@pytest.mark.parametrize(("max_tokens", "longest"), [(12, 12), (0, 64), (500, 64)])
+def test_texts_are_cut_to_the_tokens_asked_for(folders: dict[str, Path], max_tokens: int, longest: int) -> None:
+    """Special tokens among them; never more than the encoder takes, and no budget has room for more."""
+    words = overrides(folders["3 texts"], f"objectives.simcse.max_tokens={max_tokens}", "data.text.batch_size=128")
+    learner, batches, _ = learner_and_batch(words)
+    batch = batches["text"].of("simcse")
+    lengths = torch.cat([batch.lists(column).lengths for column in ("tokens", "positive", "negative")]) + 2
+    assert lengths.max() > 64
+    assert learner(batches)[1]["tokens"] == lengths.clamp(max=longest).sum()
+    workload = learner.objectives[0].workload()
+    assert workload.longest == longest - 2
+    assert workload.mean_tokens == pytest.approx((lengths.clamp(max=longest) - 2).sum().item() / 128, rel=0.15)
 
 
 def test_lengths_of_each_column_make_the_budget(folders: dict[str, Path]) -> None:

@@ -1,6 +1,7 @@
 """Several datasets, read side by side: each has a stream of its own, and a step takes a batch from every one.
 
-A dataset that ends begins its next epoch alone; the others go on. The state is that of every stream.
+A dataset that ends begins its next epoch alone; the others go on. One of them is the primary: its epochs are the run's.
+The state is that of every stream.
 """
 
 import dataclasses
@@ -17,14 +18,44 @@ FeedState = dict[str, StreamState]
 
 
 class Feed:
-    """The streams of a run, by the recipe's names of the datasets; the first one's epochs are the run's."""
+    """The streams of a run, by the recipe's names of the datasets.
 
-    def __init__(self, streams: Mapping[str, ExampleStream]) -> None:
+    Args:
+        primary: the dataset whose epochs are the run's; "": the first.
+    """
+
+    def __init__(self, streams: Mapping[str, ExampleStream], primary: str = "") -> None:
         self.streams = dict(streams)
+        self.primary = primary or next(iter(self.streams))
 
     @property
     def steps_per_epoch(self) -> int:
-        return next(iter(self.streams.values())).steps_per_epoch
+        return self.streams[self.primary].steps_per_epoch
+
+    def epochs(self, state: FeedState) -> dict[str, float]:
+        """How often each dataset was passed over, with the fraction of its examples in the epoch that it is in."""
+        return {
+            name: state[name].epoch + state[name].position / stream.dataset.num_examples
+            for name, stream in self.streams.items()
+        }
+
+    def begun(self, before: FeedState, after: FeedState) -> list[str]:
+        """A line for each dataset that began a new epoch between two states."""
+        return [
+            f"data.{name}: begins anew, pass {after[name].epoch + 1} over its {_count(stream)} examples"
+            for name, stream in self.streams.items()
+            if after[name].epoch > before[name].epoch
+        ]
+
+    def notes(self, total: int) -> list[str]:
+        """A line for each dataset beside the primary one that so many steps pass over more or less than once."""
+        said = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
+        return [
+            f"data.{name}: its {_count(stream)} examples are passed over {said[name]} while data.{self.primary} is "
+            f"{said[self.primary]}"
+            for name, stream in self.streams.items()
+            if name != self.primary and said[name] != "once"
+        ]
 
     def start(self) -> FeedState:
         return {name: StreamState() for name in self.streams}
@@ -53,6 +84,14 @@ class Feed:
         finally:
             for source in sources:
                 source.close()  # type: ignore[attr-defined]
+
+
+def _count(stream: ExampleStream) -> str:
+    return f"{stream.dataset.num_examples - stream.num_short:,}"
+
+
+def _times(passes: float) -> str:
+    return "once" if round(passes, 1) == 1 else f"{passes:.1f} times" if passes > 1 else f"{passes:.2g} times"
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:

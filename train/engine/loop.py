@@ -31,7 +31,7 @@ from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
 from train.options import Recipe, RecipeError
-from train.schedules import learning_rate, whole
+from train.schedules import WARMED, learning_rate, whole
 
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
 # compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.
@@ -61,7 +61,7 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
 
 
 def total_steps(recipe: Recipe, feed: Feed) -> int:
-    """`max_steps`, or the steps of `epochs` over the first dataset's examples that are long enough.
+    """`max_steps`, or the steps of `epochs` over the primary dataset's examples that are long enough.
 
     Raises:
         RecipeError: they are no more than a schedule takes to rise.
@@ -69,7 +69,7 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
     training = recipe.training
     total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
     for turn, optimizer in recipe.optimizers().items():
-        if optimizer.schedule == "linear" and total <= optimizer.warmup_steps:
+        if optimizer.schedule in WARMED and total <= optimizer.warmup_steps:
             key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
             section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
             raise RecipeError(
@@ -166,11 +166,14 @@ class Trainer:
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
                 clock.add(metrics["tokens"])
+                begun = self.feed.begun(self.state, after)
                 self.step, self.state = self.step + 1, after
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
                 if self.tracker:
                     self.tracker.advance()
+                    for line in begun:
+                        self.tracker.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
@@ -229,7 +232,7 @@ class Trainer:
         self.tracker.log(self.step, metrics)
 
     def _log(self, metrics: Metrics, clock: "Clock") -> None:
-        """This step's metrics, means over ranks (tokens: the sum), and rates since the last log."""
+        """This step's metrics, means over ranks (tokens: the sum), rates since the last log, and datasets' epochs."""
         reduced = self._reduced({**metrics, "tokens_per_s": clock.tokens})
         for name in COUNTS:
             if name in reduced:
@@ -237,6 +240,9 @@ class Trainer:
         seconds = clock.seconds()  # after the copy above, which waited for the device
         reduced["tokens_per_s"] *= self.ranks / seconds
         reduced["data_wait"] = clock.waited / seconds
+        for name, passed in self.feed.epochs(self.state).items():
+            reduced[f"examples_per_s/{name}"] = clock.steps * self.recipe.data[name].batch_size / seconds
+            reduced[f"epoch/{name}"] = passed
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from shards import terminal
 from shards.storage import naming_disk, publish_bytes
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
@@ -61,17 +62,18 @@ def _silent_board() -> Iterator[None]:
 
 
 class Clock:
-    """Tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
+    """Steps, tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
         self.tokens = torch.zeros((), dtype=torch.float64)
-        self.waited, self.start = 0.0, time.perf_counter()
+        self.steps, self.waited, self.start = 0, 0.0, time.perf_counter()
 
     def add(self, tokens: Tensor) -> None:
-        self.tokens = self.tokens.to(tokens.device) + tokens
+        """Counts a step of so many tokens."""
+        self.steps, self.tokens = self.steps + 1, self.tokens.to(tokens.device) + tokens
 
     def seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -117,6 +119,11 @@ class Tracker:
             name: f"{metrics[name]:.4g}" for name in ("loss", "tokens_per_s") if name in metrics
         }
         self.bar.set_postfix(shown)
+
+    def tell(self, line: str) -> None:
+        """Says something in a line of its own, above the bar where there is one."""
+        with self.bar.external_write_mode():
+            terminal.notice(line)
 
     def advance(self) -> None:
         self.bar.update(1)

@@ -93,27 +93,29 @@ class Setting:
         """
         return next((batch for batch in self.dataset if batch.num_rows), None)
 
-    def length_moments(self, column: str = "tokens") -> tuple[float, float]:
-        """Mean and variance of an example's tokens in a column, cut at the capacity, from the manifest's counts by
-        length.
+    def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
+        """Mean and variance of an example's tokens in a column, cut at the encoder's capacity or at the one given, from
+        the manifest's counts by length.
 
         A count stands for the longest of its lengths, and the sample tells how much shorter the true ones are. Shards
         that do not tell lengths count as full.
         """
-        histogram = self.dataset.manifest.lengths.get(column) or {str(self.capacity): 1}
-        longest = self._longest(np.array([int(edge) for edge in histogram]))
+        capacity = self.capacity if capacity is None else capacity
+        histogram = self.dataset.manifest.lengths.get(column) or {str(capacity): 1}
+        longest = _longest(np.array([int(edge) for edge in histogram]), capacity)
         counts = list(histogram.values())
         mean = float(np.average(longest, weights=counts))
         variance = float(np.average((longest - mean) ** 2, weights=counts))
         fraction = 1.0
         if self.dataset.manifest.lengths and self.sample is not None:
             lengths = Ragged.from_arrow(self.sample.column(column)).lengths
-            fraction = lengths.clip(max=self.capacity).sum() / max(1, self._longest(lengths).sum())
+            fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
         return fraction * mean, fraction**2 * variance
 
-    def _longest(self, lengths: np.ndarray) -> np.ndarray:
-        """The longest length that is counted together with each, cut at the capacity."""
-        return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=self.capacity)
+
+def _longest(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """The longest length that is counted together with each, cut at the capacity."""
+    return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=capacity)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,12 +38,14 @@ class Config(ObjectiveConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
     `head` is `tanh` for a head that is for training only, "" for none but the encoder's. `hard_negative_weight` is
-    added to the logit of a sentence and its own negative.
+    added to the logit of a sentence and its own negative. Texts are cut to `max_tokens`, special tokens among them, or
+    with 0 to what the encoder takes.
     """
 
     temperature: float = 0.05
     head: str = ""
     hard_negative_weight: float = 0.0
+    max_tokens: int = 0
 
     def check(self) -> None:
         if not 0 < self.temperature < float("inf"):
@@ -52,6 +54,8 @@ class Config(ObjectiveConfig):
             raise ValueError(f"head {self.head!r} is not tanh; leave it out for none")
         if not abs(self.hard_negative_weight) < float("inf"):
             raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
+        if self.max_tokens < 0:
+            raise ValueError(f"max_tokens {self.max_tokens} must be positive, or 0 for what the encoder takes")
 
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
@@ -62,6 +66,11 @@ def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Si
         raise ValueError(
             f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
             "without negatives"
+        )
+    if 0 < config.max_tokens <= setting.special.count:
+        raise ValueError(
+            f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
+            f"{setting.special.count} special tokens: raise it, or take 0 for what the encoder takes"
         )
     return SimCSE(config, setting, paired)
 
@@ -79,6 +88,8 @@ class SimCSE(Objective):
         super().__init__()
         self.config, self.setting, self.read = config, setting, tuple(columns)
         self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
+        longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
+        self.capacity = min(longest, setting.capacity)
         self.head: nn.Module = tanh_head(setting) if config.head else nn.Identity()
 
     @property
@@ -89,22 +100,22 @@ class SimCSE(Objective):
         return block if block in self.read else "tokens"
 
     def workload(self) -> Workload:
-        moments = [self.setting.length_moments(self._column(block)) for block in self.blocks]
+        moments = [self.block_moments(block) for block in self.blocks]
         # The texts of a row are long or short together at most: the budget's bound.
         variance = sum(variance**0.5 for _, variance in moments) ** 2
-        return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.setting.capacity)
+        return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
             return super().block_moments(block)
-        return self.setting.length_moments(self._column(block))
+        return self.setting.length_moments(self._column(block), self.capacity)
 
     def request(self, batch: Batch) -> Request:
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         sequences = {}
         for number, block in enumerate(self.blocks):
             lists = batch.lists(self._column(block))
-            lengths = lists.lengths.clamp(max=self.setting.capacity)
+            lengths = lists.lengths.clamp(max=self.capacity)
             slices = TokenSlices(lists.values, lists.offsets[:-1], lengths)
             sequences[block] = Sequences(slices, keyed.mix(keys, number))
         return Request(sequences)
