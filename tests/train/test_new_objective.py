@@ -200,9 +200,8 @@ def trained(house: Path, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 def figures(run: Path) -> list[dict[str, float]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {name: value for name, value in line.items() if name not in ("tokens_per_s", "data_wait")} for line in lines
-    ]
+    rates = ("tokens_per_s", "examples_per_s", "data_wait")
+    return [{name: value for name, value in line.items() if not name.startswith(rates)} for line in lines]
 
 
 @pytest.mark.parametrize("optimization", ["sum", "alternate"])
