@@ -47,7 +47,7 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     options = [f"output={run}", f"training.max_steps={STEPS}", "training.logging_steps=1", "training.bf16=false"]
     trained = launch(1, "train/run.py", "--recipe", "combined-demo", *paths, *options, port=29994)
     assert trained.returncode == 0, trained.stderr
-    assert "data.audio begins its epoch 2" in trained.stderr
+    assert "data.audio: begins anew, pass 2 over its" in trained.stderr
 
     losses = first_and_last(run, [f"{name}/loss" for name in OBJECTIVES])
     assert all(last < first for first, last in losses), dict(zip(OBJECTIVES, losses, strict=True))
