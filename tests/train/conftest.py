@@ -222,3 +222,23 @@ def tiny_clear(sentences_folder: Path, synonyms_file: Path) -> list[str]:
         "training.logging_steps=1",
         "training.bf16=false",
     ]
+
+
+@pytest.fixture(scope="session")
+def tiny_patches(sentences_folder: Path) -> list[str]:
+    """Overrides that make of `demo` SimCSE over text beside the objective `patches`, of whose dataset `others` they
+    leave open the path.
+    """
+    return [
+        *TINY_MODEL,
+        "model.pooling=cls",
+        "objectives.spans=null",
+        "objectives.mlm=null",
+        "objectives.simcse.data=text",
+        "objectives.patches.data=others",
+        f"data.text.path={sentences_folder}",
+        "data.text.batch_size=8",
+        "data.others.batch_size=8",
+        "training.max_steps=6",
+        "training.bf16=false",
+    ]
