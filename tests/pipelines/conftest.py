@@ -138,6 +138,17 @@ def wiki_tokens(shared_data: Path, del_tokenizer: Tokenizer) -> Ragged:
     return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
 
 
+def without_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
+    """What a run does between plan and summary, one unit after the other, in this process."""
+    worker = job.worker()
+    for unit in units:
+        process_unit(unit, job, worker)
+    for number in resolve(job) if job.curation.is_staged else []:
+        finish_unit(number, job)
+    commit(job)
+    return {}
+
+
 @pytest.fixture
 def direct(
     pipeline: Command, roberta_files: TokenizerFiles, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -154,16 +165,7 @@ def direct(
         )
         return made
 
-    def steps(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
-        worker = job.worker()
-        for unit in units:
-            process_unit(unit, job, worker)
-        for number in resolve(job) if job.curation.is_staged else []:
-            finish_unit(number, job)
-        commit(job)
-        return {}
-
-    monkeypatch.setattr("pipelines.run._run_beam", steps)
+    monkeypatch.setattr("pipelines.run._run_beam", without_beam)
     monkeypatch.setattr(text, "read_tokenizer", lambda path: roberta_files)
     monkeypatch.setattr(TextKind, "tokenization_of", loaded)
     return pipeline

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from pipelines.__main__ import main
 from pipelines.augment.steps import Augmentation, Augmenter
 from pipelines.text.vocabulary import learn_tokenizer
 from shards import Manifest, ShardWriter, keyed, storage
 from shards.ragged import Ragged
 from shards.schema import schema
+from tests.pipelines.conftest import without_beam
 
 VOCABULARY = 1500
 TINY_MODEL = [
@@ -161,6 +163,31 @@ def sentences_folder(
     return write_sentences(folder, sentences, del_tokenizer_folder, augmenter, 3)
 
 
+def prepare(*words: str | Path) -> None:
+    """`python -m pipelines` in this process, without Beam."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.run._run_beam", without_beam)
+        assert main([*map(str, words), "--quiet"]) == 0
+
+
+@pytest.fixture(scope="session")
+def images_folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """96 pictures of 64 x 64, 12 of each of 8 of ImageNet's classes, in several shards."""
+    folder = tmp_path_factory.mktemp("data") / "images"
+    tars = sorted((shared_data / "images" / "tinyimagenet60").glob("*.tar"))[:8]
+    prepare("images", "--input", *tars, "--output", folder, "--per-class", "12", "--unit-bytes", "60000")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def audio_folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """80 clips of 118 frames (1.2 s), 10 of each of 8 speakers, in several shards."""
+    folder = tmp_path_factory.mktemp("data") / "audio"
+    speakers = sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:8]
+    prepare("audio", "--input", *speakers, "--output", folder, "--unit-bytes", "1000000")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Overrides that make the recipe `demo` train in seconds."""
@@ -193,5 +220,25 @@ def tiny_clear(sentences_folder: Path, synonyms_file: Path) -> list[str]:
         "training.gradient_accumulation_steps=2",
         "training.max_steps=6",
         "training.logging_steps=1",
+        "training.bf16=false",
+    ]
+
+
+@pytest.fixture(scope="session")
+def tiny_patches(sentences_folder: Path) -> list[str]:
+    """Overrides that make of `demo` SimCSE over text beside the objective `patches`, of whose dataset `others` they
+    leave open the path.
+    """
+    return [
+        *TINY_MODEL,
+        "model.pooling=cls",
+        "objectives.spans=null",
+        "objectives.mlm=null",
+        "objectives.simcse.data=text",
+        "objectives.patches.data=others",
+        f"data.text.path={sentences_folder}",
+        "data.text.batch_size=8",
+        "data.others.batch_size=8",
+        "training.max_steps=6",
         "training.bf16=false",
     ]

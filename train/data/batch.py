@@ -24,8 +24,8 @@ Columns = dict[str, Column]
 class Rows:
     """One rank's examples of one step of a dataset, on the host: the columns as the shards have them, ids (n,) int64.
 
-    `dataset` is the recipe's name for it. `peer(row, uniform)` gives the columns of another example of the row's
-    micro-batch, of any rank: the same one for the same number in [0, 1), however many ranks there are.
+    `dataset` is the recipe's name for it. `peer(row, uniform)` gives the id and the columns of another example of the
+    row's micro-batch, of any rank: the same one for the same number in [0, 1), however many ranks there are.
     """
 
     dataset: str

@@ -143,7 +143,7 @@ class ExampleStream:
             first, place = divmod(places[row], together)
             other = (place + 1 + int(uniform * (together - 1))) % together
             window, at = rows[first * together + other]
-            return {name: window.value(name, at) for name in window.columns}
+            return {"id": int(window.ids[at]), **{name: window.value(name, at) for name in window.columns}}
 
         ids = np.array([window.ids[row] for window, row in own])
         return Rows(self.name, {name: _column(name, own) for name in own[0][0].columns}, ids, epoch, peer)

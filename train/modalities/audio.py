@@ -25,6 +25,9 @@ DRAWS = 7
 """Of a view: whether it is mixed, and with whom; a length and a start of masked bins, and of masked frames; of the
 mixture's Beta, where there is one."""
 
+LEAST_SHARE = 1e-9
+"""Of a clip in a mixture, -180 dB: a small mixup_alpha draws shares that are 0 in floating point, which has no log."""
+
 
 @dataclasses.dataclass
 class Config:
@@ -95,18 +98,13 @@ class Audio(Modality):
         shares = self._shares(uniforms[:, 0, 0], uniforms[:, 0, -1])
 
         def prepare(row: int) -> None:
-            clip = self._cut(clips[row])
+            clip = self._cut(clips[row], rows.dataset, rows.ids[row])
             if shares[row] < 1:
                 assert rows.peer is not None
                 other = rows.peer(row, uniforms[row, 0, 1])
-                clip = mixed(clip, self._cut(other["frames"]), shares[row])
+                clip = mixed(clip, self._cut(other["frames"], rows.dataset, other["id"]), shares[row])
                 labels[row] = own[row] if shares[row] >= 0.5 else other["label"]
             normal = (clip - self.mean) / (2 * self.std)
-            if not np.isfinite(normal).all():
-                raise ShardError(
-                    f"data.{rows.dataset}: the clip of example {rows.ids[row]} has values that are no numbers: run the "
-                    "pipeline again"
-                )
             for number in range(self.views):
                 out = values[row, number]
                 out[: len(normal)] = normal
@@ -115,13 +113,19 @@ class Audio(Modality):
         in_threads(prepare, range(len(labels)))
         return values, labels
 
-    def _cut(self, frames: np.ndarray) -> np.ndarray:
-        return frames[: self.config.frames].astype(np.float32)
+    def _cut(self, frames: np.ndarray, dataset: str, example: int) -> np.ndarray:
+        clip = frames[: self.config.frames].astype(np.float32)
+        if not np.isfinite(clip).all():
+            raise ShardError(
+                f"data.{dataset}: the clip of example {example} has values that are no numbers: run the pipeline again"
+            )
+        return clip
 
     def _shares(self, whether: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-        """The share of each clip in its mixture, of two uniforms (n,); 1 for one that is not mixed."""
+        """The share of each clip in its mixture, of two uniforms (n,), above 0; 1 for one that is not mixed."""
         alpha = self.config.mixup_alpha
-        return np.where(whether < self.config.mixup, special.betaincinv(alpha, alpha, quantiles), 1.0)
+        shares = special.betaincinv(alpha, alpha, quantiles).clip(min=LEAST_SHARE)
+        return np.where(whether < self.config.mixup, shares, 1.0)
 
     def embedding(self, dim: int) -> nn.Module:
         return PatchEmbedding(self.config, self.patches, dim)
@@ -132,10 +136,13 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
 
     Of two sounds that do not depend on each other the energies add up: log(share^2 e^x + (1 - share)^2 e^y).
     """
-    both = np.full((max(len(clip), len(other)), MEL_BINS), -np.inf, np.float32)
-    both[: len(clip)] = clip + 2 * math.log(share)
-    both[: len(other)] = np.logaddexp(both[: len(other)], other + 2 * math.log1p(-share))
-    return both
+    longer, shorter = clip + 2 * math.log(share), other + 2 * math.log1p(-share)
+    if len(longer) < len(shorter):
+        longer, shorter = shorter, longer
+    both = longer[: len(shorter)]
+    # numpy's logaddexp, which is exact where one is far below the other, takes six times as long.
+    both[:] = np.maximum(both, shorter) + np.log(1 + np.exp(-np.abs(both - shorter)))
+    return longer
 
 
 def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
@@ -149,7 +156,9 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
 
 
 class PatchEmbedding(nn.Module):
-    """float16 (n, frames, 128) -> (n, patches, dim): patches along the bins first, after the class token."""
+    """float16 (n, frames, 128) -> (n, patches, dim): the class token, then the patches of the lowest bins in the
+    order of time, then those above.
+    """
 
     def __init__(self, config: Config, patches: int, dim: int) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class Config(ObjectiveConfig):
     """NonLing-CSE's numbers (section 3.3): temperature 0.07.
 
     `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5). `head`
-    is `tanh` for a linear layer and tanh, for training only, or "" for none.
+    is `tanh` for a linear layer and tanh, for training only, or `none`.
     """
 
     loss: str = "khosla"
@@ -53,8 +53,8 @@ class Config(ObjectiveConfig):
             raise ValueError(f"loss {self.loss!r} is not one of {', '.join((*SUP_CON, SIMCLR))}")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature {self.temperature} must be positive")
-        if self.head not in ("", "tanh"):
-            raise ValueError(f"head {self.head!r} is not tanh; leave it empty for none")
+        if self.head not in ("tanh", "none", ""):  # an empty override, head=, leaves the default
+            raise ValueError(f"head {self.head!r} is not tanh or none")
 
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":
@@ -86,7 +86,7 @@ class PatchContrast(Objective):
         super().__init__()
         self.config, self.setting, self.modality = config, setting, modality
         self.classes = classes.names(setting.dataset.folder, setting.dataset.manifest)
-        self.head: nn.Module = tanh_head(setting) if config.head else nn.Identity()
+        self.head: nn.Module = tanh_head(setting) if config.head == "tanh" else nn.Identity()
 
     @property
     def columns(self) -> Sequence[str]:

@@ -1,0 +1,308 @@
+"""Clips on the host and as patches: normalised, cut and filled, masked, and mixed as their waveforms would be."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from pipelines.media.clips import log_mel, read_clip
+from shards import Dataset, ShardError, keyed
+from shards.layouts import MEL_BINS, frames_of
+from tests.train.test_learner import learner_and_batch
+from train import draws
+from train.data.batch import Batch, Rows
+from train.data.stream import ExampleStream, StreamState
+from train.modalities.audio import Audio, Config, PatchEmbedding, build, mask, mixed
+from train.objectives.patches import PatchContrast
+from train.options import RecipeError
+
+FRAMES = 118
+"""Of every clip of the dataset."""
+
+
+@pytest.fixture(scope="module")
+def clips(audio_folder: Path) -> dict[int, np.ndarray]:
+    """The log-mel frames of every example, by id."""
+    batches = [batch for batch in Dataset(audio_folder) if batch.num_rows]
+    return {
+        number: frames_of(frames).astype(np.float32)
+        for batch in batches
+        for number, frames in zip(batch["id"].to_pylist(), batch["frames"], strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def labels(audio_folder: Path) -> dict[int, int]:
+    """The class of every example, by id."""
+    rows = [row for batch in Dataset(audio_folder) for row in batch.select(["id", "label"]).to_pylist()]
+    return {row["id"]: row["label"] for row in rows}
+
+
+@pytest.fixture
+def recipe(tiny_patches: list[str], audio_folder: Path) -> list[str]:
+    """Overrides of a run over clips of 120 frames."""
+    return [*tiny_patches, f"data.others.path={audio_folder}", "data.others.modality.frames=120"]
+
+
+def collated(folder: Path, options: Config, **changes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(ids, values, labels) of every micro-batch from the first on, of one rank, whose keys are those of the epoch."""
+    audio = build(options, Dataset(folder))
+
+    def collate(rows: Rows) -> dict[str, dict[str, np.ndarray]]:
+        keys = keyed.mix(3, rows.epoch, rows.ids)[:, None]
+        values, labels = audio.collate(rows, keyed.mix(keys, np.arange(audio.views)))
+        return {"one": {"values": values, "labels": labels}}
+
+    settings = {"batch_size": 16, "seed": 5, "shuffle_shards": 2, **changes}
+    for batch, _ in ExampleStream("others", Dataset(folder), **settings).batches(StreamState(), audio.columns, collate):
+        own: Batch = batch.of("one")
+        yield batch.ids.numpy(), own.values("values").numpy(), own.values("labels").numpy()
+
+
+def test_a_clip_is_normalised_by_the_mean_and_deviation_of_all(
+    audio_folder: Path, clips: dict[int, np.ndarray], labels: dict[int, int]
+) -> None:
+    everything = np.concatenate(list(clips.values())).astype(np.float64)
+    mean, std = everything.mean(), everything.std()
+    ids, values, found = next(collated(audio_folder, Config(frames=FRAMES)))
+    assert values.shape == (16, 1, FRAMES, MEL_BINS) and values.dtype == np.float16
+    for number, value, label in zip(ids, values[:, 0], found, strict=True):
+        np.testing.assert_allclose(value, (clips[number] - mean) / (2 * std), atol=2e-3)
+        assert label == labels[number]
+
+
+def test_values_stay_as_they_are_where_nothing_is_normalised(audio_folder: Path, clips: dict[int, np.ndarray]) -> None:
+    ids, values, _ = next(collated(audio_folder, Config(frames=FRAMES, normalize=False)))
+    assert all((value == clips[number]).all() for number, value in zip(ids, values[:, 0], strict=True))
+
+
+def test_a_longer_clip_is_cut_and_a_shorter_one_filled_with_zeros(
+    audio_folder: Path, clips: dict[int, np.ndarray]
+) -> None:
+    for frames in (50, 200):
+        ids, values, _ = next(collated(audio_folder, Config(frames=frames, normalize=False)))
+        for number, value in zip(ids, values[:, 0], strict=True):
+            assert (value[:FRAMES] == clips[number][:frames]).all() and not value[FRAMES:].any()
+
+
+def test_masks_are_of_any_length_up_to_their_most_at_any_place() -> None:
+    """Lengths are uniform from none to the most, and every place where one fits is as likely."""
+    options = Config(frames=40, freq_mask=6, time_mask=9, views=2)
+    uniforms = draws.uniform(torch.arange(20_000), 4).numpy()
+    lengths, starts = {0: [], 1: []}, {0: [], 1: []}
+    for one in uniforms:
+        values = np.ones((40, MEL_BINS))
+        mask(values, one, options)
+        frames, bins = np.flatnonzero((values == 0).all(1)), np.flatnonzero((values == 0).all(0))
+        for axis, found in ((0, frames), (1, bins)):
+            lengths[axis].append(len(found))
+            assert not len(found) or (np.diff(found) == 1).all()
+            if len(found) == 3:
+                starts[axis].append(found[0])
+        assert (values == 0).sum() == len(frames) * MEL_BINS + len(bins) * 40 - len(frames) * len(bins)
+    for axis, most, room in ((0, 9, 40 - 3), (1, 6, MEL_BINS - 3)):
+        assert set(lengths[axis]) == set(range(most + 1)) and set(starts[axis]) == set(range(room + 1))
+        assert stats.chisquare(np.bincount(lengths[axis])).pvalue > 0.001
+        assert stats.chisquare(np.bincount(starts[axis])).pvalue > 0.001
+
+
+def test_a_mask_may_cover_everything() -> None:
+    values = np.ones((30, MEL_BINS))
+    mask(values, np.full(4, 1 - 2.0**-53), Config(frames=30, time_mask=30, freq_mask=MEL_BINS))
+    assert not values.any()
+
+
+def test_a_mixture_is_that_of_the_waveforms(shared_data: Path) -> None:
+    """Sounds that do not depend on each other: each frame's energy is the sum of theirs, near enough."""
+    folders = sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:2]
+    one, other = (read_clip(min(folder.iterdir()).read_bytes()) for folder in folders)
+    one, other = one / one.std(), other / other.std()
+    for share in (0.3, 0.5, 0.8):
+        really = log_mel((share * one + (1 - share) * other).astype(np.float32)).astype(np.float32)
+        found = mixed(log_mel(one).astype(np.float32), log_mel(other).astype(np.float32), share)
+        assert np.abs(np.median(found - really)) < 0.1 and np.mean(np.abs(found - really) < 1) > 0.85
+        without = np.abs(log_mel(one).astype(np.float32) - really).mean()
+        assert np.abs(found - really).mean() < without / 2
+
+
+def test_energies_of_a_mixture_add_up_and_the_longer_one_goes_on_alone() -> None:
+    generator = np.random.default_rng(0)
+    short, long = (generator.normal(-7, 3, (n, MEL_BINS)).astype(np.float32) for n in (5, 9))
+    energies = 0.64 * np.exp(short.astype(np.float64)) + 0.04 * np.exp(long[:5].astype(np.float64))
+    for found in (mixed(short, long, 0.8), mixed(long, short, 0.2)):
+        np.testing.assert_allclose(found[:5], np.log(energies), atol=1e-4)
+        assert len(found) == 9
+    np.testing.assert_allclose(mixed(short, long, 0.8)[5:], long[5:] + np.log(0.04), atol=1e-4)
+
+
+MIXING = Config(frames=FRAMES, normalize=False, mixup=1.0)
+
+
+def partners(ids: np.ndarray, values: np.ndarray, clips: dict[int, np.ndarray]) -> Iterator[tuple[int, int, float]]:
+    """(example, partner, its share) of each mixture of a micro-batch, found by what explains the values best."""
+    shares = np.linspace(0.02, 0.98, 49)
+    for number, value in zip(ids.tolist(), values[:, 0].astype(np.float64), strict=True):
+        # Of a mixture, exp(value) = s^2 exp(own) + (1 - s)^2 exp(other): nothing else gives a small error.
+        found = []
+        for other in ids.tolist():
+            for share in shares:
+                made = np.logaddexp(clips[number][::16] + 2 * np.log(share), clips[other][::16] + 2 * np.log1p(-share))
+                found.append((float(np.abs(made - value[::16]).mean()), other, float(share)))
+        error, other, share = min(found)
+        assert error < 0.05, "no example of the micro-batch is the partner"
+        yield number, other, share
+
+
+def test_a_clip_is_mixed_with_another_of_its_micro_batch_and_has_the_label_of_the_louder(
+    audio_folder: Path, clips: dict[int, np.ndarray], labels: dict[int, int]
+) -> None:
+    drawn = collated(audio_folder, MIXING, batch_size=16, micro_batches=4)
+    louder = set()
+    for _ in range(6):
+        ids, values, found = next(drawn)
+        assert len(ids) == 4
+        for (number, other, share), label in zip(partners(ids, values, clips), found, strict=True):
+            assert other != number
+            if abs(share - 0.5) > 0.02:
+                assert label == labels[number if share > 0.5 else other]
+                louder.add(share > 0.5)
+    assert louder == {True, False}
+
+
+def test_every_other_example_of_a_micro_batch_is_as_likely_a_partner(audio_folder: Path) -> None:
+    """Asked with 4,000 numbers; of a micro-batch of one there is none but itself."""
+    counts: dict[int, int] = {}
+
+    def collate(rows: Rows) -> dict:
+        for uniform in np.linspace(0, 1, 4000, endpoint=False):
+            other = rows.peer(2, uniform)["id"]
+            counts[other] = counts.get(other, 0) + 1
+        counts[int(rows.ids[2])] = counts.get(int(rows.ids[2]), 0)
+        return {"one": {"ids": rows.ids}}
+
+    stream = ExampleStream("others", Dataset(audio_folder), 8, 5, 2)
+    (batch, _) = next(stream.batches(StreamState(), ["label"], collate))
+    assert set(counts) == set(batch.ids.tolist())
+    assert counts.pop(int(batch.ids[2])) == 0
+    assert all(abs(count - 4000 / 7) <= 1 for count in counts.values())
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_mixtures_and_labels_are_the_same_on_any_number_of_ranks(audio_folder: Path, micro_batches: int) -> None:
+    options = Config(frames=FRAMES, mixup=0.7, freq_mask=20, time_mask=30, views=2)
+    alone = collated(audio_folder, options, micro_batches=micro_batches)
+    ranks = [collated(audio_folder, options, micro_batches=micro_batches, rank=rank, ranks=4) for rank in range(4)]
+    for _ in range(7):
+        for expected, *found in zip(next(alone), *map(next, ranks), strict=True):
+            assert (expected == np.concatenate(found)).all()
+
+
+def test_shares_are_of_the_beta_distribution_and_as_many_as_are_to_be_mixed() -> None:
+    uniforms = draws.uniform(torch.arange(20_000), 2).numpy().T
+    shares = Audio(Config(mixup=0.5), 0, 1)._shares(*uniforms)
+    assert (shares < 1).mean() == pytest.approx(0.5, abs=0.01)
+    assert stats.kstest(shares[shares < 1], stats.beta(10, 10).cdf).pvalue > 0.01
+    assert (Audio(Config(), 0, 1)._shares(*uniforms) == 1).all()
+
+
+def test_a_share_too_small_for_a_float_is_no_error(audio_folder: Path) -> None:
+    """Nearly all of Beta(0.001, 0.001) lies below what has a logarithm, or above what differs from 1."""
+    options = dataclasses.replace(MIXING, mixup_alpha=0.001)
+    drawn = collated(audio_folder, options)
+    assert all(np.isfinite(next(drawn)[1]).all() for _ in range(5))
+
+
+def test_two_views_are_of_one_mixture_under_different_masks(audio_folder: Path) -> None:
+    options = dataclasses.replace(MIXING, freq_mask=40, time_mask=60, views=2)
+    _, values, _ = next(collated(audio_folder, options))
+    assert values.shape == (16, 2, FRAMES, MEL_BINS)
+    assert all((first != second).any() for first, second in values)
+    both = (values != 0).all(axis=1)
+    assert both.mean() > 0.3 and (values[:, 0][both] == values[:, 1][both]).all()
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_1024_frames_are_211_rows_by_bins_then_by_time(positions: bool) -> None:
+    """Each patch's row is its 24 x 24 values times the weights, all times of the lowest bins first; rests are left."""
+    options = Config(positions=positions)
+    audio = Audio(options, 0, 1)
+    embedding = audio.embedding(32)
+    assert isinstance(embedding, PatchEmbedding) and audio.patches == 211
+    frames = torch.randn(2, 1024, MEL_BINS, generator=torch.Generator().manual_seed(0)).half()
+    with torch.no_grad():
+        found = embedding(frames)
+        assert found.shape == (2, 211, 32)
+        if embedding.positions is not None:
+            found = found - embedding.positions
+        weights, bias = embedding.project.weight, embedding.project.bias
+        torch.testing.assert_close(found[:, 0], embedding.cls_token[0].expand(2, -1))
+        for bins in range(5):
+            for time in (0, 1, 41):
+                part = frames[:, 24 * time : 24 * time + 24, 24 * bins : 24 * bins + 24].float()
+                expected = torch.einsum("ntb,hbt->nh", part, weights[:, 0]) + bias
+                torch.testing.assert_close(found[:, 1 + 42 * bins + time], expected, atol=1e-4, rtol=1e-4)
+    assert positions == (embedding.positions is not None)
+
+
+def test_fresh_patches_are_those_of_the_seed(recipe: list[str]) -> None:
+    def patches(seed: int) -> dict[str, torch.Tensor]:
+        return learner_and_batch([*recipe, f"training.seed={seed}"])[0].embeddings.state_dict()
+
+    first, again, other = patches(1), patches(1), patches(2)
+    assert len(first) == 4 and all(torch.equal(value, again[name]) for name, value in first.items())
+    assert not any(torch.equal(value, other[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["patch_size=129"], "patch_size 129 must be at least 1, and at most frames 120 and 128 bins"),
+        (["frames=20"], "patch_size 24 must be at least 1, and at most frames 20 and 128 bins"),
+        (["patch_size=0"], "patch_size 0 must be at least 1"),
+        (["freq_mask=129"], "freq_mask 129 must lie between 0 and 128"),
+        (["time_mask=121"], "time_mask 121 must lie between 0 and frames 120"),
+        (["mixup=1.1"], "mixup 1.1 must lie between 0 and 1"),
+        (["mixup=0.5", "mixup_alpha=0"], "mixup_alpha 0.0 must be positive"),
+        (["views=3"], "views 3 is not 1 or 2"),
+        (["views=2"], "views 2 has no effect without freq_mask, time_mask or mixup"),
+        (["image_size=64"], r"unknown key 'data\.others\.modality\.image_size'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_cannot_work_are_refused(recipe: list[str], options: list[str], said: str) -> None:
+    with pytest.raises(RecipeError, match=rf"^(data\.others\.modality: )?{said}") as error:
+        learner_and_batch([*recipe, *(f"data.others.modality.{option}" for option in options)])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_clip_of_values_that_are_no_numbers_is_named_mixed_or_not(
+    audio_folder: Path, clips: dict[int, np.ndarray], value: float
+) -> None:
+    ids, frames = np.array(list(clips)[:4]), [one.astype(np.float16) for one in list(clips.values())[:4]]
+    frames[2] = frames[2].copy()
+    frames[2][7, 3] = value
+
+    def peer(row: int, uniform: float) -> dict:
+        return {"id": int(ids[(row + 1) % 4]), "frames": frames[(row + 1) % 4], "label": 0}
+
+    rows = Rows("others", {"frames": frames, "label": np.zeros(4, np.int64)}, ids, 0, peer)
+    for options in (Config(frames=FRAMES), MIXING):
+        said = rf"^data\.others: the clip of example {ids[2]} has values that are no numbers: run the pipeline again$"
+        with pytest.raises(ShardError, match=said):
+            Audio(options, -7, 3).collate(rows, ids[:, None])
+
+
+def test_a_dataset_without_statistics_is_not_normalised(
+    audio_folder: Path, recipe: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shards.manifest.Manifest.statistics", {})
+    said = r"^data\.others\.modality: normalize: .* does not tell its mean and deviation: run the pipeline again"
+    with pytest.raises(RecipeError, match=said):
+        learner_and_batch(recipe)
+    learner, batches, _ = learner_and_batch([*recipe, "data.others.modality.normalize=false"])
+    assert isinstance(learner.objectives[1], PatchContrast) and learner(batches)[0].isfinite()

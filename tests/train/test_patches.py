@@ -1,0 +1,288 @@
+"""The objective over pictures and clips: its loss is that of views encoded alone by the plain model."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from shards import Dataset, Manifest, ShardError, ShardWriter, storage
+from shards.schema import KINDS
+from tests.train.ranks import run_on_ranks
+from tests.train.test_learner import StepOnARank, learner_and_batch, step
+from train.build import build_feed, build_learner
+from train.data.batch import Batch, Rows
+from train.data.stream import StreamState
+from train.export import save_model
+from train.learner import Learner
+from train.objectives.patches import PatchContrast
+from train.options import RecipeError
+from train.recipe import load
+
+MODALITIES = {"images": ["image_size=64"], "audio": ["frames=120"]}
+DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
+
+
+@pytest.fixture
+def recipes(tiny_patches: list[str], images_folder: Path, audio_folder: Path) -> dict[str, list[str]]:
+    """Overrides of a run over each kind of dataset."""
+    folders = {"images": images_folder, "audio": audio_folder}
+    options = {kind: [f"data.others.modality.{option}" for option in given] for kind, given in MODALITIES.items()}
+    return {kind: [*tiny_patches, f"data.others.path={folders[kind]}", *options[kind]] for kind in MODALITIES}
+
+
+def write_images(folder: Path, pictures: Sequence[bytes], labels: Sequence[int], classes: Sequence[str]) -> Path:
+    """A published dataset of pictures."""
+    (folder / "_files").mkdir(parents=True)
+    (folder / "_files" / "classes.json").write_text(json.dumps(list(classes)))
+    writer = ShardWriter(folder, "images", 0, 1 << 20)
+    columns = KINDS["images"].schema()
+    arrays = [pa.array(range(len(labels))), pa.array(pictures, pa.binary()), pa.array(labels, pa.int64())]
+    writer.write(pa.RecordBatch.from_arrays(arrays, schema=columns))
+    fingerprint = {"options": {"files": {"classes.json": storage.sha256(folder / "_files" / "classes.json")}}}
+    counts = {"read": len(labels), "kept": len(labels), "filtered": {}, "bad": 0}
+    Manifest("images", fingerprint, writer.close(), counts).save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(images_folder: Path) -> list[bytes]:
+    return [row["image"] for batch in Dataset(images_folder) for row in batch.to_pylist()]
+
+
+def encoded_alone(learner: Learner, batch: Batch) -> list[Tensor]:
+    """The states of the class token of the first views and of the second, each view by itself through the plain model,
+    whose embeddings give way to the patches.
+    """
+    base, (embedding,) = learner.encoder.base, learner.embeddings.values()
+    base.set_attn_implementation("eager")
+    values = batch.of("patches").values("values")
+    found = []
+    for view in range(2):
+        states = []
+        for one in values[:, view % values.shape[1]]:
+            patches = embedding(one[None])
+            with base.embeddings.register_forward_hook(lambda module, inputs, output, patches=patches: patches):
+                ids = torch.zeros(1, patches.shape[1], dtype=torch.long)
+                positions = torch.ones_like(ids)  # which no patch is told
+                states.append(base(input_ids=ids, position_ids=positions).last_hidden_state[0, 0])
+        found.append(torch.stack(states))
+    return found
+
+
+def supervised(first: Tensor, second: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Khosla et al.'s Eq. 2, point by point."""
+    points, classes = F.normalize(torch.cat([first, second]), dim=1), labels.repeat(2).tolist()
+    losses = []
+    for i in range(len(points)):
+        others = [j for j in range(len(points)) if j != i]
+        scores = torch.stack([points[i] @ points[j] for j in others]) / temperature
+        alike = torch.tensor([classes[j] == classes[i] for j in others])
+        losses.append((scores.logsumexp(0) - scores)[alike].mean())
+    return torch.stack(losses).mean()
+
+
+def one_direction(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """NonLing-CSE's Eq. 5."""
+    logits = F.cosine_similarity(first[:, None], second[None], dim=-1) / temperature
+    return F.cross_entropy(logits, torch.arange(len(first)))
+
+
+@pytest.mark.parametrize("head", ["tanh", "none"])
+@pytest.mark.parametrize("loss", ["khosla", "simclr"])
+@pytest.mark.parametrize("kind", MODALITIES)
+def test_the_loss_is_that_of_each_view_encoded_alone(
+    recipes: dict[str, list[str]], kind: str, loss: str, head: str
+) -> None:
+    words = [f"objectives.patches.loss={loss}", f"objectives.patches.head={head}", "objectives.patches.temperature=0.3"]
+    learner, batches, _ = learner_and_batch([*recipes[kind], *words])
+    _, metrics = learner(batches)
+    first, second = encoded_alone(learner, batches["others"])
+    if head == "tanh":
+        linear = learner.objectives[1].head[0]
+        first, second = (torch.tanh(states @ linear.weight.T + linear.bias) for states in (first, second))
+    labels = batches["others"].of("patches").values("labels")
+    expected = supervised(first, second, labels, 0.3) if loss == "khosla" else one_direction(first, second, 0.3)
+    torch.testing.assert_close(metrics["patches/loss"], expected.detach(), atol=1e-4, rtol=1e-4)
+    assert {"patches/accuracy", "patches/alignment", "patches/uniformity"} <= metrics.keys()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_supervised_heads_stand_one_on_the_other(recipes: dict[str, list[str]], pooling: str) -> None:
+    """The encoder's, which stays, then the one for training: image_mlp(mlp(h))."""
+    words = ["model.head=tanh", f"model.pooling={pooling}", "objectives.patches.loss=simclr"]
+    learner, batches, _ = learner_and_batch([*recipes["images"], *words])
+    loss = learner(batches)[1]["patches/loss"]
+    (stays,), for_training = learner.encoder.head, learner.objectives[1].head
+    if pooling == "cls":
+        first, second = (
+            for_training(torch.tanh(stays.linear(states))) for states in encoded_alone(learner, batches["others"])
+        )
+        torch.testing.assert_close(loss, one_direction(first, second, 0.07).detach(), atol=1e-3, rtol=1e-3)
+    loss, _ = learner(batches)
+    loss.backward()
+    assert all(weight.grad.abs().sum() > 0 for weight in (stays.linear.weight, for_training[0].weight))
+
+
+def test_a_head_for_training_is_left_out_of_the_model_that_is_saved(
+    recipes: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """And so are the patch embeddings; the encoder's own head stays."""
+    recipe = load("demo", [*recipes["images"], "model.head=tanh", "output=unused"])
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+    learner, tokenizer, _ = build_learner(recipe, datasets, 1, False)
+    save_model(learner.encoder, tokenizer, tmp_path / "model", "")
+    saved = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert [type(module).__name__ for module in saved] == ["Transformer", "Pooling", "Dense"]
+    (stays,), own = learner.encoder.head, saved[2]
+    assert torch.equal(own.linear.weight, stays.linear.weight)
+    size = sum(parameter.numel() for parameter in saved.parameters())
+    assert size == sum(parameter.numel() for parameter in learner.encoder.parameters())
+    heads = [part for part in (learner.objectives[1], *learner.embeddings.values()) if isinstance(part, nn.Module)]
+    assert all(sum(parameter.numel() for parameter in part.parameters()) for part in heads)
+
+
+def test_two_passes_of_a_clip_with_one_view_differ_by_dropout_alone(recipes: dict[str, list[str]]) -> None:
+    still, batches, _ = learner_and_batch(recipes["audio"])
+    assert still(batches)[1]["patches/alignment"] < 1e-10
+    learner, batches, _ = learner_and_batch([*recipes["audio"], *DROPOUT])
+    learner.train()
+    assert learner(batches)[1]["patches/alignment"] > 1e-4
+
+
+@pytest.mark.parametrize("kind", MODALITIES)
+def test_two_views_of_an_example_differ_without_dropout(recipes: dict[str, list[str]], kind: str) -> None:
+    masked = [f"data.others.modality.{option}" for option in ("time_mask=60", "views=2")] if kind == "audio" else []
+    learner, batches, _ = learner_and_batch([*recipes[kind], *masked])
+    first, second = batches["others"].of("patches").values("values").unbind(1)
+    assert all((a != b).any() for a, b in zip(first, second, strict=True))
+    assert learner(batches)[1]["patches/alignment"] > 1e-7
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("images", "khosla"), ("audio", "simclr")])
+def test_two_ranks_give_the_loss_and_gradients_of_one(recipes: dict[str, list[str]], kind: str, loss: str) -> None:
+    mixing = ["data.others.modality.mixup=0.7"] if kind == "audio" else []
+    words = [*recipes[kind], *mixing, f"objectives.patches.loss={loss}"]
+    one, (first, second) = step(words), run_on_ranks(StepOnARank(words), 2)
+    assert len(one) == len(first) > 30
+    for expected, a, b in zip(one, first, second, strict=True):
+        torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", MODALITIES)
+def test_a_static_budget_changes_nothing_but_the_shape(recipes: dict[str, list[str]], kind: str) -> None:
+    for expected, found in zip(step(recipes[kind]), step(recipes[kind], static=True), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def _has_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.any())
+
+
+def test_pictures_in_turns_with_text_ask_for_no_token_embedding(recipes: dict[str, list[str]]) -> None:
+    """Its turn's forward is of patches alone and trains the layers, the patches' embeddings and its head."""
+    learner, batches, _ = learner_and_batch([*recipes["images"], "optimization=alternate"], static=True)
+    loss, metrics = learner(batches, "patches")
+    loss.backward()
+    assert metrics["tokens"] == 8 * 2 * 17 and metrics.keys() & {"simcse/loss"} == set()
+    trained = {name for name, parameter in learner.named_parameters() if _has_gradient(parameter)}
+    own = {id(parameter) for parameter in learner.parameters_of("patches")}
+    assert {name for name, parameter in learner.named_parameters() if id(parameter) in own} == trained
+    assert not any("word_embeddings" in name for name in trained)
+
+
+def built(words: list[str]) -> PatchContrast:
+    objective = learner_and_batch(words)[0].objectives[1]
+    assert isinstance(objective, PatchContrast)
+    return objective
+
+
+@pytest.mark.parametrize("label", [8, -1])
+def test_a_label_that_names_no_class_is_refused(
+    recipes: dict[str, list[str]], pictures: list[bytes], label: int
+) -> None:
+    objective = built(recipes["images"])
+    ids = np.array([11, 12, 13])
+    rows = Rows("others", {"image": pictures[:3], "label": np.array([0, label, 7])}, ids, 0)
+    said = rf"^data\.others: example 12 has the label {label}, of 8 classes: run the pipeline again$"
+    with pytest.raises(ShardError, match=said):
+        objective.collate(rows)
+
+
+def test_one_class_gives_supcon_nothing_to_tell_apart(
+    recipes: dict[str, list[str]], pictures: list[bytes], tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "one", pictures[:12], [0] * 12, ["terrapin"])
+    words = [*recipes["images"], f"data.others.path={folder}"]
+    said = rf"^objectives\.patches: {folder} has examples of 1 class: loss khosla .*: take loss: simclr$"
+    with pytest.raises(RecipeError, match=said):
+        learner_and_batch(words)
+    learner, batches, _ = learner_and_batch([*words, "objectives.patches.loss=simclr"])
+    assert learner(batches)[0].isfinite()
+
+
+def test_classes_of_a_single_example_are_told_at_the_start(
+    recipes: dict[str, list[str]], pictures: list[bytes], tmp_path: Path
+) -> None:
+    names = ["terrapin", "newt", "wreck", "goose", "toad"]
+    folder = write_images(tmp_path / "few", pictures[:12], [0, 1, 2, 3, *[4] * 8], names)
+    words = [*recipes["images"], f"data.others.path={folder}"]
+    assert built(words).notes(1.0) == [
+        "objectives.patches: 4 of 5 classes have a single example (terrapin, newt, wreck, ...), whose other view is "
+        "all that is of its class"
+    ]
+    assert not built([*words, "objectives.patches.loss=simclr"]).notes(1.0)
+    assert not built(recipes["images"]).notes(1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["objectives.patches.data=text", "data.others=null"],
+            r"objectives\.patches: data\.text\.path .* holds sentences, no patches: name a dataset of images or audio",
+        ),
+        (
+            ["objectives.simcse.data=others", "data.text=null"],
+            r"data: no dataset is of text, whose tokenizer the model needs",
+        ),
+        (
+            ["objectives.more.type=spans", "objectives.more.data=others"],
+            r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
+        ),
+        (["objectives.patches.loss=triplet"], r"objectives\.patches: loss 'triplet' is not one of khosla, paper, "),
+        (["objectives.patches.head=relu"], r"objectives\.patches: head 'relu' is not tanh or none"),
+        (["objectives.patches.temperature=0"], r"objectives\.patches: temperature 0.0 must be positive"),
+        (
+            ["data.others.batch_size=4", "training.gradient_accumulation_steps=4"],
+            r"objectives\.patches contrasts the examples of one .* needs 2 or more: data\.others\.batch_size 4",
+        ),
+        (["data.text.modality.image_size=64"], r"data\.text\.modality has no effect: .* holds sentences"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_recipe_that_cannot_work_is_refused(recipes: dict[str, list[str]], words: list[str], said: str) -> None:
+    with pytest.raises(RecipeError, match=f"^{said}") as error:
+        learner_and_batch([*recipes["images"], *words])
+    assert "\n" not in str(error.value)
+
+
+def test_a_stream_takes_up_the_same_views_after_a_resume(recipes: dict[str, list[str]]) -> None:
+    recipe = load("demo", [*recipes["images"], "output=unused"])
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+    learner, _, _ = build_learner(recipe, datasets, 1, False)
+    stream = build_feed(recipe, datasets, learner, 0, 1).streams["others"]
+    columns = learner.columns("others")
+    drawn = stream.batches(StreamState(), columns, learner.collate)
+    taken = [next(drawn) for _ in range(15)]
+    again = stream.batches(taken[12][1], columns, learner.collate)
+    for expected, _ in taken[13:]:
+        found = next(again)[0]
+        for name in ("values", "labels"):
+            assert torch.equal(found.of("patches").values(name), expected.of("patches").values(name))
