@@ -256,6 +256,10 @@ def test_classes_of_a_single_example_are_told_at_the_start(
             ["objectives.more.type=spans", "objectives.more.data=others"],
             r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
         ),
+        (
+            ["objectives.more.type=simcse", "objectives.more.data=others"],
+            r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
+        ),
         (["objectives.patches.loss=triplet"], r"objectives\.patches: loss 'triplet' is not one of khosla, paper, "),
         (["objectives.patches.head=relu"], r"objectives\.patches: head 'relu' is not tanh or none"),
         (["objectives.patches.temperature=0"], r"objectives\.patches: temperature 0.0 must be positive"),

@@ -61,7 +61,7 @@ class Config(ObjectiveConfig):
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
     kind = setting.dataset.manifest.kind
     columns = setting.sample.schema.names if setting.sample is not None else PAIRED
-    paired = [name for name in PAIRED if name in columns]
+    paired = [name for name in PAIRED if name in columns] or ["tokens"]
     if config.hard_negative_weight and "negative" not in paired:
         raise ValueError(
             f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
