@@ -60,6 +60,7 @@ TURNS = {
     "clips": ["clips"],
 }
 SEPARATE = [turn for turn in TURNS if turn != ALL]
+TEXT = SEPARATE[:3]
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
 
 
@@ -275,12 +276,14 @@ class Contenders:
         return most
 
     def rows(self) -> dict[str, dict[str, int]]:
-        """Of every turn: sequences, rows packed, rows padded."""
+        """Of every turn: sequences, rows packed, rows padded by block, and padded in one forward."""
         found = {}
         for turn in TURNS:
             packed = self._packed(turn)
             padded = sum(ids.numel() for ids, _ in self.padded.prepare(packed))
-            found[turn] = {"sequences": packed.num_sequences, "rows": len(packed.ids), "padded_rows": padded}
+            together = packed.num_sequences * packed.longest
+            found[turn] = {"sequences": packed.num_sequences, "rows": len(packed.ids)}
+            found[turn] |= {"padded_rows": padded, "rows_padded_together": together}
         return found
 
     @torch.no_grad()
@@ -382,6 +385,7 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
         f"{result['hidden']}, dropout {result['dropout']}; 1/{result['part']} of the recipe's batch; medians of "
         f"{result['rounds']} rounds"
     )
+    yield f"one padded forward of all would have {rows[ALL]['rows_padded_together']:,} rows"
     for precision, found in result["precisions"].items():
         yield ""
         header = f"{'sequences':>10} {'rows':>8} {'padded rows':>12} {'packed s':>9} {'padded s':>9} {'ratio':>6}"
@@ -391,6 +395,8 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
             yield _line(turn, rows[turn], [(one["packed"][turn], one["padded"][turn]) for one in times])
         for name, way in (("separate", "packed"), ("mixed", "mixed")):
             yield _line(name, rows[ALL], [(one[way][ALL], one["padded"][ALL]) for one in times])
+        text, padded_text = (sum(found["seconds"][way][turn] for turn in TEXT) for way in ("packed", "padded"))
+        yield f"text alone, {', '.join(TEXT)}: {padded_text / text:.2f}x"
         memory = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in found["memory_bytes"].items())
         yield f"memory: {memory}"
         for name, operations in found.get("operations", {}).items():
