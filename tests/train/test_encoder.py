@@ -90,7 +90,7 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
 def test_patches_beside_text_equal_a_padded_forward_over_embeddings(name: str) -> None:
     """Three pictures of five patches each, then the texts: states, and gradients of what was written."""
     encoder, model = models(CONFIGS[name])
-    encoder.check_patches()
+    encoder.check_patches(5)
     pictures = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(2)).requires_grad_()
     again = pictures.detach().clone().requires_grad_()
     ids = [[1] * 5] * 3 + sequences()
@@ -117,7 +117,7 @@ def test_patches_beside_text_equal_a_padded_forward_over_embeddings(name: str) -
 
 def test_a_model_whose_embeddings_are_narrower_takes_no_patches() -> None:
     with pytest.raises(EncoderError, match="not as wide as its layers"):
-        models(CONFIGS["electra"])[0].check_patches()
+        models(CONFIGS["electra"])[0].check_patches(5)
 
 
 @pytest.mark.parametrize("window", [None, 32])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,10 @@ from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch
 from train.engine.loop import Trainer
-from train.engine.optimization import adamw
 from train.engine.tracking import Clock
 from train.learner import Learner
 from train.options import Recipe, RecipeError
 from train.recipe import load
-from train.schedules import learning_rate
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
 ALTERNATE = [
@@ -33,6 +32,39 @@ ALTERNATE = [
     "optimizer.eps=0.01",  # AdamW's first steps are then smooth in the gradient
     "training.max_steps=8",
 ]
+PICTURES = [
+    "objectives.spans.data=text",
+    "objectives.mlm.data=text",
+    "objectives.pictures.type=patches",
+    "objectives.pictures.data=images",
+    "data.images.batch_size=8",
+    "data.images.modality.image_size=32",
+    "turns.pictures.learning_rate=0.003",
+    "turns.pictures.schedule=linear",
+    "turns.pictures.warmup_steps=4",
+    "turns.pictures.weight_decay=0.3",
+    "turns.pictures.betas=[0.8, 0.99]",
+    "turns.pictures.max_grad_norm=1.0",
+    "turns.mlm.max_grad_norm=0",
+    "optimizer.schedule=linear",
+    "optimizer.max_grad_norm=0.5",
+    "training.max_steps=10",
+]
+RATES = {
+    "spans": [0.001 * (10 - step) / 10 for step in range(10)],
+    "mlm": [0.002] * 10,
+    "pictures": [0.003 * part for part in (1 / 4, 1 / 4, 2 / 4, 3 / 4, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6)],
+}
+"""Each turn's learning rate in ten steps: straight down; constant; up in four steps, and down."""
+CLIPPED = {"spans": 0.5, "mlm": math.inf, "pictures": 1.0}
+DECAY = {"spans": 0.01, "mlm": 0.01, "pictures": 0.3}
+BETAS = {"spans": (0.9, 0.999), "mlm": (0.9, 0.999), "pictures": (0.8, 0.99)}
+OUTSIDE = {
+    "spans": ("lm_head", "patches-images", "objectives"),
+    "mlm": ("patches-images", "objectives"),
+    "pictures": ("lm_head", "roberta.embeddings"),
+}
+"""Parts of the names of the parameters that a turn does not reach: text's shares all but the patches and their head."""
 
 
 @pytest.fixture(scope="module")
@@ -40,36 +72,43 @@ def alternate(tiny: list[str]) -> list[str]:
     return [*tiny, *ALTERNATE]
 
 
-def test_a_step_is_an_update_of_each_turn_with_an_optimizer_of_its_own(alternate: list[str], tmp_path: Path) -> None:
-    """Two steps of the trainer against plain torch: two AdamWs over the weights that each one's loss reaches."""
-    learner, recipe, feed, sizes = built(alternate, tmp_path)
-    assert list(sizes) == ["spans", "mlm"] and sizes["spans"].sequences == 32 and sizes["mlm"].sequences == 16
-    plain_steps(learner, recipe, list(itertools.islice(batches_of(learner, feed), 2)))
-    (found,) = run_on_ranks(TwoSteps(alternate, tmp_path), 1)
-    assert {"spans/loss", "mlm/loss", "grad_norm/spans", "grad_norm/mlm", "learning_rate/mlm"} <= found[
-        "metrics"
-    ].keys()
-    torch.testing.assert_close(
-        found["metrics"]["loss"], found["metrics"]["spans/loss"] + found["metrics"]["mlm/loss"], atol=1e-6, rtol=1e-6
-    )
-    for name, expected in learner.named_parameters():
-        torch.testing.assert_close(found["weights"][name], expected.detach(), atol=1e-6, rtol=1e-5, msg=name)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_ten_steps_are_those_of_a_plain_optimizer_for_each_turn(
+    alternate: list[str], images_folder: Path, tmp_path: Path, micro_batches: int
+) -> None:
+    """Two turns over text and one over pictures: three AdamWs, each over the weights that its loss reaches."""
+    data = [f"data.images.path={images_folder}", f"training.gradient_accumulation_steps={micro_batches}"]
+    overrides = [*alternate, *PICTURES, *data]
+    learner, _, feed, sizes = built(overrides, tmp_path)
+    found_sequences = {turn: size.sequences * micro_batches for turn, size in sizes.items()}
+    assert found_sequences == {"spans": 32, "mlm": 16, "pictures": 16}
+    norms = plain_steps(learner, list(itertools.islice(batches_of(learner, feed), 10 * micro_batches)), micro_batches)
+    (found,) = run_on_ranks(TenSteps(overrides, tmp_path), 1)
+    for turn, expected in norms.items():
+        assert [one[f"learning_rate/{turn}"].item() for one in found["metrics"]] == pytest.approx(RATES[turn])
+        torch.testing.assert_close(torch.stack([one[f"grad_norm/{turn}"] for one in found["metrics"]]), expected)
+    assert (norms["spans"] > CLIPPED["spans"]).any() and (norms["pictures"] > CLIPPED["pictures"]).any()
+    for one in found["metrics"]:
+        losses = one["spans/loss"] + one["mlm/loss"] + one["pictures/loss"]
+        torch.testing.assert_close(one["loss"], losses, atol=1e-6, rtol=1e-6)
+    for name, parameter in learner.named_parameters():
+        torch.testing.assert_close(found["weights"][name], parameter.detach(), atol=1e-6, rtol=1e-6, msg=name)
 
 
 def built(overrides: list[str], output: Path) -> tuple[Learner, Recipe, Feed, dict]:
     recipe = load("demo", [*overrides, f"output={output}"])
-    datasets = {"text": Dataset(recipe.data["text"].path)}
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     learner, _, sizes = build_learner(recipe, datasets, 1, False)
     return learner, recipe, build_feed(recipe, datasets, learner, 0, 1), sizes
 
 
 def batches_of(learner: Learner, feed: Feed) -> Iterator[tuple[MicroBatch, FeedState]]:
-    return feed.prefetched(feed.start(), {"text": learner.columns("text")}, learner.collate)
+    return feed.prefetched(feed.start(), {name: learner.columns(name) for name in feed.streams}, learner.collate)
 
 
 @dataclasses.dataclass
-class TwoSteps:
-    """The metrics of the trainer's second step, and the weights after it."""
+class TenSteps:
+    """The metrics of the trainer's first ten steps, and the weights after them."""
 
     overrides: list[str]
     output: Path
@@ -79,27 +118,39 @@ class TwoSteps:
         learner, recipe, feed, _ = built(self.overrides, self.output)
         trainer = Trainer(recipe, learner, feed, None, quiet=True)
         ahead = batches_of(learner, feed)
-        for number in range(2):
+        found = []
+        for number in range(10):
             trainer.step = number
-            found, _ = trainer._train_step(ahead, Clock())
+            found.append(trainer._train_step(ahead, Clock())[0])
         return {"metrics": found, "weights": {name: p.detach() for name, p in learner.named_parameters()}}
 
 
-def plain_steps(learner: Learner, recipe: Recipe, batches: list[tuple[MicroBatch, FeedState]]) -> None:
-    parameters = {turn: learner.parameters_of(turn) for turn in ("spans", "mlm")}
-    heads = {id(p) for name, p in learner.encoder.model.lm_head.named_parameters()}
-    heads.discard(id(learner.encoder.model.get_input_embeddings().weight))
-    assert len(heads) >= 4 and not heads & set(map(id, parameters["spans"])) and heads < set(map(id, parameters["mlm"]))
-    optimizers = {turn: adamw(own, recipe.optimizers()[turn]) for turn, own in parameters.items()}
-    for number, (batch, _) in enumerate(batches):
+def plain_steps(
+    learner: Learner, batches: list[tuple[MicroBatch, FeedState]], micro_batches: int
+) -> dict[str, torch.Tensor]:
+    """Ten steps by torch's own AdamW; the norms of each turn's gradients before they are clipped."""
+    reached = {
+        turn: [p for name, p in learner.named_parameters() if not any(part in name for part in outside)]
+        for turn, outside in OUTSIDE.items()
+    }
+    optimizers = {}
+    for turn, own in reached.items():
+        decay = {"params": [p for p in own if p.ndim > 1], "weight_decay": DECAY[turn]}
+        rest = {"params": [p for p in own if p.ndim <= 1], "weight_decay": 0.0}
+        optimizers[turn] = torch.optim.AdamW([decay, rest], betas=BETAS[turn], eps=0.01)
+    norms: dict[str, list[torch.Tensor]] = {turn: [] for turn in RATES}
+    for number in range(10):
         for turn, optimizer in optimizers.items():
             learner.zero_grad()
-            learner(batch, turn)[0].backward()
-            options = recipe.optimizers()[turn]
-            torch.nn.utils.clip_grad_norm_(parameters[turn], options.max_grad_norm)
+            for batch, _ in batches[number * micro_batches : (number + 1) * micro_batches]:
+                (learner(batch, turn)[0] / micro_batches).backward()
+            with_gradient = {id(p) for p in learner.parameters() if p.grad is not None and p.grad.any()}
+            assert with_gradient == set(map(id, reached[turn])), turn
+            norms[turn].append(torch.nn.utils.clip_grad_norm_(reached[turn], CLIPPED[turn]))
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(number, 8, options)
+                group["lr"] = RATES[turn][number]
             optimizer.step()
+    return {turn: torch.stack(found) for turn, found in norms.items()}
 
 
 def test_a_run_of_turns_resumes_bit_for_bit(alternate: list[str], tmp_path: Path) -> None:
