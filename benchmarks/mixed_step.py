@@ -12,6 +12,7 @@ dropout. Contenders, in one process, in turn, medians of the rounds:
     packed    a packed forward and a backward of each objective (masked anchors are those of the spans)
     padded    for each objective a padded forward of each of its blocks through the plain transformers model, SDPA with
               an attention mask, pictures and clips without one; then its backward
+    three     the same with one padded forward of all text, one of all pictures, one of all clips
 
 The padded ones are spared the padding itself, which is done beforehand, and share the objectives' losses with the
 others: the masked-LM head too sees masked positions only. That all give one loss is checked first, without dropout.
@@ -58,9 +59,11 @@ TURNS = {
     "simcse": ["simcse"],
     "pictures": ["pictures"],
     "clips": ["clips"],
+    "all text": ["spans", "mlm", "clear", "simcse"],
 }
-SEPARATE = [turn for turn in TURNS if turn != ALL]
-TEXT = SEPARATE[:3]
+TEXT = ["spans + mlm", "clear", "simcse"]
+SEPARATE = [*TEXT, "pictures", "clips"]
+THREE = ["all text", "pictures", "clips"]
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
 
 
@@ -151,19 +154,25 @@ def batches_of(part: int, folder: Path | None, seed: int) -> dict[str, Batch]:
 
 
 class Padded:
-    """Stands in for the encoder's forward: a padded forward of each block through the plain model.
+    """Stands in for the encoder's forward: a padded forward of each block through the plain model, or of all blocks of
+    text `together`.
 
     What is padded is kept by the sequences' lengths, for the next round with the same.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder, self.kept = encoder, {}
+    def __init__(self, encoder: Encoder, together: bool = False) -> None:
+        self.encoder, self.together, self.kept = encoder, together, {}
 
     def prepare(self, packed: Packed) -> list[tuple[Tensor, Tensor | None]]:
         """(ids (N, L), attention mask; None: the block's sequences are patches) of each block, in the packed order."""
         found: list[tuple[Tensor, Tensor | None]] = []
         parts = packed.ids.split(packed.lengths)
-        for block in sorted(packed.blocks, key=lambda block: block.start):
+        blocks = sorted(packed.blocks, key=lambda block: block.start)
+        if self.together:
+            texts = [block for block in blocks if packed.cu_seqlens[block.start] >= packed.patch_rows]
+            blocks = [block for block in blocks if block not in texts]
+            blocks += [slice(texts[0].start, texts[-1].stop)] if texts else []
+        for block in blocks:
             ids = nn.utils.rnn.pad_sequence(parts[block], True, SPECIAL.pad)
             lengths = torch.tensor([len(part) for part in parts[block]], device=ids.device)
             mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
@@ -210,13 +219,15 @@ class Contenders:
     """The ways to make a step, over one learner and one micro-batch."""
 
     def __init__(self, learner: Learner, batches: Mapping[str, Batch], bf16: bool) -> None:
-        self.learner, self.batches, self.padded = learner, batches, Padded(learner.encoder)
+        self.learner, self.batches = learner, batches
+        self.padded, self.three = Padded(learner.encoder), Padded(learner.encoder, together=True)
         self.device = learner.encoder.base.device
         self.autocast = lambda: torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
         self.ways: dict[str, Callable[[], Step]] = {
             "mixed": lambda: self.step([ALL]),
             "packed": lambda: self.step(SEPARATE),
-            "padded": self.step_padded,
+            "padded": lambda: self.step_padded(self.padded, SEPARATE),
+            "three": lambda: self.step_padded(self.three, THREE),
         }
 
     def step(self, turns: list[str]) -> Step:
@@ -235,9 +246,9 @@ class Contenders:
             found.loss += loss.item()
         return found
 
-    def step_padded(self) -> Step:
-        with self.padded.instead():
-            return self.step(SEPARATE)
+    def step_padded(self, padded: Padded, turns: list[str]) -> Step:
+        with padded.instead():
+            return self.step(turns)
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -276,14 +287,14 @@ class Contenders:
         return most
 
     def rows(self) -> dict[str, dict[str, int]]:
-        """Of every turn: sequences, rows packed, rows padded by block, and padded in one forward."""
+        """Of every turn: sequences, rows packed, rows padded by block, and with all text in one forward."""
         found = {}
         for turn in TURNS:
             packed = self._packed(turn)
             padded = sum(ids.numel() for ids, _ in self.padded.prepare(packed))
-            together = packed.num_sequences * packed.longest
+            three = sum(ids.numel() for ids, _ in self.three.prepare(packed))
             found[turn] = {"sequences": packed.num_sequences, "rows": len(packed.ids)}
-            found[turn] |= {"padded_rows": padded, "rows_padded_together": together}
+            found[turn] |= {"padded_rows": padded, "rows_in_three": three}
         return found
 
     @torch.no_grad()
@@ -349,8 +360,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "seconds": seconds,
             "processor_seconds": processor,
             "every_round": {name: [round(sum(one.seconds.values()), 4) for one in own] for name, own in taken.items()},
-            **{f"times_{peer}": ratio(seconds, peer) for peer in ("padded", "packed")},
-            **{f"times_{peer}_by_processor": ratio(processor, peer) for peer in ("padded", "packed")},
+            **{f"times_{peer}": ratio(seconds, peer) for peer in ("padded", "three", "packed")},
+            **{f"times_{peer}_by_processor": ratio(processor, peer) for peer in ("padded", "three", "packed")},
             "memory_bytes": {name: contenders.memory(way) for name, way in contenders.ways.items()},
         }
         if arguments.profile:
@@ -385,7 +396,6 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
         f"{result['hidden']}, dropout {result['dropout']}; 1/{result['part']} of the recipe's batch; medians of "
         f"{result['rounds']} rounds"
     )
-    yield f"one padded forward of all would have {rows[ALL]['rows_padded_together']:,} rows"
     for precision, found in result["precisions"].items():
         yield ""
         header = f"{'sequences':>10} {'rows':>8} {'padded rows':>12} {'packed s':>9} {'padded s':>9} {'ratio':>6}"
@@ -395,6 +405,8 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
             yield _line(turn, rows[turn], [(one["packed"][turn], one["padded"][turn]) for one in times])
         for name, way in (("separate", "packed"), ("mixed", "mixed")):
             yield _line(name, rows[ALL], [(one[way][ALL], one["padded"][ALL]) for one in times])
+        three, ours = found["seconds"]["three"][ALL], found["seconds"]["mixed"][ALL]
+        yield f"beside three forwards, {rows[ALL]['rows_in_three']:,} rows, {three:.3f} s: {three / ours:.2f}x"
         text, padded_text = (sum(found["seconds"][way][turn] for turn in TEXT) for way in ("packed", "padded"))
         yield f"text alone, {', '.join(TEXT)}: {padded_text / text:.2f}x"
         memory = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in found["memory_bytes"].items())
@@ -416,7 +428,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
     parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
     parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="default 0.1")
-    parser.add_argument("--part", type=int, default=4, metavar="N", help="a rank's part of a batch, 1/N (default 1/4)")
+    parser.add_argument("--part", type=int, default=8, metavar="N", help="a rank's part of a batch, 1/N (default 1/8)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
