@@ -12,9 +12,9 @@ from tests.end_to_end.test_whole_way import command
 from tests.train.ranks import launch
 from tests.train.runs import metrics
 
-STEPS = 80
+STEPS = 40
 OBJECTIVES = ("spans", "mlm", "clear", "simcse", "images", "audio")
-CONTRASTS = ("clear", "simcse", "images", "audio")
+CONTRASTS = ("spans", "clear", "simcse", "images", "audio")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     options = [f"output={run}", f"training.max_steps={STEPS}", "training.logging_steps=1", "training.bf16=false"]
     trained = launch(1, "train/run.py", "--recipe", "combined-demo", *paths, *options, port=29994)
     assert trained.returncode == 0, trained.stderr
-    assert "data.audio: begins anew, pass 2 over its" in trained.stderr
+    assert "data.audio: begins anew, pass 2 over its" in trained.stdout + trained.stderr
 
     losses = first_and_last(run, [f"{name}/loss" for name in OBJECTIVES])
     assert all(last < first for first, last in losses), dict(zip(OBJECTIVES, losses, strict=True))
@@ -56,10 +56,13 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert all(line[f"examples_per_s/{kind}"] > 0 for kind in kinds)
 
-    data = shared_data / "senteval"
-    command("eval", "--model", run / "model", "--tasks", "sts", "--data", data, "--output", scores, "--quiet")
+    pairs = tmp_path / "senteval" / "downstream" / "STS" / "STSBenchmark"
+    pairs.parent.mkdir(parents=True)
+    pairs.symlink_to(shared_data / "senteval" / "downstream" / "STS" / "STSBenchmark")
+    words = ["--tasks", "sts", "--data", tmp_path / "senteval", "--output", scores, "--quiet"]
+    command("eval", "--model", run / "model", *words)
     results = json.loads((scores / "results.json").read_text())
-    assert {"STS12", "STSBenchmark"} <= results["scores"].keys()
+    assert results["scores"]["STSBenchmark"]["spearman"] > 0
 
 
 def first_and_last(run: Path, names: list[str]) -> list[tuple[float, float]]:
