@@ -8,12 +8,17 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 
 from shards import Dataset
 from shards.schema import KINDS
 from tests.train.conftest import TINY_MODEL, publish, text_id
-from tests.train.ranks import run_on_ranks
+from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.test_learner import StepOnARank, learner_and_batch, step
+from train.engine.checkpoint import Checkpoints
+from train.export import _trained
+from train.model.encoder import encode_texts
 from train.options import RecipeError
 
 
@@ -161,3 +166,21 @@ def test_lengths_of_each_column_make_the_budget(folders: dict[str, Path]) -> Non
     workload = learner.objectives[0].workload()
     assert workload.sequences == 3
     assert workload.mean_tokens == pytest.approx(lengths.sum(1).mean(), rel=0.15)
+
+
+def test_a_supervised_run_beside_pictures_exports_the_head_that_stays(
+    folders: dict[str, Path], images_folder: Path, tmp_path: Path
+) -> None:
+    """By its recipe: sentence-transformers gives what the trained encoder gives, through the Dense module."""
+    run = tmp_path / "run"
+    small = ["data.text.batch_size=8", "data.images.batch_size=8", "data.images.modality.image_size=32"]
+    shards = [f"data.text.path={folders['3 texts']}", f"data.images.path={images_folder}"]
+    rates = ["optimizer.learning_rate=0.01", "turns.images.learning_rate=0.001", "training.eval_steps=0"]
+    words = [*TINY_MODEL, *small, *shards, *rates, "data.images.modality.path=null", "training.max_steps=4"]
+    done = train_alone(*words, f"output={run}", recipe="visualcse-sup-bert-base")
+    assert done.returncode == 0, done.stderr
+    model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
+    assert [type(module) for module in model] == [Transformer, Pooling, Dense]
+    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    texts = ["A sentence.", "Another one, which is longer.", "words " * 100]
+    np.testing.assert_allclose(model.encode(texts), encode_texts(encoder, tokenizer, texts), atol=1e-5)
