@@ -4,10 +4,12 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.train.conftest import write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
@@ -179,6 +181,33 @@ def test_one_packed_forward_gives_what_a_padded_one_of_each_block_gives(
             torch.testing.assert_close(
                 gradients[name], gradient, atol=1e-5, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
             )
+
+
+class NothingFromTheHost(TorchDispatchMode):
+    """Refuses to copy to the device, which waits for it where the memory is not pinned."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
+            given = args[func.overloadpacket is torch.ops.aten.copy_]
+            assert given.device == found.device, f"copies {given} to {found.device}"
+        return found
+
+
+@pytest.mark.parametrize("losses", [("khosla", "paper"), ("published-code", "simclr")])
+def test_a_step_of_a_fixed_shape_never_waits_for_the_device(
+    recipe_of: Callable[..., list[str]], losses: tuple[str, str]
+) -> None:
+    """On tensors without values, whose reading, or a shape that depends on them, is an error."""
+    options = [f"objectives.{name}.loss={loss}" for name, loss in zip(("pictures", "clips"), losses, strict=True)]
+    learner, batches, _ = learner_and_batch(recipe_of(ALL, options), static=True)
+    nowhere = torch.device("meta")
+    learner.to(nowhere)
+    on_device = {name: batch.to(nowhere) for name, batch in batches.items()}
+    with NothingFromTheHost():
+        total, metrics = learner(on_device)
+        total.backward()
+    assert all(value.device == nowhere for value in metrics.values())
 
 
 VARIANTS = [(name, loss) for name in ("pictures", "clips") for loss in (*SUP_CON, "simclr")]

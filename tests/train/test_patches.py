@@ -21,6 +21,8 @@ from train.data.batch import Batch, Rows
 from train.data.stream import StreamState
 from train.export import save_model
 from train.learner import Learner
+from train.model.packing import pack_ids
+from train.objectives import projected
 from train.objectives.patches import PatchContrast
 from train.options import RecipeError
 from train.recipe import load
@@ -128,6 +130,18 @@ def test_supervised_heads_stand_one_on_the_other(recipes: dict[str, list[str]], 
     loss, _ = learner(batches)
     loss.backward()
     assert all(weight.grad.abs().sum() > 0 for weight in (stays.linear.weight, for_training[0].weight))
+
+
+def test_heads_are_computed_in_fp32_under_autocast(recipes: dict[str, list[str]]) -> None:
+    """What stays and what is for training only: an export and an evaluation know no autocast."""
+    learner, _, _ = learner_and_batch([*recipes["images"], "model.head=tanh"])
+    packed, own = pack_ids([[5, 6, 7], [8, 9]]), learner.objectives[1].head
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    stays = learner.encoder.pool(hidden, packed)
+    for_training = own(stays)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(learner.encoder.pool(hidden, packed), stays)
+        assert torch.equal(torch.cat(list(projected(own, stays[:1], stays[1:]))), for_training)
 
 
 def test_a_head_for_training_is_left_out_of_the_model_that_is_saved(

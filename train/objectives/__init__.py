@@ -7,6 +7,7 @@ A new objective is one file here, with a `Config` dataclass of its options and a
 line in a recipe. Objectives hold options and parameters; what belongs to a batch is passed as values.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -23,8 +24,8 @@ from shards import Dataset, keyed
 from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, integer_seed, name_key
-from train.losses import accuracy, alignment, uniformity
+from train.draws import Purpose, integer_seed, name_key, seeded
+from train.losses import accuracy, alignment, in_fp32, uniformity
 from train.modalities import Modality
 from train.model.encoder import Encoder
 from train.model.masking import Masked, Masking
@@ -83,6 +84,10 @@ class Setting:
         an epoch of all of them -> (n,) int64.
         """
         return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
+
+    def drawing_head(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, first weights are drawn for this objective alone."""
+        return seeded(integer_seed(self.seed, name_key(self.name), Purpose.HEAD))
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:
@@ -280,9 +285,14 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
 
 def tanh_head(setting: Setting) -> nn.Module:
     """An objective's own linear layer and tanh, as wide as the encoder, drawn for it alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+    with setting.drawing_head():
         return nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
+
+
+@in_fp32
+def projected(head: nn.Module, *blocks: Tensor) -> Sequence[Tensor]:
+    """What an objective's own head makes of the vectors of blocks of one size, each (N, h), in fp32."""
+    return head(torch.cat(blocks)).chunk(len(blocks))
 
 
 def types() -> list[str]:

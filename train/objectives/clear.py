@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
 from shards.schema import num_views
 from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, integer_seed, name_key
+from train.draws import Purpose
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
@@ -36,6 +35,7 @@ from train.objectives import (
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
 )
 
@@ -245,8 +245,7 @@ class Clear(Objective):
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__()
         self.config, self.setting, self.views = config, setting, views
-        with torch.random.fork_rng():
-            torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+        with setting.drawing_head():
             self.head = nn.Sequential(
                 nn.Linear(setting.dim, setting.dim), nn.ReLU(), nn.Linear(setting.dim, config.head_dim)
             )
@@ -302,7 +301,6 @@ class Clear(Objective):
         return Request(sequences)
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        first, second = encoded.first("view_0"), encoded.first("view_1")
-        with torch.autocast(first.device.type, enabled=False):
-            projected = self.head(torch.cat([first, second]))
-        return nt_xent(*projected.chunk(2), self.config.temperature), sphere_metrics(first, second)
+        views = encoded.first("view_0"), encoded.first("view_1")
+        first, second = projected(self.head, *views)
+        return nt_xent(first, second, self.config.temperature), sphere_metrics(*views)

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from shards import ShardError, classes, keyed
@@ -28,6 +27,7 @@ from train.objectives import (
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
     tanh_head,
 )
@@ -126,9 +126,7 @@ class PatchContrast(Objective):
         return Request(blocks, context=batch.values("labels"))
 
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
-        pooled = torch.cat([encoded.pooled(block) for block in BLOCKS])
-        with torch.autocast(pooled.device.type, enabled=False):
-            first, second = self.head(pooled).chunk(2)
+        first, second = projected(self.head, *(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
             loss = info_nce(first, second, self.config.temperature)
         else:

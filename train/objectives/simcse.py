@@ -10,7 +10,6 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 import dataclasses
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from shards import keyed
@@ -26,6 +25,7 @@ from train.objectives import (
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
     tanh_head,
 )
@@ -121,9 +121,8 @@ class SimCSE(Objective):
         return Request(sequences)
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        pooled = [encoded.pooled(block) for block in self.blocks]
-        with torch.autocast(pooled[0].device.type, enabled=False):
-            anchors, positives, *rest = self.head(torch.cat(pooled)).chunk(len(pooled))
+        pooled = (encoded.pooled(block) for block in self.blocks)
+        anchors, positives, *rest = projected(self.head, *pooled)
         negatives = rest[0] if rest else None
         loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
         return loss, sphere_metrics(anchors, positives)
