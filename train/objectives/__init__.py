@@ -57,6 +57,31 @@ class ObjectiveConfig:
         """Raises ValueError for an option that cannot work, naming it."""
 
 
+@dataclasses.dataclass
+class ContrastConfig(ObjectiveConfig):
+    """What every contrastive objective has besides: the temperature that divides cosine similarities."""
+
+    temperature: float = 0.05
+
+    def check(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+
+
+@dataclasses.dataclass
+class HeadedConfig(ContrastConfig):
+    """What a contrastive objective has that may have a head for training only, which an export leaves out: `tanh`, a
+    linear layer and tanh, or `none`.
+    """
+
+    head: str = "none"
+
+    def check(self) -> None:
+        super().check()
+        if self.head not in ("tanh", "none"):
+            raise ValueError(f"head {self.head!r} is not tanh or none")
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """What an objective finds: the run's encoder, and its own dataset.
@@ -283,8 +308,10 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
     return metrics
 
 
-def tanh_head(setting: Setting) -> nn.Module:
-    """An objective's own linear layer and tanh, as wide as the encoder, drawn for it alone."""
+def training_head(config: HeadedConfig, setting: Setting) -> nn.Module:
+    """An objective's own head, as wide as the encoder, drawn for it alone."""
+    if config.head == "none":
+        return nn.Identity()
     with setting.drawing_head():
         return nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
 

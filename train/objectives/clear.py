@@ -28,10 +28,10 @@ from train.draws import Purpose
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
+    ContrastConfig,
     Encoded,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     Workload,
@@ -45,7 +45,7 @@ SAMPLE = 1024
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class Config(ContrastConfig):
     """CLEAR's numbers (section 4.1).
 
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
@@ -80,12 +80,11 @@ class Config(ObjectiveConfig):
             raise ValueError(f"{'augment' if error.field == 'steps' else error.field} {error.reason}") from None
 
     def check(self) -> None:
+        super().check()
         if not self.augment:
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
         if self.views not in VIEWS:
             raise ValueError(f"views {self.views!r} is not one of {', '.join(VIEWS)}")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
         if self.head_dim < 1:
             raise ValueError(f"head_dim {self.head_dim} must be at least 1")
         substitutes = self.augmentation.substitutes
