@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from shards import Dataset, Manifest, ShardError, ShardWriter, storage
 from shards.schema import KINDS
-from tests.train.ranks import run_on_ranks
-from tests.train.test_learner import StepOnARank, learner_and_batch, step
+from tests.train.test_learner import learner_and_batch
 from train.build import build_feed, build_learner
 from train.data.batch import Batch, Rows
 from train.data.stream import StreamState
@@ -177,22 +176,6 @@ def test_two_views_of_an_example_differ_without_dropout(recipes: dict[str, list[
     first, second = batches["others"].of("patches").values("values").unbind(1)
     assert all((a != b).any() for a, b in zip(first, second, strict=True))
     assert learner(batches)[1]["patches/alignment"] > 1e-7
-
-
-@pytest.mark.parametrize(("kind", "loss"), [("images", "khosla"), ("audio", "simclr")])
-def test_two_ranks_give_the_loss_and_gradients_of_one(recipes: dict[str, list[str]], kind: str, loss: str) -> None:
-    mixing = ["data.others.modality.mixup=0.7"] if kind == "audio" else []
-    words = [*recipes[kind], *mixing, f"objectives.patches.loss={loss}"]
-    one, (first, second) = step(words), run_on_ranks(StepOnARank(words), 2)
-    assert len(one) == len(first) > 30
-    for expected, a, b in zip(one, first, second, strict=True):
-        torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", MODALITIES)
-def test_a_static_budget_changes_nothing_but_the_shape(recipes: dict[str, list[str]], kind: str) -> None:
-    for expected, found in zip(step(recipes[kind]), step(recipes[kind], static=True), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def _has_gradient(parameter: nn.Parameter) -> bool:
