@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
@@ -15,7 +14,7 @@ from shards import Dataset, ShardError
 from shards.terminal import one_line
 from train.data.feed import Feed
 from train.data.stream import ExampleStream
-from train.draws import Purpose, integer_seed, name_key
+from train.draws import Purpose, integer_seed, name_key, seeded
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder
@@ -39,8 +38,7 @@ def extends(tokenizer: Any, base: Any) -> bool:
 
 def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
     """Grows a model's embeddings and its head in place; new rows are drawn as the model draws fresh ones."""
-    with torch.random.fork_rng(), quiet_transformers():
-        torch.manual_seed(seed)
+    with seeded(seed), quiet_transformers():
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
 
@@ -48,8 +46,7 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
     """A linear layer, drawn as torch draws it, and tanh."""
     from sentence_transformers.sentence_transformer.modules import Dense
 
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         return Dense(dim, dim)
 
 
@@ -74,8 +71,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                     f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
                     f"with --tokenizer {folder}"
                 )
-            with torch.random.fork_rng():  # a head that starts anew is drawn
-                torch.manual_seed(recipe.training.seed)
+            with seeded(recipe.training.seed):  # a head that starts anew is drawn
                 model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
             if model.config.vocab_size < vocab_size:
                 add_embeddings(model, vocab_size, recipe.training.seed)
@@ -88,8 +84,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             if unknown:
                 raise RecipeError(f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}")
             config = AutoConfig.for_model(**{**options, **recipe.model.config})
-            with torch.random.fork_rng():
-                torch.manual_seed(recipe.training.seed)
+            with seeded(recipe.training.seed):
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
         if model.config.vocab_size < vocab_size:
             sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {vocab_size:,} ids"
@@ -178,8 +173,7 @@ def build_objectives(
                 continue
             try:
                 encoder.check_patches(found.patches)
-                with torch.random.fork_rng():
-                    torch.manual_seed(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING))
+                with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
                     embeddings[name] = found.embedding(encoder.dim)
             except (ValueError, EncoderError) as error:
                 raise RecipeError(f"data.{name}.modality: {error}") from None

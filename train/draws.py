@@ -5,8 +5,10 @@ the same spans, views and masks in any batch, on any rank, after a resume, on CP
 objectives of one type, draw differently. Every purpose is named here, and no two have one number.
 """
 
+import contextlib
 import enum
 import hashlib
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -52,6 +54,14 @@ def below(uniforms: Tensor, bounds: Tensor) -> Tensor:
 def name_key(name: str) -> int:
     """A dataset's or an objective's name as a part of a key."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within it, what torch draws on the host, such as a module's first weights, is of this seed."""
+    with torch.random.fork_rng(devices=[]):  # else every rank would start every GPU, and say so
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def integer_seed(*parts: int) -> int:

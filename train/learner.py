@@ -128,7 +128,7 @@ class Learner(nn.Module):
         contents = [one.content for one in asked if isinstance(one.content, Patches)]
         if not contents:
             return None
-        embedded = [self.embeddings[_module_name(one.modality)](one.values).flatten(0, 1) for one in contents]
+        embedded = [self.embeddings[_module_name(one.dataset)](one.values).flatten(0, 1) for one in contents]
         patches = torch.cat(embedded)
         if len(patches) != packed.patch_rows:
             raise ValueError(f"a modality embeds {len(patches)} patches where it says {packed.patch_rows}")

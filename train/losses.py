@@ -6,14 +6,23 @@ number of rows). The gather is differentiable.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 IGNORED = -100
 """The label of a slot that holds no masked token; cross-entropy's usual mark."""
+
+
+def in_fp32(function: Function) -> Function:
+    """Decorates a function that autocast shall leave alone."""
+    return torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
 
 
 def world() -> tuple[int, int]:
@@ -38,8 +47,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     return total
 
 
-@torch.autocast("cuda", enabled=False)
-@torch.autocast("cpu", enabled=False)
+@in_fp32
 def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
     """NT-Xent over the 2N points of N pairs, both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
 
@@ -53,21 +61,11 @@ def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
     Returns:
         Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points.
     """
-    rank, _ = world()
-    n = len(anchors)
-    anchors, positives = F.normalize(anchors.float(), dim=1), F.normalize(positives.float(), dim=1)
-    all_anchors, all_positives = gather(anchors), gather(positives)
-    total = len(all_anchors)
-    logits = torch.cat([anchors, positives]) @ torch.cat([all_anchors, all_positives]).T / temperature
-    own = rank * n + torch.arange(n, device=logits.device)
-    itself, partner = torch.cat([own, total + own]), torch.cat([total + own, own])
-    rows = torch.arange(2 * n, device=logits.device)
-    logits = logits.index_put((rows, itself), torch.full((), -torch.inf, device=logits.device))
+    logits, partner = _all_views(anchors, positives, temperature)
     return F.cross_entropy(logits, partner)
 
 
-@torch.autocast("cuda", enabled=False)
-@torch.autocast("cpu", enabled=False)
+@in_fp32
 def info_nce(
     anchors: Tensor,
     positives: Tensor,
@@ -87,15 +85,13 @@ def info_nce(
         Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
         negatives.
     """
-    rank, _ = world()
-    n = len(anchors)
-    own = rank * n + torch.arange(n, device=anchors.device)
+    own = _own_columns(anchors)
     anchors = _unit(anchors)
     logits = anchors @ gather(_unit(positives)).T / temperature
     if negatives is not None:
         hard = anchors @ gather(_unit(negatives)).T / temperature
-        rows = torch.arange(n, device=anchors.device)
-        hard = hard.index_put((rows, own), torch.full((), negative_weight).to(hard), accumulate=True)
+        rows = torch.arange(len(anchors), device=anchors.device)
+        hard = hard.index_put((rows, own), hard.new_full((), negative_weight), accumulate=True)
         logits = torch.cat([logits, hard], dim=1)
     return F.cross_entropy(logits, own)
 
@@ -103,8 +99,7 @@ def info_nce(
 SUP_CON = ("khosla", "paper", "published-code")
 
 
-@torch.autocast("cuda", enabled=False)
-@torch.autocast("cpu", enabled=False)
+@in_fp32
 def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, variant: str = "khosla") -> Tensor:
     """Supervised contrast of two views of N examples of classes, in one of three variants.
 
@@ -121,27 +116,46 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     Returns:
         Scalar: the mean over this rank's points. (Eq. 4 writes a sum.)
     """
-    rank, _ = world()
-    n, device = len(first), first.device
-    first, second, all_labels = _unit(first), _unit(second), _gather_labels(labels)
-    own = rank * n + torch.arange(n, device=device)
+    all_labels = _gather_labels(labels)
     if variant == "khosla":
-        everything, classes = torch.cat([gather(first), gather(second)]), all_labels.repeat(2)
-        itself = torch.cat([own, len(all_labels) + own])
-        rows = torch.arange(2 * n, device=device)
-        logits = torch.cat([first, second]) @ everything.T / temperature
-        logits = logits.index_put((rows, itself), torch.full((), -torch.inf).to(logits))
-        alike = (labels.repeat(2)[:, None] == classes).index_put((rows, itself), torch.tensor(False, device=device))
+        logits, _ = _all_views(first, second, temperature)
+        alike = (labels.repeat(2)[:, None] == all_labels.repeat(2)) & ~logits.isneginf()
         log_softmax = F.log_softmax(logits, dim=1).masked_fill(~alike, 0.0)
         return -(log_softmax.sum(1) / alike.sum(1)).mean()
-    logits = first @ gather(second).T / temperature
+    logits = _unit(first) @ gather(_unit(second)).T / temperature
     if variant == "published-code":
-        return F.cross_entropy(logits, torch.unique(all_labels, return_inverse=True)[1][own])
+        return F.cross_entropy(logits, _rank_among(labels, all_labels))
     alike = labels[:, None] == all_labels
     same = logits.masked_fill(~alike, -torch.inf).logsumexp(1)
     has_others = ~alike.all(1)
     others = torch.where(has_others[:, None], logits.masked_fill(alike, -torch.inf), logits).logsumexp(1)
     return torch.where(has_others, others - same, 0.0).mean()
+
+
+def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """(logits (2n, 2N), partner (2n,)): this rank's points of both views against those of all ranks, -inf where a point
+    meets itself, and the column of each one's other view.
+    """
+    n, own = len(first), _own_columns(first)
+    first, second = _unit(first), _unit(second)
+    everything = torch.cat([gather(first), gather(second)])
+    total = len(everything) // 2
+    logits = torch.cat([first, second]) @ everything.T / temperature
+    itself, partner = torch.cat([own, total + own]), torch.cat([total + own, own])
+    rows = torch.arange(2 * n, device=logits.device)
+    return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
+
+
+def _own_columns(rows: Tensor) -> Tensor:
+    """Where this rank's rows stand among those of all ranks, (n,)."""
+    return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
+
+
+def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
+    """How many classes of the batch are below each label, (n,): torch.unique would wait for the device."""
+    ordered = all_labels.sort().values
+    below = F.pad((ordered.diff() != 0).cumsum(0), (1, 0))
+    return below[torch.searchsorted(ordered, labels)]
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -158,8 +172,7 @@ def _gather_labels(labels: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-@torch.autocast("cuda", enabled=False)
-@torch.autocast("cpu", enabled=False)
+@in_fp32
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over the masked tokens of all ranks.
 

@@ -13,7 +13,7 @@ import torch
 from shards import Dataset
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone
-from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
+from tests.train.runs import metrics
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.data.stream import StreamState
@@ -70,18 +70,6 @@ def test_any_state_continues_every_dataset_as_if_never_stopped(two: list[str]) -
     rest = itertools.islice(steps(two, from_plain(to_plain(whole[1][1]))), 3)
     for (expected, state), (found, its_state) in zip(whole[2:], rest, strict=True):
         assert its_state == state and all(torch.equal(expected[name].ids, found[name].ids) for name in expected)
-
-
-def test_a_run_over_two_datasets_resumes_bit_for_bit(two: list[str], tmp_path: Path) -> None:
-    options = [*two, "training.max_steps=6", "training.save_steps=3"]
-    whole = tmp_path / "whole"
-    done = train_alone(*options, f"output={whole}")
-    assert done.returncode == 0, done.stderr
-    half = without_its_last_checkpoint(whole, tmp_path / "half")
-    resumed = train_alone(*options, f"output={half}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    names = ("loss", "spans/loss", "again/loss", "grad_norm", "tokens", "epoch/text", "epoch/more")
-    assert metrics(half, names) == metrics(whole, names) and same_weights(half, whole)
 
 
 def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) -> None:

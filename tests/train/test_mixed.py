@@ -4,10 +4,12 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.train.conftest import write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
@@ -181,6 +183,44 @@ def test_one_packed_forward_gives_what_a_padded_one_of_each_block_gives(
             )
 
 
+def test_autocast_to_bf16_changes_a_loss_by_its_rounding_alone(recipe_of: Callable[..., list[str]]) -> None:
+    """Patches in bf16 meet embeddings in fp32; weights keep gradients in fp32."""
+    learner, batches, _ = learner_and_batch(recipe_of(ALL))
+    _, expected, _ = states_loss_and_gradients(learner, batches)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, found, gradients = states_loss_and_gradients(learner, batches)
+    assert found.dtype == torch.float32 and found != expected
+    torch.testing.assert_close(found, expected, atol=0, rtol=0.02)
+    assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients.values())
+
+
+class NothingFromTheHost(TorchDispatchMode):
+    """Refuses to copy to the device, which waits for it where the memory is not pinned."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
+            given = args[func.overloadpacket is torch.ops.aten.copy_]
+            assert given.device == found.device, f"copies {given} to {found.device}"
+        return found
+
+
+@pytest.mark.parametrize("losses", [("khosla", "paper"), ("published-code", "simclr")])
+def test_a_step_of_a_fixed_shape_never_waits_for_the_device(
+    recipe_of: Callable[..., list[str]], losses: tuple[str, str]
+) -> None:
+    """On tensors without values, whose reading, or a shape that depends on them, is an error."""
+    options = [f"objectives.{name}.loss={loss}" for name, loss in zip(("pictures", "clips"), losses, strict=True)]
+    learner, batches, _ = learner_and_batch(recipe_of(ALL, options), static=True)
+    nowhere = torch.device("meta")
+    learner.to(nowhere)
+    on_device = {name: batch.to(nowhere) for name, batch in batches.items()}
+    with NothingFromTheHost():
+        total, metrics = learner(on_device)
+        total.backward()
+    assert all(value.device == nowhere for value in metrics.values())
+
+
 VARIANTS = [(name, loss) for name in ("pictures", "clips") for loss in (*SUP_CON, "simclr")]
 RUNS = {
     "simcse": (["simcse"], []),
@@ -217,7 +257,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
         torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
 
 
-RATES = ("tokens_per_s", "data_wait")
+RATES = ("tokens_per_s", "data_wait", "examples_per_s/")
 
 
 @pytest.mark.parametrize("optimization", ["sum", "alternate"])
@@ -235,6 +275,6 @@ def test_a_run_of_everything_resumes_bit_for_bit(
     resumed = train_alone(*options, f"output={half}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     logged = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
-    names = [name for name in logged[0] if name not in ("step", *RATES)]
+    names = [name for name in logged[0] if name != "step" and not name.startswith(RATES)]
     assert {f"{name}/loss" for name in ALL} < set(names) and len(logged) == 6
     assert metrics(half, names) == metrics(whole, names) and same_weights(half, whole)

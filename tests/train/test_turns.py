@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from shards import Dataset
-from tests.train.ranks import run_on_ranks, train_alone
-from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
+from tests.train.ranks import run_on_ranks
 from train.build import build_feed, build_learner
 from train.data.feed import Feed, FeedState, MicroBatch
 from train.engine.loop import Trainer
@@ -151,18 +150,6 @@ def plain_steps(
                 group["lr"] = RATES[turn][number]
             optimizer.step()
     return {turn: torch.stack(found) for turn, found in norms.items()}
-
-
-def test_a_run_of_turns_resumes_bit_for_bit(alternate: list[str], tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    options = [*alternate, "training.save_steps=4", "model.config.hidden_dropout_prob=0.1"]
-    done = train_alone(*options, f"output={whole}")
-    assert done.returncode == 0, done.stderr
-    half = without_its_last_checkpoint(whole, tmp_path / "half")
-    resumed = train_alone(*options, f"output={half}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    names = ("loss", "grad_norm/spans", "grad_norm/mlm", "tokens")
-    assert metrics(half, names) == metrics(whole, names) and same_weights(half, whole)
 
 
 def test_an_objective_that_masks_anothers_anchors_takes_its_turn(tiny: list[str]) -> None:

@@ -203,16 +203,19 @@ class Trainer:
         return merged(turns), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """One turn's update; `number` is its place in the step. Each micro-batch goes to the device for its forward."""
+        """One turn's update; `number` is its place in the step. Of each micro-batch, what the turn reads goes to
+        the device for its forward.
+        """
         training, options = self.recipe.training, self.optimizers[turn]
         rate = learning_rate(self.step, self.total, options)
+        read = {objective.data for objective in self.learner.of_turn(turn)}
         found: list[Metrics] = []
         with self.optimizer.during(turn) as optimizer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
                 torch.manual_seed(integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number))
-                loss, metrics = self.engine({name: one.to(self.engine.device) for name, one in batch.items()}, turn)
+                loss, metrics = self.engine({name: batch[name].to(self.engine.device) for name in read}, turn)
                 found.append(metrics)
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(found) == len(batches):

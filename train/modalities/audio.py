@@ -170,5 +170,5 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         patches = self.project(frames.float().transpose(1, 2)[:, None]).flatten(2).transpose(1, 2)
-        embedded = torch.cat([self.cls_token.expand(len(patches), -1, -1).to(patches.dtype), patches], dim=1)
+        embedded = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)
         return embedded if self.positions is None else embedded + self.positions

@@ -1,7 +1,8 @@
 """Attention within each sequence of a packed batch, for any model that goes through transformers' attention interface.
 
     CUDA, half precision: torch's variable-length flash attention
-    CUDA, fp32: one padded SDPA          CPU: SDPA of each run of one length, as patches are
+    CUDA, fp32 (and any other device): one padded SDPA
+    CPU: SDPA of each run of one length, as patches are
 
 It is registered under a private name, which never reaches an exported configuration.
 """
@@ -40,7 +41,7 @@ def packed_attention(
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         reach = sliding_window - 1 if sliding_window else -1
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
-    if query.is_cuda:
+    if query.device.type != "cpu":
         return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
     lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(lengths)]

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from eval.embed import batches_by_length
 from eval.folder import EncoderError, first_position
+from train.losses import in_fp32
 from train.model.attention import PACKED_ATTENTION
 from train.model.folder import Inference
 from train.model.packing import Packed, pack_ids
@@ -134,11 +135,12 @@ class Encoder(nn.Module):
         inside = {id(parameter) for parameter in self.base.embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
 
+    @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """One fp32 vector a sequence, pooled and through the head: hidden (T, h) -> (num_sequences, h)."""
+        """One vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
         pooled = self.first_states(hidden, packed) if self.pooling == "cls" else self._mean(hidden, packed)
         for dense in self.head:
-            pooled = dense({"sentence_embedding": pooled})["sentence_embedding"].float()
+            pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
 
     @staticmethod

@@ -37,10 +37,10 @@ class TokenSlices:
 class Patches:
     """N sequences of `rows` patches each, as their modality takes them: values (N, ...).
 
-    `modality` is the recipe's name of the dataset, whose patch embedding makes (N x rows, h) of the values.
+    `dataset` is the recipe's name of the one whose patch embedding makes (N x rows, h) of the values.
     """
 
-    modality: str
+    dataset: str
     values: Tensor
     rows: int
 

@@ -7,6 +7,7 @@ A new objective is one file here, with a `Config` dataclass of its options and a
 line in a recipe. Objectives hold options and parameters; what belongs to a batch is passed as values.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -23,8 +24,8 @@ from shards import Dataset, keyed
 from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, integer_seed, name_key
-from train.losses import accuracy, alignment, uniformity
+from train.draws import Purpose, integer_seed, name_key, seeded
+from train.losses import accuracy, alignment, in_fp32, uniformity
 from train.modalities import Modality
 from train.model.encoder import Encoder
 from train.model.masking import Masked, Masking
@@ -56,6 +57,31 @@ class ObjectiveConfig:
         """Raises ValueError for an option that cannot work, naming it."""
 
 
+@dataclasses.dataclass
+class ContrastConfig(ObjectiveConfig):
+    """What every contrastive objective has besides: the temperature that divides cosine similarities."""
+
+    temperature: float = 0.05
+
+    def check(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+
+
+@dataclasses.dataclass
+class HeadedConfig(ContrastConfig):
+    """What a contrastive objective has that may have a head for training only, which an export leaves out: `tanh`, a
+    linear layer and tanh, or `none`.
+    """
+
+    head: str = "none"
+
+    def check(self) -> None:
+        super().check()
+        if self.head not in ("tanh", "none"):
+            raise ValueError(f"head {self.head!r} is not tanh or none")
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """What an objective finds: the run's encoder, and its own dataset.
@@ -83,6 +109,10 @@ class Setting:
         an epoch of all of them -> (n,) int64.
         """
         return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
+
+    def drawing_head(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, first weights are drawn for this objective alone."""
+        return seeded(integer_seed(self.seed, name_key(self.name), Purpose.HEAD))
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:
@@ -278,11 +308,18 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
     return metrics
 
 
-def tanh_head(setting: Setting) -> nn.Module:
-    """An objective's own linear layer and tanh, as wide as the encoder, drawn for it alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+def training_head(config: HeadedConfig, setting: Setting) -> nn.Module:
+    """An objective's own head, as wide as the encoder, drawn for it alone."""
+    if config.head == "none":
+        return nn.Identity()
+    with setting.drawing_head():
         return nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
+
+
+@in_fp32
+def projected(head: nn.Module, *blocks: Tensor) -> Sequence[Tensor]:
+    """What an objective's own head makes of the vectors of blocks of one size, each (N, h), in fp32."""
+    return head(torch.cat(blocks)).chunk(len(blocks))
 
 
 def types() -> list[str]:

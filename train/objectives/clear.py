@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -25,17 +24,18 @@ from shards import Dataset, ShardError, keyed
 from shards.ragged import Ragged
 from shards.schema import num_views
 from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, integer_seed, name_key
+from train.draws import Purpose
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
+    ContrastConfig,
     Encoded,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
 )
 
@@ -45,7 +45,7 @@ SAMPLE = 1024
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class Config(ContrastConfig):
     """CLEAR's numbers (section 4.1).
 
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
@@ -80,12 +80,11 @@ class Config(ObjectiveConfig):
             raise ValueError(f"{'augment' if error.field == 'steps' else error.field} {error.reason}") from None
 
     def check(self) -> None:
+        super().check()
         if not self.augment:
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
         if self.views not in VIEWS:
             raise ValueError(f"views {self.views!r} is not one of {', '.join(VIEWS)}")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
         if self.head_dim < 1:
             raise ValueError(f"head_dim {self.head_dim} must be at least 1")
         substitutes = self.augmentation.substitutes
@@ -245,8 +244,7 @@ class Clear(Objective):
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__()
         self.config, self.setting, self.views = config, setting, views
-        with torch.random.fork_rng():
-            torch.manual_seed(integer_seed(setting.seed, name_key(setting.name), Purpose.HEAD))
+        with setting.drawing_head():
             self.head = nn.Sequential(
                 nn.Linear(setting.dim, setting.dim), nn.ReLU(), nn.Linear(setting.dim, config.head_dim)
             )
@@ -302,7 +300,6 @@ class Clear(Objective):
         return Request(sequences)
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        first, second = encoded.first("view_0"), encoded.first("view_1")
-        with torch.autocast(first.device.type, enabled=False):
-            projected = self.head(torch.cat([first, second]))
-        return nt_xent(*projected.chunk(2), self.config.temperature), sphere_metrics(first, second)
+        views = encoded.first("view_0"), encoded.first("view_1")
+        first, second = projected(self.head, *views)
+        return nt_xent(first, second, self.config.temperature), sphere_metrics(*views)

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from shards import ShardError, classes, keyed
@@ -22,14 +21,15 @@ from train.modalities import Modality
 from train.model.packing import Patches, Sequences
 from train.objectives import (
     Encoded,
+    HeadedConfig,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
-    tanh_head,
+    training_head,
 )
 
 SIMCLR = "simclr"
@@ -37,11 +37,10 @@ BLOCKS = ("first", "second")
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class Config(HeadedConfig):
     """NonLing-CSE's numbers (section 3.3): temperature 0.07.
 
-    `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5). `head`
-    is `tanh` for a linear layer and tanh, for training only, or `none`.
+    `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5).
     """
 
     loss: str = "khosla"
@@ -49,12 +48,9 @@ class Config(ObjectiveConfig):
     head: str = "tanh"
 
     def check(self) -> None:
+        super().check()
         if self.loss not in (*SUP_CON, SIMCLR):
             raise ValueError(f"loss {self.loss!r} is not one of {', '.join((*SUP_CON, SIMCLR))}")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
-        if self.head not in ("tanh", "none", ""):  # an empty override, head=, leaves the default
-            raise ValueError(f"head {self.head!r} is not tanh or none")
 
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":
@@ -86,7 +82,7 @@ class PatchContrast(Objective):
         super().__init__()
         self.config, self.setting, self.modality = config, setting, modality
         self.classes = classes.names(setting.dataset.folder, setting.dataset.manifest)
-        self.head: nn.Module = tanh_head(setting) if config.head == "tanh" else nn.Identity()
+        self.head: nn.Module = training_head(config, setting)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -126,9 +122,7 @@ class PatchContrast(Objective):
         return Request(blocks, context=batch.values("labels"))
 
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
-        pooled = torch.cat([encoded.pooled(block) for block in BLOCKS])
-        with torch.autocast(pooled.device.type, enabled=False):
-            first, second = self.head(pooled).chunk(2)
+        first, second = projected(self.head, *(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
             loss = info_nce(first, second, self.config.temperature)
         else:

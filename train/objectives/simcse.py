@@ -10,7 +10,6 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 import dataclasses
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from shards import keyed
@@ -20,38 +19,33 @@ from train.losses import info_nce
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
     Encoded,
+    HeadedConfig,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     Workload,
+    projected,
     sphere_metrics,
-    tanh_head,
+    training_head,
 )
 
 PAIRED = ("tokens", "positive", "negative")
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class Config(HeadedConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
-    `head` is `tanh` for a head that is for training only, "" for none but the encoder's. `hard_negative_weight` is
-    added to the logit of a sentence and its own negative. Texts are cut to `max_tokens`, special tokens among them, or
-    with 0 to what the encoder takes.
+    `hard_negative_weight` is added to the logit of a sentence and its own negative. Texts are cut to `max_tokens`,
+    special tokens among them, or with 0 to what the encoder takes.
     """
 
-    temperature: float = 0.05
-    head: str = ""
     hard_negative_weight: float = 0.0
     max_tokens: int = 0
 
     def check(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
-        if self.head not in ("", "tanh"):
-            raise ValueError(f"head {self.head!r} is not tanh; leave it out for none")
+        super().check()
         if not abs(self.hard_negative_weight) < float("inf"):
             raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
         if self.max_tokens < 0:
@@ -90,7 +84,7 @@ class SimCSE(Objective):
         self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)
-        self.head: nn.Module = tanh_head(setting) if config.head else nn.Identity()
+        self.head: nn.Module = training_head(config, setting)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -121,9 +115,8 @@ class SimCSE(Objective):
         return Request(sequences)
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        pooled = [encoded.pooled(block) for block in self.blocks]
-        with torch.autocast(pooled[0].device.type, enabled=False):
-            anchors, positives, *rest = self.head(torch.cat(pooled)).chunk(len(pooled))
+        pooled = (encoded.pooled(block) for block in self.blocks)
+        anchors, positives, *rest = projected(self.head, *pooled)
         negatives = rest[0] if rest else None
         loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
         return loss, sphere_metrics(anchors, positives)

@@ -15,10 +15,10 @@ from train.draws import Purpose
 from train.losses import nt_xent
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
+    ContrastConfig,
     Encoded,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     Workload,
@@ -28,15 +28,13 @@ from train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass
-class Config(ObjectiveConfig):
+class Config(ContrastConfig):
     """DeCLUTR's numbers (sections 3.2 and 4.1)."""
 
-    temperature: float = 0.05
     sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature {self.temperature} must be positive")
+        super().check()
         self.sampler.check()
 
 
