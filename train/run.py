@@ -275,10 +275,22 @@ def work(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
+    except RuntimeError as error:
+        if not lost_rank(error):
+            raise
+        print("train: another rank ended while this one waited for it: see what it says of why", file=sys.stderr)
+        return 1
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
     return 0
+
+
+def lost_rank(error: RuntimeError) -> bool:
+    """Whether ranks could not speak to each other: gloo has no type of error for it, and tells it as its sources do."""
+    from torch.distributed import DistBackendError
+
+    return isinstance(error, DistBackendError) or "/gloo/transport/" in str(error)
 
 
 if __name__ == "__main__":
