@@ -125,13 +125,14 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                     f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
                     "or the recipe that --dry-run prints"
                 )
-            before, now = (flat(dataclasses.asdict(one)) for one in (load(str(saved)), recipe))
+            began = load(str(saved))
+            before, now = (flat(dataclasses.asdict(one)) for one in (began, recipe))
             keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
             if changed := [key for key in keys if key != "output"]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
-            if list(before) != list(now):
+            if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
                 raise RecipeError(
                     f"output {run}: its run has data or objectives in another order, which decides what is done first; "
                     f"see {saved}, or start a new run"

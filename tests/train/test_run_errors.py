@@ -176,6 +176,18 @@ def test_resuming_with_objectives_in_another_order_says_so(
     assert "objectives in another order" in failed(capsys, *given, "--resume", code=2)
 
 
+def test_options_may_be_given_in_another_order_to_resume(tiny: list[str], tmp_path: Path) -> None:
+    """Of the model's configuration, which decides nothing by its order."""
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    given = [option for option in tiny if option != "model.config=null"]
+    began, again = (load("demo", ["model.config=null", *given[::step], f"output={run}"]) for step in (1, -1))
+    assert list(began.model.config) != list(again.model.config)
+    (run / "recipe.yaml").write_text(to_yaml(began))
+    with output(again, resume=True):
+        pass
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
     assert "learning_rate" in error and "step" in error
