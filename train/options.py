@@ -121,7 +121,7 @@ def check(recipe: Recipe) -> None:
         ),
         (
             bool(training.eval_data) and not training.eval_steps,
-            "training.eval_data has no effect with training.eval_steps 0: say how often, training.eval_steps=125",
+            "training.eval_data has no effect with training.eval_steps 0: say how often, or leave it out",
         ),
         (
             bool(training.primary) and training.primary not in recipe.data,

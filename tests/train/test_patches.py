@@ -242,6 +242,13 @@ def test_classes_of_a_single_example_are_told_at_the_start(
     assert not built(recipes["images"]).notes(1.0)
 
 
+def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict[str, list[str]]) -> None:
+    masked = ["data.others.modality.views=2", "data.others.modality.freq_mask=24"]
+    for words, said in (([], True), (DROPOUT, False), (masked, False)):
+        notes = built([*recipes["audio"], *words]).notes(1.0)
+        assert len(notes) == said and all("objectives.patches: its positives are two passes" in n for n in notes)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -26,6 +26,7 @@ from train.objectives import (
     Request,
     Setting,
     Workload,
+    same_passes,
     sphere_metrics,
     tanh_head,
 )
@@ -104,6 +105,9 @@ class SimCSE(Objective):
         # The texts of a row are long or short together at most: the budget's bound.
         variance = sum(variance**0.5 for _, variance in moments) ** 2
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
+
+    def notes(self, epochs: float) -> list[str]:
+        return same_passes(self.setting) if "positive" not in self.read else []
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
