@@ -129,7 +129,6 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
     stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
     if not stored:
         return
-    mend = "set that, or views=fly"
     if stored["steps"] != str(wanted):
         raise ValueError(
             f"augment {wanted}: the views of {dataset.folder} are of {stored['steps']}; set that, or views=fly"
