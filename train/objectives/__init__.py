@@ -280,8 +280,8 @@ def same_passes(setting: Setting) -> list[str]:
 
 
 def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
-    """Contrastive accuracy and alignment of positive pairs, and uniformity of the points (Wang & Isola 2020), of this
-    rank: (n, d), (n, d), detached.
+    """Contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's points
+    (Wang & Isola 2020): (n, d), (n, d), detached.
     """
     points, partners = points.detach(), partners.detach()
     metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
