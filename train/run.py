@@ -60,6 +60,11 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         pairs = read_stsb_dev(recipe.training.eval_data)
     except (DataError, MissingDataError) as error:
         raise RecipeError(f"training.eval_data: {error}") from None
+    if len(set(pairs.gold)) < 2:
+        raise RecipeError(
+            f"training.eval_data {recipe.training.eval_data}: every pair has the same score, with which nothing "
+            "correlates: give pairs of several"
+        )
 
     def score(learner: Any) -> float:
         return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts), pairs)
