@@ -188,6 +188,7 @@ def build_objectives(
                 special=special,
                 dataset=datasets[config.data],
                 modality=modalities[config.data],
+                has_dropout=encoder.has_dropout,
             )
             built.append(build_objective(config, setting, built))
     except ShardError:

@@ -195,9 +195,14 @@ def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
 
 
 def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
-    """The share of anchors whose nearest of all positives, by cosine, is their own: (n, d), (n, d) -> scalar."""
-    nearest = (F.normalize(anchors.float(), dim=1) @ F.normalize(positives.float(), dim=1).T).argmax(1)
-    return (nearest == torch.arange(len(anchors), device=anchors.device)).float().mean()
+    """The share of this rank's anchors whose nearest of all ranks' positives, by cosine, is their own.
+
+    Args:
+        anchors, positives: (n, d) on each rank; row i of each is a pair.
+    """
+    own = world()[0] * len(anchors) + torch.arange(len(anchors), device=anchors.device)
+    nearest = (F.normalize(anchors.float(), dim=1) @ gather(F.normalize(positives.float(), dim=1)).T).argmax(1)
+    return (nearest == own).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:

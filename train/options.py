@@ -120,6 +120,10 @@ def check(recipe: Recipe) -> None:
             "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without",
         ),
         (
+            bool(training.eval_data) and not training.eval_steps,
+            "training.eval_data has no effect with training.eval_steps 0: say how often, or leave it out",
+        ),
+        (
             bool(training.primary) and training.primary not in recipe.data,
             f"training.primary {training.primary!r} is not one of {', '.join(recipe.data)}",
         ),

@@ -217,7 +217,8 @@ def _key_error(error: Exception, within: str = "") -> str:
 
 
 def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
-    """What makes patches of a dataset's examples, a `train.modalities.Modality`; None: they are text.
+    """What makes patches of a dataset's examples, a `train.modalities.Modality`; None: they are text. The options that
+    were not given are filled in, so that a run's recipe states them all.
 
     Raises:
         RecipeError: an option of its modality is unknown or cannot work.
@@ -229,7 +230,19 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
     if kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
         return None
+    known = [option.name for option in dataclasses.fields(modalities.config_class(kind))]
+    refuse(
+        *(
+            (option not in known, f"unknown key '{key}.{option}': {config.path} holds {kind}: {', '.join(known)}")
+            for option in config.modality
+        ),
+        (
+            config.short_documents != "error",
+            f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short",
+        ),
+    )
     options = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
+    config.modality = dataclasses.asdict(options)
     try:
         options.check()
         return modalities.build(kind, options, dataset)

@@ -60,6 +60,11 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         pairs = read_stsb_dev(recipe.training.eval_data)
     except (DataError, MissingDataError) as error:
         raise RecipeError(f"training.eval_data: {error}") from None
+    if len(set(pairs.gold)) < 2:
+        raise RecipeError(
+            f"training.eval_data {recipe.training.eval_data}: every pair has the same score, with which nothing "
+            "correlates: give pairs of several"
+        )
 
     def score(learner: Any) -> float:
         return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts), pairs)
@@ -125,13 +130,14 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                     f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
                     "or the recipe that --dry-run prints"
                 )
-            before, now = (flat(dataclasses.asdict(one)) for one in (load(str(saved)), recipe))
+            began = load(str(saved))
+            before, now = (flat(dataclasses.asdict(one)) for one in (began, recipe))
             keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
             if changed := [key for key in keys if key != "output"]:
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
-            if list(before) != list(now):
+            if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
                 raise RecipeError(
                     f"output {run}: its run has data or objectives in another order, which decides what is done first; "
                     f"see {saved}, or start a new run"
@@ -275,10 +281,22 @@ def work(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
+    except RuntimeError as error:
+        if not lost_rank(error):
+            raise
+        print("train: another rank ended while this one waited for it: see what it says of why", file=sys.stderr)
+        return 1
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
     return 0
+
+
+def lost_rank(error: RuntimeError) -> bool:
+    """Whether ranks could not speak to each other: gloo has no type of error for it, and tells it as its sources do."""
+    from torch.distributed import DistBackendError
+
+    return isinstance(error, DistBackendError) or "/gloo/transport/" in str(error)
 
 
 if __name__ == "__main__":

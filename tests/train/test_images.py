@@ -1,8 +1,10 @@
 """Pictures on the host and as patches: crops, views and colours against references written from their definitions."""
 
 import colorsys
+import dataclasses
 import io
 import math
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +20,14 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from shards import Dataset, ShardError, keyed
+from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
 from train import draws, modalities
 from train.data.batch import Rows
 from train.data.stream import ExampleStream, StreamError, StreamState
 from train.modalities.images import CROP_TRIES, DRAWS, Config, Images, PatchEmbedding, crop_box, shifted_hue, view
-from train.options import RecipeError
+from train.options import DatasetConfig, RecipeError
+from train.recipe import modality
 
 PLAIN = {"flip_probability": 0.0, "jitter_probability": 0.0, "grey_probability": 0.0}
 """Options of a view that is a crop and nothing else."""
@@ -352,7 +356,10 @@ def test_fresh_patches_of_another_width_are_projected(recipe: list[str]) -> None
         (["path={bert}"], "modality: path .*bert.*: holds a bert, whose patches are not a ViT's"),
         (["path={grey}", "image_size=224"], "modality: path .*grey: its pictures have 1 channels, not 3"),
         (["path={damaged}", "image_size=224"], "modality: .*damaged.*: take the whole folder from its source again"),
-        (["colour=red"], r"unknown key 'data\.others\.modality\.colour'"),
+        (
+            ["colour=red"],
+            r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
+        ),
         (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*could not be converted to Integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -364,6 +371,31 @@ def test_options_that_cannot_work_are_refused(
     with pytest.raises(RecipeError, match=rf"^(data\.others\.)?{said}") as error:
         learner_and_batch([*recipe, *words])
     assert "\n" not in str(error.value)
+
+
+def test_the_recipe_states_the_options_that_were_not_given(images_folder: Path) -> None:
+    """As of everything else that decides a run: they are what `--dry-run` prints and a run saves."""
+    config = DatasetConfig(path=str(images_folder), modality={"image_size": 64})
+    modality("others", config, Dataset(images_folder))
+    assert config.modality == dataclasses.asdict(Config(image_size=64))
+
+
+def test_a_resume_with_another_vit_in_the_folder_is_refused(recipe: list[str], vit: Path, tmp_path: Path) -> None:
+    folder, run = tmp_path / "vit", tmp_path / "run"
+    shutil.copytree(vit, folder)
+    sizes = ["image_size=224", f"path={folder}"]
+    options = [*recipe, *(f"data.others.modality.{one}" for one in sizes), "training.max_steps=1", f"output={run}"]
+    done = train_alone(*options)
+    assert done.returncode == 0, done.stderr
+    ViTModel(ViTConfig(hidden_size=48, num_hidden_layers=0)).save_pretrained(folder)
+    resumed = train_alone(*options, "--resume")
+    assert resumed.returncode == 1 and "Traceback" not in resumed.stderr
+    assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr
+
+
+def test_pictures_are_never_too_short(recipe: list[str]) -> None:
+    with pytest.raises(RecipeError, match=r"^data\.others\.short_documents has no effect: .* holds images"):
+        learner_and_batch([*recipe, "data.others.short_documents=skip"])
 
 
 @pytest.fixture(scope="module")

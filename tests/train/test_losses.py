@@ -200,3 +200,15 @@ def test_accuracy_counts_anchors_whose_nearest_is_their_own() -> None:
     points = torch.eye(4)
     assert accuracy(points, 3 * points).item() == 1
     assert accuracy(points, points[[1, 0, 2, 3]]).item() == 0.5
+
+
+def accuracy_on_a_rank(rank: int, ranks: int) -> torch.Tensor:
+    anchors, noise = torch.randn(2, 32, 16, generator=torch.Generator().manual_seed(2))
+    part = slice(rank * 32 // ranks, (rank + 1) * 32 // ranks)
+    return accuracy(anchors[part], (anchors + 2 * noise)[part])
+
+
+def test_two_ranks_give_the_accuracy_of_one() -> None:
+    """Each anchor is to be told from as many, however they are shared out."""
+    one, two = accuracy_on_a_rank(0, 1), run_on_ranks(accuracy_on_a_rank, 2)
+    assert 0 < one < 1 and (two[0] + two[1]) / 2 == one

@@ -1,6 +1,7 @@
 """The objective over pictures and clips: its loss is that of views encoded alone by the plain model."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from shards import Dataset, Manifest, ShardError, ShardWriter, storage
 from shards.schema import KINDS
+from tests.train.ranks import train_on_ranks
 from tests.train.test_learner import learner_and_batch
 from train.build import build_feed, build_learner
 from train.data.batch import Batch, Rows
@@ -238,6 +240,13 @@ def test_classes_of_a_single_example_are_told_at_the_start(
     assert not built(recipes["images"]).notes(1.0)
 
 
+def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict[str, list[str]]) -> None:
+    masked = ["data.others.modality.views=2", "data.others.modality.freq_mask=24"]
+    for words, said in (([], True), (DROPOUT, False), (masked, False)):
+        notes = built([*recipes["audio"], *words]).notes(1.0)
+        assert len(notes) == said and all("objectives.patches: its positives are two passes" in n for n in notes)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -287,3 +296,15 @@ def test_a_stream_takes_up_the_same_views_after_a_resume(recipes: dict[str, list
         found = next(again)[0]
         for name in ("values", "labels"):
             assert torch.equal(found.of("patches").values(name), expected.of("patches").values(name))
+
+
+def test_what_one_rank_alone_meets_is_a_line_of_each(
+    tiny_patches: list[str], pictures: list[bytes], tmp_path: Path
+) -> None:
+    """A picture that cannot be decoded is one rank's; the other waits for it in vain."""
+    folder = write_images(tmp_path / "images", [*pictures[:63], b"no picture"], [0, 1] * 32, ["a", "b"])
+    options = [*tiny_patches, f"data.others.path={folder}", "data.others.modality.image_size=64"]
+    done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=28210 + os.getpid() % 300)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "the picture of example 63 cannot be decoded" in done.stderr
+    assert "another rank ended" in done.stderr

@@ -324,6 +324,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["data.text.batch_size=many"], "data.text.batch_size"),
         (["data.text.batch_size=0"], "data.text.batch_size"),
         (["optimizer.schedule=cosine-nope"], "optimizer.schedule"),
+        (["training.eval_data=senteval"], "training.eval_data has no effect with training.eval_steps 0"),
         (["optimizer.warmup_steps=5"], "optimizer.warmup_steps has no effect with schedule slanted_triangular"),
         (["optimizer.betas=[0.9]"], "optimizer.betas"),
         (["optimizer.ratio=0"], "optimizer.ratio"),

@@ -176,6 +176,18 @@ def test_resuming_with_objectives_in_another_order_says_so(
     assert "objectives in another order" in failed(capsys, *given, "--resume", code=2)
 
 
+def test_options_may_be_given_in_another_order_to_resume(tiny: list[str], tmp_path: Path) -> None:
+    """Of the model's configuration, which decides nothing by its order."""
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    given = [option for option in tiny if option != "model.config=null"]
+    began, again = (load("demo", ["model.config=null", *given[::step], f"output={run}"]) for step in (1, -1))
+    assert list(began.model.config) != list(again.model.config)
+    (run / "recipe.yaml").write_text(to_yaml(began))
+    with output(again, resume=True):
+        pass
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
     assert "learning_rate" in error and "step" in error
@@ -200,6 +212,15 @@ def test_evaluation_data_that_is_no_csv_of_pairs(
     evaluation = ["training.eval_steps=2", f"training.eval_data={tmp_path / 'pairs.csv'}"]
     said = failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
     assert f"training.eval_data: {tmp_path / 'pairs.csv'}:2: expected two sentences and a score" in said
+
+
+def test_evaluation_data_that_tells_no_model_from_another(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A correlation with a constant is not a number: no checkpoint would ever be the best."""
+    (tmp_path / "pairs.csv").write_text("Ein Satz.,Noch einer.,3.0\nEin Haus.,Ein Hund.,3.0\n")
+    evaluation = ["training.eval_steps=2", f"training.eval_data={tmp_path / 'pairs.csv'}"]
+    assert "every pair has the same score" in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
 
 
 def test_bad_usage_is_exit_2() -> None:

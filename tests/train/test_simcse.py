@@ -65,6 +65,16 @@ def written_out(texts: list[torch.Tensor], temperature: float, weight: float = 0
     return F.cross_entropy(logits, torch.arange(len(anchors)))
 
 
+def test_a_model_without_dropout_is_told_where_the_two_passes_need_it(folders: dict[str, Path]) -> None:
+    """It trains, on negatives alone; ModernBERT as it comes has none."""
+    dropout = "model.config.hidden_dropout_prob=0.1"
+    for name, words, said in (("1 text", [], True), ("1 text", [dropout], False), ("3 texts", [], False)):
+        learner, *_ = learner_and_batch(overrides(folders[name], *words))
+        (simcse,) = learner.of_turn("all")
+        notes = simcse.notes(1.0)
+        assert len(notes) == said and all("differ by dropout alone, of which the model has none" in n for n in notes)
+
+
 @pytest.mark.parametrize("name", ["1 text", "2 texts", "3 texts"])
 def test_the_loss_is_that_of_each_column_encoded_alone(folders: dict[str, Path], name: str) -> None:
     """Against the plain padded model: the [CLS] state of every text, one at a time."""

@@ -22,9 +22,10 @@ from typing import Any, BinaryIO
 import torch
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
+from eval.folder import MOST_SAID
 from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
-from shards.terminal import visible
+from shards.terminal import one_line, visible
 from train.engine.ranks import agreed, gathered
 from train.engine.sealing import NAME as MANIFEST
 from train.engine.sealing import DamageError, check_folder, read_manifest, seal_folder
@@ -186,12 +187,20 @@ class Checkpoints:
         """Restores the last whole checkpoint into the engine, on every rank; returns the state saved with it.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is none, or it is of another model than the engine's.
         """
         tag, best = agreed(self._resumable)
         self.kept = [(tag, best)]
         engine.checkpoint_engine = CheckpointEngine()
-        path, state = engine.load_checkpoint(str(self.folder), tag=tag)
+        try:
+            path, state = engine.load_checkpoint(str(self.folder), tag=tag)
+        except RuntimeError as error:
+            if "loading state_dict" not in str(error):
+                raise
+            raise CheckpointError(
+                f"{self.folder / tag}: holds weights of another model than the recipe's folders do now "
+                f"({one_line(error, MOST_SAID)}): put back the model that the run began with"
+            ) from None
         if path is None:
             raise CheckpointError(f"{self.folder / tag}: holds no states")
         return dict(state["clearspan"])

@@ -66,6 +66,8 @@ class Config:
             raise ValueError(f"mixup {self.mixup} must lie between 0 and 1")
         if not 0 < self.mixup_alpha < math.inf:
             raise ValueError(f"mixup_alpha {self.mixup_alpha} must be positive")
+        if self.mixup_alpha != type(self).mixup_alpha and not self.mixup:
+            raise ValueError(f"mixup_alpha {self.mixup_alpha} has no effect without mixup")
         if self.views not in (1, 2):
             raise ValueError(f"views {self.views} is not 1 or 2")
         if self.views == 2 and not (self.freq_mask or self.time_mask or self.mixup):

@@ -119,6 +119,11 @@ class Encoder(nn.Module):
         table = getattr(getattr(self.base, "embeddings", None), "position_embeddings", None)
         return int(table.num_embeddings) if isinstance(table, nn.Embedding) else 0
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether two passes over one sequence differ in training."""
+        return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
+
     def check_patches(self, patches: int) -> None:
         """Raises EncoderError where so many patches could not stand in for what an embedding module gives."""
         embeddings = getattr(self.base, "embeddings", None)

@@ -92,6 +92,7 @@ class Setting:
         dim: the encoder's hidden size.
         dataset: the shards, for what they say of themselves.
         modality: what makes patches of the dataset's rows; None: they are text.
+        has_dropout: whether two passes of the encoder over one sequence differ in training.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Setting:
     special: SpecialTokens
     dataset: Dataset
     modality: Modality | None = None
+    has_dropout: bool = True
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
         """Randomness keys of examples for a purpose of this objective: epochs and ids (n,) int64, numpy or tensors, or
@@ -297,9 +299,19 @@ class Objective(nn.Module):
         raise NotImplementedError
 
 
+def same_passes(setting: Setting) -> list[str]:
+    """A note, for an objective whose positives are two passes over one sequence, of an encoder without dropout."""
+    if setting.has_dropout:
+        return []
+    return [
+        f"objectives.{setting.name}: its positives are two passes that differ by dropout alone, of which the model has "
+        "none: they are the same, and only negatives teach anything; set the model's dropout above 0"
+    ]
+
+
 def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
-    """Contrastive accuracy and alignment of positive pairs, and uniformity of the points (Wang & Isola 2020), of this
-    rank: (n, d), (n, d), detached.
+    """Contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's points
+    (Wang & Isola 2020): (n, d), (n, d), detached.
     """
     points, partners = points.detach(), partners.detach()
     metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}

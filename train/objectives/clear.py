@@ -128,13 +128,16 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
     stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
     if not stored:
         return
-    mend = "set objectives.clear to that, or views=fly"
     if stored["steps"] != str(wanted):
-        raise ValueError(f"augment {wanted}: the views of {dataset.folder} are of {stored['steps']}; {mend}")
+        raise ValueError(
+            f"augment {wanted}: the views of {dataset.folder} are of {stored['steps']}; set that, or views=fly"
+        )
     for name, value in wanted.options().items():
         counts = name == "unit" or any(name.startswith(step.replace("-", "_")) for step in wanted.steps)
         if counts and name in stored and stored[name] != value:
-            raise ValueError(f"{name} {value}: the views of {dataset.folder} have {stored[name]}; {mend}")
+            raise ValueError(
+                f"{name} {value}: the views of {dataset.folder} have {stored[name]}; set that, or views=fly"
+            )
 
 
 def can_make(config: Config, setting: Setting) -> bool:

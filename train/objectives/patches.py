@@ -28,6 +28,7 @@ from train.objectives import (
     Setting,
     Workload,
     projected,
+    same_passes,
     sphere_metrics,
     training_head,
 )
@@ -94,12 +95,14 @@ class PatchContrast(Objective):
     def notes(self, epochs: float) -> list[str]:
         counts = self.setting.dataset.manifest.classes
         single = [self.classes[number] for number, count in sorted(counts.items()) if count == 1]
+        said = same_passes(self.setting) if self.modality.views == 1 else []
         if self.config.loss == SIMCLR or not single:
-            return []
+            return said
         named = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
         return [
+            *said,
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
-            "whose other view is all that is of its class"
+            "whose other view is all that is of its class",
         ]
 
     def collate(self, rows: Rows) -> Columns:

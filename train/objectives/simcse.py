@@ -26,6 +26,7 @@ from train.objectives import (
     Setting,
     Workload,
     projected,
+    same_passes,
     sphere_metrics,
     training_head,
 )
@@ -98,6 +99,9 @@ class SimCSE(Objective):
         # The texts of a row are long or short together at most: the budget's bound.
         variance = sum(variance**0.5 for _, variance in moments) ** 2
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
+
+    def notes(self, epochs: float) -> list[str]:
+        return same_passes(self.setting) if "positive" not in self.read else []
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
