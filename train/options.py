@@ -9,6 +9,8 @@ from omegaconf import MISSING
 
 from train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
+METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate")
+"""What is logged by dataset or by turn, as `METRIC/NAME`."""
 ALL = "all"
 """The one turn of `optimization: sum`."""
 
@@ -145,6 +147,7 @@ def check(recipe: Recipe) -> None:
     for name, options in recipe.objectives.items():
         refuse(
             _misnamed(f"objectives.{name}", name),
+            (name in METRICS, f"objectives.{name}: metrics begin with that name already: take another"),
             _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
             (
                 not _positive(options.weight),

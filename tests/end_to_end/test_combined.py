@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from shards import Dataset
-from tests.end_to_end.test_whole_way import command
+from tests.end_to_end.test_whole_way import command, scored, some_sts
 from tests.train.ranks import launch
 from tests.train.runs import metrics
 
-STEPS = 40
+STEPS, SOME = 30, 8
 OBJECTIVES = ("spans", "mlm", "clear", "simcse", "images", "audio")
 CONTRASTS = ("spans", "clear", "simcse", "images", "audio")
 
@@ -56,17 +56,14 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert all(line[f"examples_per_s/{kind}"] > 0 for kind in kinds)
 
-    pairs = tmp_path / "senteval" / "downstream" / "STS" / "STSBenchmark"
-    pairs.parent.mkdir(parents=True)
-    pairs.symlink_to(shared_data / "senteval" / "downstream" / "STS" / "STSBenchmark")
-    words = ["--tasks", "sts", "--data", tmp_path / "senteval", "--output", scores, "--quiet"]
-    command("eval", "--model", run / "model", *words)
-    results = json.loads((scores / "results.json").read_text())
+    results = scored(run / "model", some_sts(shared_data, tmp_path / "senteval", "STS/STSBenchmark"), scores)
     assert results["scores"]["STSBenchmark"]["spearman"] > 0
 
 
 def first_and_last(run: Path, names: list[str]) -> list[tuple[float, float]]:
-    """The means of the first and of the last ten steps of each metric."""
+    """The means of the first and of the last eight steps of each metric."""
     values = np.array([[line[name] for name in names] for line in metrics(run, names)])
     assert len(values) == STEPS
-    return [(float(first), float(last)) for first, last in zip(values[:10].mean(0), values[-10:].mean(0), strict=True)]
+    return [
+        (float(first), float(last)) for first, last in zip(values[:SOME].mean(0), values[-SOME:].mean(0), strict=True)
+    ]

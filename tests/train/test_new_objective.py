@@ -205,13 +205,11 @@ def figures(run: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in line.items() if not name.startswith(rates)} for line in lines]
 
 
-@pytest.mark.parametrize("optimization", ["sum", "alternate"])
 def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
-    house: Path, pictures: Path, tiny: list[str], tmp_path: Path, optimization: str
+    house: Path, pictures: Path, tiny: list[str], tmp_path: Path
 ) -> None:
-    options = [*tiny, *TOY, f"data.train.path={pictures}", f"optimization={optimization}"]
-    if optimization == "alternate":
-        options += ["objectives.mlm.turn=spans", "turns.classes.learning_rate=0.02"]
+    turns = ["optimization=alternate", "objectives.mlm.turn=spans", "turns.classes.learning_rate=0.02"]
+    options = [*tiny, *TOY, f"data.train.path={pictures}", *turns]
     run = tmp_path / "run"
     done = trained(house, *options, f"output={run}")
     assert done.returncode == 0, done.stderr

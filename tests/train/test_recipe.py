@@ -321,6 +321,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.spans.temprature=1"], "unknown key 'objectives.spans.temprature'"),
         (["objectives.spans.sampler.max_spam=1"], "max_spam"),
         (["objectives.nope.weight=1"], "objectives.nope: no type 'nope'"),
+        (["objectives.epoch.type=mlm"], "objectives.epoch: metrics begin with that name already"),
         (["data.text.batch_size=many"], "data.text.batch_size"),
         (["data.text.batch_size=0"], "data.text.batch_size"),
         (["optimizer.schedule=cosine-nope"], "optimizer.schedule"),
