@@ -273,6 +273,10 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
             ["data.others.batch_size=4", "training.gradient_accumulation_steps=4"],
             r"objectives\.patches contrasts the examples of one .* needs 2 or more: data\.others\.batch_size 4",
         ),
+        (
+            ["model.config.hidden_size=30"],
+            r"model: ValueError: The hidden size \(30\) is not a multiple of .* heads \(4\)",
+        ),
         (["data.text.modality.image_size=64"], r"data\.text\.modality has no effect: .* holds sentences"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
