@@ -48,6 +48,7 @@ from pipelines.units.unit import units_with_verdicts
 from shards import Manifest, classes, lengths, storage
 from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from shards.manifest import NAME as MANIFEST
+from shards.processors import num_cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,7 +329,7 @@ def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]
             pipeline = runners.named(options.beam)
         else:
             size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
-            processes = runners.num_processes(options.workers, len(units), size, speed, runners.num_cores())
+            processes = runners.num_processes(options.workers, len(units), size, speed, num_cores())
             pipeline = runners.local(processes, options.beam)
         graph.build(pipeline, job, units)
         return runners.run(pipeline)

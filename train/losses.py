@@ -200,9 +200,8 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
     Args:
         anchors, positives: (n, d) on each rank; row i of each is a pair.
     """
-    own = world()[0] * len(anchors) + torch.arange(len(anchors), device=anchors.device)
-    nearest = (F.normalize(anchors.float(), dim=1) @ gather(F.normalize(positives.float(), dim=1)).T).argmax(1)
-    return (nearest == own).float().mean()
+    nearest = (_unit(anchors) @ gather(_unit(positives)).T).argmax(1)
+    return (nearest == _own_columns(anchors)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:

@@ -47,11 +47,6 @@ def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per
     return min(workers, num_units) if workers else min(range(1, min(cores, num_units) + 1), key=seconds)
 
 
-def num_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
     if processes > 1:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
 
 from tests.train.ranks import run_on_ranks
-from train.losses import SUP_CON, accuracy, alignment, info_nce, masked_lm, nt_xent, sup_con, uniformity
+from train.losses import SUP_CON, _rank_among, accuracy, alignment, info_nce, masked_lm, nt_xent, sup_con, uniformity
 
 
 def pairs(count: int, dim: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,6 +178,18 @@ def test_sup_con_is_its_definition_written_out(variant: str) -> None:
     found = sup_con(first, second, LABELS, 0.07, variant)
     torch.testing.assert_close(found, reference_sup_con(first, second, variant), atol=1e-10, rtol=1e-10)
     assert torch.autograd.gradcheck(lambda *given: sup_con(*given, LABELS, 0.5, variant), (first, second))
+
+
+@pytest.mark.parametrize(("classes", "own", "shared"), [(60, 0.037, 0.55), (50, 0.040, 0.61)])
+def test_the_published_codes_targets_are_hardly_ever_of_the_anchors_class(
+    classes: int, own: float, shared: float
+) -> None:
+    """In batches of 48, as docs/papers.md says; and how many anchors have another of their class."""
+    labels = torch.randint(classes, (1000, 48), generator=torch.Generator().manual_seed(0))
+    targets = torch.stack([batch[_rank_among(batch, batch)] for batch in labels])
+    assert (targets == labels).float().mean().item() == pytest.approx(own, abs=0.003)
+    alike = (labels[:, :, None] == labels[:, None]).sum(2) > 1
+    assert alike.float().mean().item() == pytest.approx(shared, abs=0.01)
 
 
 def test_eq_4_of_classes_of_one_example_is_eq_5_without_the_positive_below() -> None:

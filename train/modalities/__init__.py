@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from shards import Dataset
+from shards.processors import num_cores
 from train.data.batch import Rows
 
 
@@ -88,5 +89,5 @@ def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    processors = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return ThreadPoolExecutor(max(1, processors), thread_name_prefix="collate")
+    share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return ThreadPoolExecutor(max(1, share), thread_name_prefix="collate")

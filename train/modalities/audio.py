@@ -142,7 +142,7 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
     if len(longer) < len(shorter):
         longer, shorter = shorter, longer
     both = longer[: len(shorter)]
-    # numpy's logaddexp, which is exact where one is far below the other, takes six times as long.
+    # numpy's logaddexp, which is exact where one is far below the other, is slow.
     both[:] = np.maximum(both, shorter) + np.log(1 + np.exp(-np.abs(both - shorter)))
     return longer
 

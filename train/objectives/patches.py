@@ -39,7 +39,7 @@ BLOCKS = ("first", "second")
 
 @dataclasses.dataclass
 class Config(HeadedConfig):
-    """NonLing-CSE's numbers (section 3.3): temperature 0.07.
+    """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. have it.
 
     `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5).
     """
