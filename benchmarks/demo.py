@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
-from eval import plots
-from eval.model import load as load_model
-from eval.report import Section, Table, write_report
-from eval.retrieval import metrics_of, read_collection, relevant_ranks
+from eval.models.library import load as load_model
+from eval.report import plots
+from eval.report.html import Section, Table, write_report
+from eval.tasks.retrieval import metrics_of, read_collection, relevant_ranks
 from pipelines.text.vocabulary import learn_tokenizer
 from shards import Dataset, terminal
 from train.build import build_encoder

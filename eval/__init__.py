@@ -1,7 +1,12 @@
 """Score a sentence encoder with the published protocols.
 
-    model folder ──> embed.Embedder ──> tasks (sts, retrieval) ──> results.json, report.html
+    data/    published files ──> texts, labels, pairs
+    models/  a folder, word vectors, a function ──> embed.Embedder: texts ──> arrays
+    fit/     arrays, labels ──> classifiers, regressors, projections
+    tasks/   what is asked of the embedder, and what is computed of it ──> scores.TaskScores
+    tables/  scores ──> the papers' averages and tables
+    run.py   models x tasks ──> results.json, examples.npz ──> report/ ──> report.html
 
 Papers differ in how they aggregate the same task, so every figure here carries the name of its aggregation. A task sees
-only arrays: it asks the embedder for them, and knows nothing of the model. What is covered is the list in `registry`.
+only arrays, and knows nothing of the model. What is covered is the list in `tasks/registry.py`.
 """

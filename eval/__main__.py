@@ -5,6 +5,7 @@ Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed da
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,21 +13,23 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
-from eval.embed import Embedder
-from eval.files import DataError, check_writable, printable, write_text
-from eval.registry import FAMILIES
-from eval.report import is_report, write_report
-from eval.results import Results, environment, is_results, report_sections, terminal_summary
-from eval.task import Task, TaskScores
+from eval.files import DataError, printable
+from eval.results import terminal_summary
+from eval.run import EvaluationError, Request, evaluate
+from eval.tasks.registry import FAMILIES
 
 _EXAMPLE = """example:
   python -m eval --model runs/demo/model --tasks sts,retrieval --data data/senteval --output runs/demo/eval
 
+models:
+  a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
+  fastText's or word2vec's); module:function, a Python function of a list of n texts that gives an array (n, dim)
+
 data:
-  sts        DATA/downstream/STS/... and DATA/downstream/SICK/, SentEval's layout
-  retrieval  DATA/retrieval/<name>/{corpus.jsonl,queries.jsonl,qrels/test.tsv}, BEIR's layout
+{data}
 A task whose files are not there is skipped with a line that says so; the rest runs.
 """
+POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,42 +37,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"python -m eval: {printable(message)} (see --help)\n")
 
 
-class _EvaluationError(Exception):
-    """The work failed; the message is for the user, in one line."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    parser = _Parser(
-        prog="python -m eval",
-        description="Score a sentence encoder with the published protocols.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--model", required=True, type=_existing_folder, metavar="DIR", help="a model folder")
-    parser.add_argument("--tasks", required=True, type=_task_words, metavar="LIST", help=f"any of {','.join(FAMILIES)}")
-    parser.add_argument(
-        "--data", required=True, type=_existing_folder, metavar="DIR", help="the data folder, see below"
-    )
-    parser.add_argument(
-        "--output", required=True, type=_output_folder, metavar="DIR", help="where the results go; made if absent"
-    )
-    parser.add_argument("--json", action="store_true", help="print results.json instead of the summary table")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument("--version", action="version", version=_version())
-    parser.add_argument(
-        "--pooling", choices=("mean", "cls"), help="of a plain Hugging Face folder, which names none (default: mean)"
-    )
-    parser.add_argument(
-        "--batch-tokens",
-        type=_positive,
-        default=16384,
-        metavar="N",
-        help="tokens per forward pass (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if there is one, else cpu)"
-    )
+    parser = _parser()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
     code, output = 0, ""
@@ -77,10 +47,75 @@ def main(argv: Sequence[str] | None = None) -> int:
         output = _run(parser.parse_args(argv))
     except SystemExit as exit_:
         code = int(exit_.code or 0)
-    except (_EvaluationError, DataError, OSError) as error:
+    except _UsageError as error:
+        print(f"python -m eval: {printable(str(error))} (see --help)", file=sys.stderr)
+        code = 2
+    except (EvaluationError, DataError, OSError) as error:
+        for name, reason in getattr(error, "skipped", {}).items():
+            print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
         print(f"python -m eval: {printable(str(error))}", file=sys.stderr)
         code = 1
     return _print(output) or code
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = "".join(f"  {word:<18} {family.description}\n" for word, family in FAMILIES.items())
+    parser = _Parser(
+        prog="python -m eval",
+        description="Score sentence encoders with the published protocols.",
+        epilog=_EXAMPLE.replace("{data}\n", lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")
+    add("--name", action="append", default=[], type=_name, help="what results call it; one for each --model")
+    add("--tasks", default=[], type=_task_words, metavar="LIST", help=f"any of {','.join(FAMILIES)}")
+    add("--data", type=_existing_folder, metavar="DIR", help="the data folder, see below")
+    add(
+        "--pairs",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE.csv",
+        help="a task of one's own: rows of two texts and a score; may be repeated",
+    )
+    add("--output", required=True, type=_output_folder, metavar="DIR", help="where the results go; made if absent")
+    add(
+        "--protocol",
+        choices=("full", "fast"),
+        default="full",
+        help="the papers', or SentEval's for prototyping (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=_seed,
+        default=1111,
+        metavar="N",
+        help="of folds and classifiers (default: %(default)s, SentEval's)",
+    )
+    add("--pooling", choices=POOLINGS, help="of a plain Hugging Face folder, which names none (default: mean)")
+    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="in which a model runs (default: %(default)s)")
+    add(
+        "--batch-tokens",
+        type=_positive,
+        default=16384,
+        metavar="N",
+        help="tokens per forward pass (default: %(default)s)",
+    )
+    add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if there is one, else cpu)")
+    add(
+        "--cache",
+        type=_cache,
+        default=_cache_folder(),
+        metavar="DIR",
+        help="where embeddings are kept for other runs; none: nowhere (default: ~/.cache/clearspan/embeddings)",
+    )
+    add(
+        "--json", action="store_true", help="print results.json instead of the summary table; of several models, a list"
+    )
+    add("--quiet", action="store_true", help="no progress bars")
+    add("--version", action="version", version=_version())
+    return parser
 
 
 def _version() -> str:
@@ -104,69 +139,71 @@ def _print(text: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> str:
-    """Evaluates, writes the results, and returns what goes to stdout."""
-    _check_output(args.output)
-    tasks: list[Task] = []
-    results = Results(model=args.model.name)
-    for word in args.tasks:
-        loaded = FAMILIES[word].load(args.data)
-        tasks += loaded.tasks
-        results.skipped |= loaded.missing
-    if not tasks:
-        for name, reason in results.skipped.items():
-            print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
-        raise _EvaluationError(
-            f"--data {args.data}: holds no data for --tasks {','.join(args.tasks)}, so nothing was scored"
+    """Evaluates, and returns what goes to stdout."""
+    from eval.models.load import default_name
+
+    if not args.tasks and not args.pairs:
+        raise _UsageError("give --tasks, --pairs or both")
+    if args.tasks and args.data is None:
+        raise _UsageError("--tasks needs --data DIR")
+    if args.name and len(args.name) != len(args.model):
+        raise _UsageError(f"{len(args.name)} --name for {len(args.model)} --model: give one each, in the same order")
+    names = args.name or [default_name(model) for model in args.model]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _UsageError(f"two models are called {twice!r}: tell them apart with --name")
+    scored = evaluate(
+        Request(
+            models=dict(zip(names, args.model, strict=True)),
+            words=args.tasks,
+            pairs=args.pairs,
+            data=args.data,
+            output=args.output,
+            protocol=args.protocol,
+            seed=args.seed,
+            pooling=args.pooling,
+            dtype=args.dtype,
+            batch_tokens=args.batch_tokens,
+            device=args.device,
+            cache=args.cache,
+            quiet=args.quiet,
         )
-
-    # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
-    import torch
-
-    from eval.folder import EncoderError
-    from eval.model import load
-
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        model = load(args.model, args.pooling, device)
-    except EncoderError as error:
-        raise _EvaluationError(f"--model: {error}") from None
-    results.model = model.name
-    embedder = Embedder(lambda texts: model.encode(texts, batch_tokens=args.batch_tokens, progress=not args.quiet))
-    scored: dict[str, TaskScores] = {}
-    try:
-        for task in tasks:
-            scored[task.name] = task.score(embedder, progress=not args.quiet)
-            results.add(task.name, scored[task.name])
-    except EncoderError as error:
-        raise _EvaluationError(f"--model: {error}") from None
-    for word in args.tasks:
-        results.averages |= FAMILIES[word].averages(results.scores)
-    if embedder.num_nonfinite:
-        results.warnings.append(
-            f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
-            "the model is broken or overflows in this precision"
-        )
-    results.environment = environment(
-        device=device,
-        embedding_dim=model.dim,
-        texts_embedded=embedder.num_texts,
-        embedding_s=round(embedder.encode_s, 3),
-        model_path=str(args.model),
-        data_path=str(args.data),
     )
-    write_text(args.output / "results.json", results.to_json())
-    write_report(args.output / "report.html", f"Evaluation of {results.model}", report_sections(results, scored))
-    return results.to_json() if args.json else terminal_summary(results, scored) + "\n"
+    if not args.json:
+        return "\n\n".join(terminal_summary(one.results, one.tasks) for one in scored) + "\n"
+    if len(scored) == 1:
+        return scored[0].results.to_json()
+    return json.dumps([json.loads(one.results.to_json()) for one in scored], indent=2) + "\n"
 
 
-def _check_output(folder: Path) -> None:
-    """Before any work: the folder can be written, and what it holds under our names was written by an evaluation."""
-    check_writable(folder)
-    for name, is_ours in (("results.json", is_results), ("report.html", is_report)):
-        if (folder / name).exists() and not is_ours(folder / name):
-            raise _EvaluationError(
-                f"--output {folder}: its {name} is not one that python -m eval wrote: move it, or name another folder"
-            )
+class _UsageError(Exception):
+    """Arguments that do not go together."""
+
+
+def _model(text: str) -> str:
+    if ":" not in text and not _is(Path.exists, text):
+        raise argparse.ArgumentTypeError(f"no such folder or file: {text}")
+    return text
+
+
+def _name(text: str) -> str:
+    if not text or text != Path(text).name or text in (".", ".."):
+        raise argparse.ArgumentTypeError(f"must be a name that a folder can have, not {text!r}")
+    return text
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "clearspan" / "embeddings"
+
+
+def _cache(text: str) -> Path | None:
+    return None if text == "none" else _output_folder(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"must be a whole number below 2^31, not {text!r}")
+    return int(text)
 
 
 def _existing_folder(text: str) -> Path:

@@ -1,5 +1,6 @@
 """Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,15 +61,26 @@ def check_writable(folder: Path) -> None:
         raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 `text` to a temporary file beside `path`, then rename it there; a lone surrogate is written out.
+    """`write_bytes` of UTF-8 `text`; a lone surrogate is written out."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to a temporary file beside `path`, then rename it there.
 
     Raises:
         OSError: the folder is missing, cannot be written or is full; names the file.
     """
     temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:  # a full disk is met when writing, which names no file
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -5,6 +5,7 @@ import json
 import math
 import platform
 import textwrap
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -12,14 +13,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import rich.box
 import rich.table
 from rich.console import Console
 
-from eval import plots
-from eval.files import printable
-from eval.report import Section, Table, cell_text
-from eval.task import TaskScores
+from eval.files import DataError, printable
+from eval.report import plots
+from eval.report.html import Section, Table, cell_text
+from eval.scores import Examples, TaskScores, interval
 
 _MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
@@ -31,9 +33,13 @@ class Results:
 
     Attributes:
         model: the model's name.
-        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined.
+        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment and
+            uniformity alone are in units of their own.
+        intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
         subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
         counts: task -> what its scores were computed over.
+        settings: task -> what its scores rest on beside data and model.
+        data: task -> file -> SHA-256 of its bytes.
         averages: name -> {"value": percent, "tasks": what it covers, "missing": what it should cover and does not}.
         skipped: task -> why it was not scored.
         warnings: what a reader should know before trusting the scores.
@@ -42,8 +48,11 @@ class Results:
 
     model: str
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     subsets: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    data: dict[str, dict[str, str]] = field(default_factory=dict)
     averages: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -53,6 +62,9 @@ class Results:
         """Enter one task's figures."""
         self.scores[task] = scores.scores
         self.counts[task] = scores.counts
+        self.intervals[task] = {metric: interval(examples) for metric, examples in scores.examples.items()}
+        if scores.settings:
+            self.settings[task] = scores.settings
         if scores.subsets:
             self.subsets[task] = scores.subsets
 
@@ -68,6 +80,42 @@ def is_results(path: Path) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {field.name for field in fields(Results)} <= content.keys()
+
+
+def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
+    """What the figures were computed of, as `examples.npz`: `<task>/<metric>/<column>`, read again without pickle."""
+    buffer = io.BytesIO()
+    columns: dict[str, Any] = {}
+    for task, scores in tasks.items():
+        for key, examples in scores.examples.items():
+            for column, value in vars(examples).items():
+                columns[f"{task}/{key}/{column}"] = np.asarray(value)
+    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    return buffer.getvalue()
+
+
+def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
+    """Task -> metric -> examples, of an `examples.npz`.
+
+    Raises:
+        DataError: the file is not one that an evaluation wrote.
+        OSError: it cannot be read.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as columns:
+            for name in columns.files:
+                task, key, column = name.rsplit("/", 2)
+                found.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
+        return {
+            task: {
+                key: Examples(str(one["metric"]), one["predicted"], one["gold"], one["groups"])
+                for key, one in metrics.items()
+            }
+            for task, metrics in found.items()
+        }
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not the examples that python -m eval wrote ({error}): evaluate again") from None
 
 
 def environment(device: str, **more: object) -> dict[str, Any]:
@@ -162,6 +210,6 @@ def _counts_text(counts: Mapping[str, int]) -> str:
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -57,7 +57,7 @@ def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: st
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    from eval.folder import quiet_transformers
+    from eval.models.folder import quiet_transformers
     from shards.storage import TEMPORARY
 
     what = encoder.inference
@@ -141,7 +141,7 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from eval.folder import read_json
+    from eval.models.folder import read_json
     from train.model.attention import PACKED_ATTENTION
     from train.model.encoder import Encoder
     from train.model.folder import Inference
@@ -269,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
     parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
-        from eval.folder import EncoderError
+        from eval.models.folder import EncoderError
         from shards import terminal
 
         parser.add_argument("--version", action="version", version=terminal.version())

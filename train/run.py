@@ -52,7 +52,7 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
     if not recipe.training.eval_steps:
         return None
     from eval.files import DataError, MissingDataError
-    from eval.sts import pairs_spearman, read_stsb_dev
+    from eval.tasks.sts import pairs_spearman, read_stsb_dev
     from train.model.encoder import encode_texts
     from train.options import RecipeError
 
@@ -182,7 +182,7 @@ def notes(learner: Any, feed: Any, total: int) -> list[str]:
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from eval.folder import some
+    from eval.models.folder import some
     from shards import Dataset, terminal
     from train.build import build_feed, build_learner
     from train.engine.loop import Trainer, total_steps
@@ -257,7 +257,7 @@ def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch.distributed as dist
 
-    from eval.folder import EncoderError
+    from eval.models.folder import EncoderError
     from shards import ShardError, terminal
     from shards.manifest import ManifestError
     from train.data.stream import StreamError

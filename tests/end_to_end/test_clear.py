@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval.model import load as load_model
+from eval.models.library import load as load_model
 from pipelines.__main__ import main
 from shards import Dataset, storage
 from shards.__main__ import main as look

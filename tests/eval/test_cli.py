@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from eval.__main__ import main
-from eval.sts import YEARS
+from eval.tasks.sts import YEARS
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_ROWS = 12
@@ -63,7 +63,8 @@ def test_a_model_is_scored_and_the_results_are_written(
     out, err = capsys.readouterr()
     results = json.loads((tmp_path / "runs/eval/results.json").read_text())
     assert set(results) == {
-        "model", "scores", "subsets", "counts", "averages", "skipped", "warnings", "environment",
+        "model", "scores", "intervals", "subsets", "counts", "settings", "data", "averages", "skipped", "warnings",
+        "environment",
     }  # fmt: skip
     assert set(results["scores"]) == {"STS12", "STSBenchmark"}
     assert results["counts"]["STS12"] == {"pairs": NUM_ROWS * 5}
@@ -147,7 +148,7 @@ def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_i
     [
         ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, retrieval"),
         ("--tasks", "", "unknown task ''"),
-        ("--model", "no/such/model", "--model: no such folder: no/such/model"),
+        ("--model", "no/such/model", "--model: no such folder or file: no/such/model"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
         ("--output", __file__, "--output: is a file, not a folder"),
         ("--batch-tokens", "0", "--batch-tokens: must be a whole number above 0, not '0'"),
@@ -244,7 +245,7 @@ def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list
     assert main(arguments) == 0
     before = {path.name: path.stat().st_ino for path in output.iterdir()}
     assert main(arguments) == 0
-    assert before.keys() == {"results.json", "report.html"}
+    assert before.keys() == {"results.json", "report.html", "examples.npz"}
     assert all(path.stat().st_ino != before[path.name] for path in output.iterdir())
 
 

@@ -6,8 +6,8 @@ import torch.utils.tensorboard
 from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import RobertaForMaskedLM
 
-import eval.model
-import eval.sts
+import eval.models.library
+import eval.tasks.sts
 import train.build
 import train.engine.loop
 import train.export

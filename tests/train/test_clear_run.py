@@ -107,7 +107,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from eval.model import load
+    from eval.models.library import load
 
     folder = learned[0] / "model"
     texts = ["A sentence.", "[DEL] one, of several [DEL] words.", ""]

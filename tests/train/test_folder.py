@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-from eval.folder import EncoderError
-from eval.model import load as load_model
+from eval.models.folder import EncoderError
+from eval.models.library import load as load_model
 from train.build import build_encoder
 from train.export import load_skeleton, save_model, save_skeleton
 from train.model.encoder import Encoder, encode_texts

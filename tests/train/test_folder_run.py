@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
-from eval.model import load as load_model
+from eval.models.library import load as load_model
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights

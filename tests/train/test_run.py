@@ -157,7 +157,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from eval.model import load
+    from eval.models.library import load
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]

@@ -214,7 +214,7 @@ def _vit_embeddings(config: Config, dim: int) -> nn.Module:
     """ViT's patch, class and position embeddings, pretrained or fresh."""
     from transformers import AutoModel, ViTConfig, ViTModel
 
-    from eval.folder import check_config, load_model
+    from eval.models.folder import check_config, load_model
 
     sizes = {"image_size": config.image_size, "patch_size": config.patch_size}
     if not config.path:

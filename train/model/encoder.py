@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from eval.embed import batches_by_length
-from eval.folder import EncoderError, first_position
+from eval.models.embed import batches_by_length
+from eval.models.folder import EncoderError, first_position
 from train.losses import in_fp32
 from train.model.attention import PACKED_ATTENTION
 from train.model.folder import Inference
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
         pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR), or `cls`, its first token.
-        new_weights: the names of the MLM head's weights that its folder did not hold (see `eval.folder.load_model`).
+        new_weights: the names of the MLM head's weights that its folder did not hold (`eval.models.folder.load_model`).
         head: sentence-transformers' Dense modules after the pooling, which stay at inference, such as supervised
             SimCSE's; each as wide as the model.
         inference: what else is done with a text when it is embedded.

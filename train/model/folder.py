@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import nn
 
-from eval.folder import EncoderError
-from eval.settings import read_modules
+from eval.models.folder import EncoderError
+from eval.models.settings import read_modules
 
 
 @dataclasses.dataclass
@@ -60,7 +60,7 @@ def read_source(folder: Path) -> Source:
     # Only now: sentence-transformers takes seconds to import.
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-    from eval.model import load
+    from eval.models.library import load
 
     model = load(folder).modules
     transformer, pooling, *after = model

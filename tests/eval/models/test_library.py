@@ -19,8 +19,8 @@ from transformers import (
     T5EncoderModel,
 )
 
-from eval.folder import EncoderError
-from eval.model import load
+from eval.models.folder import EncoderError
+from eval.models.library import load
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}

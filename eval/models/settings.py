@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from eval.folder import EncoderError, check_config, one_line, read_json
+from eval.models.folder import EncoderError, check_config, one_line, read_json
 
 LIMITS = [
     f"sentence_{kind}_config.json"

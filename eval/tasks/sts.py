@@ -10,18 +10,18 @@ regressor on the pairs, are another protocol with other figures.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from eval import plots
-from eval.embed import Embedder, Encode, Floats, unit_vectors
+from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
 from eval.files import MissingDataError
-from eval.report import Section, Table
-from eval.senteval import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
-from eval.task import Family, Loaded, Scores, Task, TaskScores
+from eval.models.embed import Embedder, Encode, Floats, unit_vectors
+from eval.report import plots
+from eval.report.html import Section, Table
+from eval.scores import Examples, TaskScores
+from eval.tasks.task import Family, Loaded, Run, Task
 
 # STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {
@@ -35,7 +35,6 @@ SPLITS = {
     "STSBenchmark": (Path("STS", "STSBenchmark"), read_stsb, {"test": "sts-test.csv", "dev": "sts-dev.csv"}),
     "SICKRelatedness": (Path("SICK"), read_sick, {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt"}),
 }
-SIMCSE_AVERAGE = {**dict.fromkeys(YEARS, "spearman_all"), **dict.fromkeys(SPLITS, "spearman")}
 
 
 def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
@@ -79,23 +78,6 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     return found
 
 
-def simcse_average(scores: Scores) -> dict[str, dict[str, Any]]:
-    """SimCSE's average of seven: STS12-16 by `spearman_all`, STS-B and SICK-R by the test split's `spearman`.
-
-    As its evaluation script does, each value is rounded to two decimals before the mean is taken. Where tasks are
-    missing the mean is over the others: `missing` names those, and such a value is not comparable with published ones.
-
-    Returns:
-        {"sts_simcse": {"value": percent, "tasks": [...], "missing": [...]}}, or {} when no task is present.
-    """
-    present = [task for task in SIMCSE_AVERAGE if task in scores]
-    if not present:
-        return {}
-    value = float(np.mean([round(scores[task][SIMCSE_AVERAGE[task]], 2) for task in present]))
-    missing = [task for task in SIMCSE_AVERAGE if task not in scores]
-    return {"sts_simcse": {"value": value, "tasks": present, "missing": missing}}
-
-
 def read_stsb_dev(data: str | Path) -> Pairs:
     """STS-B's dev split in a SentEval data folder, or the pairs of a csv as stsb_multi_mt has them in other languages.
 
@@ -124,13 +106,21 @@ class YearTask:
 
     name: str
     subsets: dict[str, Pairs]
+    files: tuple[Path, ...] = ()
 
-    def score(self, embedder: Embedder, progress: bool = False) -> TaskScores:
+    def score(self, run: Run) -> TaskScores:
         """Figures per subset, and the three aggregations."""
-        cosine = _embedded_cosines(self.subsets, embedder)
+        cosine = _embedded_cosines(self.subsets, run.embedder)
         scores = aggregate({name: (cosine[name], pairs.gold) for name, pairs in self.subsets.items()})
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
-        return _task_scores(self.name, scores, "spearman_all", headline, self.subsets, cosine)
+        found = np.concatenate(list(cosine.values()))
+        gold = np.concatenate([pairs.gold for pairs in self.subsets.values()])
+        groups = np.repeat(np.arange(len(self.subsets)), [len(pairs) for pairs in self.subsets.values()])
+        examples = {
+            "spearman_all": Examples.of("spearman", found, gold),
+            "spearman_mean": Examples.of("spearman", found, gold, groups),
+        }
+        return _task_scores(self.name, scores, "spearman_all", headline, self.subsets, cosine, examples)
 
 
 @dataclass(frozen=True)
@@ -139,17 +129,19 @@ class SplitTask:
 
     name: str
     splits: dict[str, Pairs]
+    files: tuple[Path, ...] = ()
 
-    def score(self, embedder: Embedder, progress: bool = False) -> TaskScores:
+    def score(self, run: Run) -> TaskScores:
         """Correlations of the test split, and of dev as `*_dev` where it is present."""
-        cosine = _embedded_cosines(self.splits, embedder)
+        cosine = _embedded_cosines(self.splits, run.embedder)
         scores: dict[str, float] = {}
         for name, pairs in self.splits.items():
             found = correlations(cosine[name], pairs.gold)
             suffix = "" if name == "test" else f"_{name}"
             scores |= {f"{metric}{suffix}": found[metric] for metric in ("spearman", "pearson")}
         headline = tuple(metric for metric in scores if metric.startswith("spearman"))
-        return _task_scores(self.name, scores, "spearman", headline, self.splits, cosine)
+        examples = {"spearman": Examples.of("spearman", cosine["test"], self.splits["test"].gold)}
+        return _task_scores(self.name, scores, "spearman", headline, self.splits, cosine, examples)
 
 
 def load(data: Path) -> Loaded:
@@ -165,16 +157,18 @@ def load(data: Path) -> Loaded:
     try:
         downstream = find_downstream(data)
     except MissingDataError as error:
-        return Loaded([], dict.fromkeys(SIMCSE_AVERAGE, str(error)))
+        return Loaded([], dict.fromkeys([*YEARS, *SPLITS], str(error)))
     for year, subsets in YEARS.items():
         folder = downstream / "STS" / f"{year}-en-test"
         try:
-            tasks.append(YearTask(year, {subset: read_sts_subset(folder, subset) for subset in subsets}))
+            read_subsets = {subset: read_sts_subset(folder, subset) for subset in subsets}
+            files = tuple(folder / f"STS.{kind}.{subset}.txt" for subset in subsets for kind in ("input", "gs"))
+            tasks.append(YearTask(year, read_subsets, files))
         except MissingDataError as error:
             missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
-    for task, (folder, read, files) in SPLITS.items():
+    for task, (folder, read, names) in SPLITS.items():
         splits: dict[str, Pairs] = {}
-        for split, file in files.items():
+        for split, file in names.items():
             try:
                 splits[split] = read(downstream / folder / file)
             except MissingDataError as error:
@@ -182,11 +176,11 @@ def load(data: Path) -> Loaded:
             if "test" not in splits:
                 break
         if splits:
-            tasks.append(SplitTask(task, splits))
+            tasks.append(SplitTask(task, splits, tuple(downstream / folder / names[split] for split in splits)))
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, simcse_average)
+FAMILY = Family(load, "DATA/downstream/STS/... and DATA/downstream/SICK/, SentEval's layout; by cosine")
 
 
 def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:
@@ -202,6 +196,7 @@ def _task_scores(
     headline: tuple[str, ...],
     subsets: Mapping[str, Pairs],
     cosine: Mapping[str, NDArray[np.float64]],
+    examples: dict[str, Examples],
 ) -> TaskScores:
     found = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
     section = Section(
@@ -223,4 +218,5 @@ def _task_scores(
         counts={"pairs": sum(len(subsets[s]) for s in subsets if s != "dev")},
         subsets={s: {**f, "num_pairs": len(subsets[s])} for s, f in found.items()},
         section=section,
+        examples=examples,
     )

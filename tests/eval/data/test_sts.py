@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
 from eval.files import DataError, MissingDataError
-from eval.senteval import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
 
 
 def subset(folder: Path, sentences: bytes, gold: bytes) -> Pairs:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.embed import Embedder, batches_by_length, unit_vectors
+from eval.models.embed import Embedder, batches_by_length, unit_vectors
 
 
 class Recorder:

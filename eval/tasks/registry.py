@@ -1,7 +1,7 @@
 """The words that `--tasks` understands. A new task is a file with a `FAMILY`, and a line here."""
 
-from eval import retrieval, sts
-from eval.task import Family
+from eval.tasks import retrieval, sts
+from eval.tasks.task import Family
 
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.embed import Embedder
 from eval.files import DataError
-from eval.model import load as load_model
-from eval.retrieval import load, metrics_of, read_collection, relevant_ranks
+from eval.models.embed import Embedder
+from eval.models.library import load as load_model
+from eval.tasks.retrieval import load, metrics_of, read_collection, relevant_ranks
+from eval.tasks.task import Run
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
@@ -97,7 +98,7 @@ def test_figures_agree_with_sentence_transformers_on_real_captions(flickr: Path,
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
     collection = read_collection(flickr / "retrieval" / "flickr")
     (task,) = load(flickr).tasks
-    ours = task.score(Embedder(load_model(minilm).encode)).scores
+    ours = task.score(Run(Embedder(load_model(minilm).encode))).scores
     peer = evaluation.InformationRetrievalEvaluator(
         queries={str(i): text for i, text in enumerate(collection.queries)},
         corpus={str(i): text for i, text in enumerate(collection.documents)},

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from eval import plots
-from eval.report import Section, Table, write_report
+from eval.report import plots
+from eval.report.html import Section, Table, write_report
 from eval.results import Results, environment, report_sections, terminal_summary
-from eval.task import TaskScores
+from eval.tasks.task import TaskScores
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
 

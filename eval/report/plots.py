@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from eval.embed import Floats
 from eval.files import printable
+from eval.models.embed import Floats
 
 
 def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> Figure:

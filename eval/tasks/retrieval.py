@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from eval import plots
-from eval.embed import Embedder, Floats, unit_vectors
 from eval.files import DataError, head, read_lines
-from eval.report import Section, Table
-from eval.task import Family, Loaded, Task, TaskScores
+from eval.models.embed import Floats, unit_vectors
+from eval.report import plots
+from eval.report.html import Section, Table
+from eval.scores import TaskScores
+from eval.tasks.task import Family, Loaded, Run, Task
 
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are alive while one replaces the other
@@ -120,15 +121,16 @@ class RetrievalTask:
 
     name: str
     collection: Collection
+    files: tuple[Path, ...] = ()
 
-    def score(self, embedder: Embedder, progress: bool = False) -> TaskScores:
+    def score(self, run: Run) -> TaskScores:
         """Rank every document for every query by cosine.
 
         Holds the documents' embeddings and a bounded block of scores, never queries x documents.
         """
-        queries = unit_vectors(embedder.embed(self.collection.queries))
-        documents = unit_vectors(embedder.embed(self.collection.documents, keep=False))
-        ranks = relevant_ranks(queries, documents, self.collection.relevant, progress=progress)
+        queries = unit_vectors(run.embedder.embed(self.collection.queries))
+        documents = unit_vectors(run.embedder.embed(self.collection.documents, keep=False))
+        ranks = relevant_ranks(queries, documents, self.collection.relevant, progress=run.progress)
         scores = metrics_of(ranks, self.collection.grades)
         first_ranks = np.array([query_ranks.min() for query_ranks in ranks])
         section = Section(
@@ -184,11 +186,11 @@ def load(data: Path) -> Loaded:
         if absent:
             missing[name] = f"no {', '.join(absent)} in {folder} (BEIR's layout)"
         else:
-            tasks.append(RetrievalTask(name, read_collection(folder)))
+            tasks.append(RetrievalTask(name, read_collection(folder), tuple(folder / file for file in _FILES)))
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load)
+FAMILY = Family(load, "DATA/retrieval/<name>/{corpus.jsonl,queries.jsonl,qrels/test.tsv}, BEIR's layout")
 
 
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:

@@ -19,16 +19,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tqdm import tqdm
 
-from eval.embed import batches_by_length
-from eval.folder import EncoderError, check_finite, first_position, load_model, one_line, quiet_transformers
-from eval.settings import check_modules, check_transformer, read_modules
+from eval.models.embed import batches_by_length
+from eval.models.folder import EncoderError, check_finite, first_position, load_model, one_line, quiet_transformers
+from eval.models.settings import check_modules, check_transformer, read_modules
 
 
 class Model:
-    """Texts to embeddings. Attributes: `modules`, the library's model; `name`, the folder's."""
+    """Texts to embeddings. Attributes: `modules`, the library's; `folder`, where it lies, and its `name`."""
 
-    def __init__(self, modules: SentenceTransformer, name: str) -> None:
-        self.modules, self.name = modules, name
+    def __init__(self, modules: SentenceTransformer, folder: Path) -> None:
+        self.modules, self.folder, self.name = modules, folder, folder.resolve().name
+
+    @property
+    def fingerprint(self) -> str | None:
+        return None
 
     @property
     def dim(self) -> int:
@@ -101,7 +105,7 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu") -> Model
                 _check(module, where)
             else:
                 check_finite(where, module)
-        model = Model(loaded, folder.resolve().name)
+        model = Model(loaded, folder)
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
         raise

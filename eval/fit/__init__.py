@@ -1,0 +1,1 @@
+"""What is trained on top of embeddings: classifiers, regressors, projections, by the published protocols."""

@@ -1,0 +1,1 @@
+"""The papers' result tables: their averages, their published rows, and yours beside them."""

@@ -1,0 +1,80 @@
+"""Figures over examples, their intervals and differences, against scipy and scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from eval.scores import Examples, difference, figure, interval
+
+GENERATOR = np.random.default_rng(7)
+GOLD = GENERATOR.integers(0, 2, 300)
+PREDICTED = np.where(GENERATOR.random(300) < 0.8, GOLD, 1 - GOLD)
+SCORES = GENERATOR.integers(0, 6, 300).astype(float)
+COSINES = SCORES + GENERATOR.normal(0, 2, 300)
+
+
+@pytest.mark.parametrize(
+    ("metric", "predicted", "gold", "expected"),
+    [
+        ("accuracy", PREDICTED, GOLD, metrics.accuracy_score(GOLD, PREDICTED)),
+        ("f1", PREDICTED, GOLD, metrics.f1_score(GOLD, PREDICTED)),
+        ("matthews", PREDICTED, GOLD, metrics.matthews_corrcoef(GOLD, PREDICTED)),
+        ("pearson", COSINES, SCORES, stats.pearsonr(COSINES, SCORES).statistic),
+        ("spearman", COSINES, SCORES, stats.spearmanr(COSINES, SCORES).statistic),
+        ("mean", PREDICTED, None, PREDICTED.mean()),
+    ],
+)
+def test_a_figure_is_that_of_the_libraries(metric: str, predicted: object, gold: object, expected: float) -> None:
+    assert figure(Examples.of(metric, predicted, gold)) == pytest.approx(100 * expected, abs=1e-9)
+
+
+def test_groups_count_alike_whatever_their_size() -> None:
+    groups = np.repeat([3, 1], [200, 100])
+    each = [stats.spearmanr(COSINES[groups == g], SCORES[groups == g]).statistic for g in (1, 3)]
+    assert figure(Examples.of("spearman", COSINES, SCORES, groups)) == pytest.approx(100 * np.mean(each), abs=1e-9)
+
+
+def test_an_interval_of_a_share_is_the_binomials() -> None:
+    """Bootstrap of a share of n examples: its deviation is sqrt(p (1 - p) / n)."""
+    share, n = 0.8, 2000
+    low, high = interval(Examples.of("mean", np.arange(n) < share * n))
+    deviation = 100 * np.sqrt(share * (1 - share) / n)
+    assert low == pytest.approx(80 - 1.96 * deviation, abs=0.25)
+    assert high == pytest.approx(80 + 1.96 * deviation, abs=0.25)
+
+
+def test_an_interval_is_the_same_every_time_and_holds_the_figure() -> None:
+    examples = Examples.of("spearman", COSINES, SCORES)
+    low, high = interval(examples)
+    assert (low, high) == interval(examples)
+    assert low < figure(examples) < high
+
+
+def test_a_model_does_not_differ_from_itself() -> None:
+    examples = Examples.of("spearman", COSINES, SCORES)
+    apart = difference(examples, examples)
+    assert (apart.value, apart.low, apart.high, apart.p) == (0, 0, 0, 1)
+
+
+def test_a_paired_difference_is_seen_where_the_two_intervals_overlap() -> None:
+    """One model right wherever the other is, and on 3 % more: single intervals overlap, the pairs tell."""
+    right = GENERATOR.random(1000) < 0.7
+    better = right | (GENERATOR.random(1000) < 0.1)
+    first, second = Examples.of("mean", right), Examples.of("mean", better)
+    assert interval(first)[1] > interval(second)[0]
+    apart = difference(first, second)
+    assert apart.value == pytest.approx(100 * (better.mean() - right.mean()))
+    assert 0 < apart.low < apart.value < apart.high
+    assert apart.p < 0.01
+
+
+def test_figures_of_other_examples_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="not of the same examples"):
+        difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
+
+
+def test_a_constant_has_no_correlation_and_no_interval() -> None:
+    examples = Examples.of("spearman", np.ones(10), np.arange(10))
+    assert np.isnan(figure(examples))
+    assert all(np.isnan(interval(examples)))
