@@ -33,7 +33,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["pipelines*", "shards*", "train*", "eval*"]),
-    package_data={"train": ["recipes/*.yaml"]},
+    package_data={"train": ["recipes/*.yaml"], "eval": ["data/*.yaml", "tables/papers/*.yaml"]},
     entry_points={
         "console_scripts": [
             "clearspan-pipelines = pipelines.__main__:main",

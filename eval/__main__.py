@@ -4,16 +4,14 @@ Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed da
 """
 
 import argparse
-import io
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn
 
-from eval.files import DataError, printable
+from eval.command import Parser, UsageError, run
 from eval.results import terminal_summary
 from eval.run import EvaluationError, Request, evaluate
 from eval.tasks.registry import FAMILIES
@@ -32,35 +30,14 @@ A task whose files are not there is skipped with a line that says so; the rest r
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"python -m eval: {printable(message)} (see --help)\n")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    parser = _parser()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
-    code, output = 0, ""
-    try:
-        output = _run(parser.parse_args(argv))
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    except _UsageError as error:
-        print(f"python -m eval: {printable(str(error))} (see --help)", file=sys.stderr)
-        code = 2
-    except (EvaluationError, DataError, OSError) as error:
-        for name, reason in getattr(error, "skipped", {}).items():
-            print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
-        print(f"python -m eval: {printable(str(error))}", file=sys.stderr)
-        code = 1
-    return _print(output) or code
+    return run(_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     lines = "".join(f"  {word:<18} {family.description}\n" for word, family in FAMILIES.items())
-    parser = _Parser(
+    parser = Parser(
         prog="python -m eval",
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{data}\n", lines),
@@ -125,32 +102,19 @@ def _version() -> str:
         return "clearspan, not installed"
 
 
-def _print(text: str) -> int:
-    """Prints all that goes to stdout; 1 where it does not get there, unless its reader has left, having seen enough."""
-    try:
-        print(text, end="", flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself writes again when it ends
-        if isinstance(error, BrokenPipeError):
-            return 0
-        print(f"python -m eval: standard output cannot be written ({error.strerror})", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _run(args: argparse.Namespace) -> str:
+def _evaluated(args: argparse.Namespace) -> str:
     """Evaluates, and returns what goes to stdout."""
     from eval.models.load import default_name
 
     if not args.tasks and not args.pairs:
-        raise _UsageError("give --tasks, --pairs or both")
+        raise UsageError("give --tasks, --pairs or both")
     if args.tasks and args.data is None:
-        raise _UsageError("--tasks needs --data DIR")
+        raise UsageError("--tasks needs --data DIR")
     if args.name and len(args.name) != len(args.model):
-        raise _UsageError(f"{len(args.name)} --name for {len(args.model)} --model: give one each, in the same order")
+        raise UsageError(f"{len(args.name)} --name for {len(args.model)} --model: give one each, in the same order")
     names = args.name or [default_name(model) for model in args.model]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _UsageError(f"two models are called {twice!r}: tell them apart with --name")
+        raise UsageError(f"two models are called {twice!r}: tell them apart with --name")
     scored = evaluate(
         Request(
             models=dict(zip(names, args.model, strict=True)),
@@ -173,10 +137,6 @@ def _run(args: argparse.Namespace) -> str:
     if len(scored) == 1:
         return scored[0].results.to_json()
     return json.dumps([json.loads(one.results.to_json()) for one in scored], indent=2) + "\n"
-
-
-class _UsageError(Exception):
-    """Arguments that do not go together."""
 
 
 def _model(text: str) -> str:

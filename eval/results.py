@@ -4,7 +4,6 @@ import io
 import json
 import math
 import platform
-import textwrap
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -14,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rich.box
-import rich.table
-from rich.console import Console
 
 from eval.files import DataError, printable
 from eval.report import plots
 from eval.report.html import Section, Table, cell_text
+from eval.report.terminal import text_table
 from eval.scores import Examples, TaskScores, interval
 
 _MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
@@ -148,14 +145,7 @@ def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
 def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
     """The summary as plain text: the table, averages, what was skipped and why, warnings."""
     table = summary_table(tasks)
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, header_style="", pad_edge=False, padding=(0, 1))
-    for number, heading in enumerate(table.header):
-        grid.add_column(printable(heading), justify="left" if number < 2 else "right", no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*(printable(cell_text(value)) for value in row))
-    shown = io.StringIO()
-    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
-    lines = [line for line in textwrap.dedent(shown.getvalue()).splitlines() if line.strip()]
+    lines = text_table(table.header, [[cell_text(value) for value in row] for row in table.rows], num_left=2)
     lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
     lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
     lines += [f"warning: {warning}" for warning in results.warnings]

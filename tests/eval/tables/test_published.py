@@ -1,0 +1,82 @@
+"""The papers' figures: spot checks against the papers' pages, and what a report gets of them."""
+
+import yaml
+
+from eval.tables.averages import AVERAGES, HALVES, PROBING
+from eval.tables.published import _FOLDER, _PAPERS, baselines, tables
+
+NAMES = [
+    "declutr-1", "declutr-2", "declutr-3", "declutr-4",
+    "declutr-v1-1", "declutr-v1-s1", "declutr-v1-s3", "declutr-v1-s4", "declutr-v1-s5", "declutr-v1-s6",
+    "clear-1", "clear-2", "clear-3",
+    "nonling-1", "nonling-2", "nonling-3", "nonling-4", "nonling-5", "nonling-6", "nonling-e1", "nonling-g1",
+    "nonling-h1",
+]  # fmt: skip
+
+
+def test_every_result_table_of_the_four_papers_has_a_name() -> None:
+    assert list(tables()) == NAMES
+
+
+def test_figures_stand_where_the_papers_print_them() -> None:
+    assert tables()["declutr-2"].cell("DeCLUTR-base", "MRPC") == (74.61, 82.65)
+    assert tables()["declutr-2"].cell("QuickThoughts", "COCO") == 60.55
+    assert tables()["declutr-3"].cell("DeCLUTR-small", "SOMO") == 61.27
+    assert tables()["clear-1"].cell("MLM+del-span+reorder", "CoLA") == 64.3
+    assert tables()["clear-2"].cell("MLM+subs+del-span-[CLS]", "STS16") == 65.6
+    assert tables()["nonling-1"].cell("VisualCSE-BERT-base", "SICK-R") == 71.23
+    assert tables()["nonling-3"].cell("SimCSE-RoBERTa-base", "p") == "<0.0001"
+    assert tables()["nonling-5"].cell("VisualCSE", "Russian") == 77.48
+
+
+def test_the_same_model_has_the_same_figures_in_every_table() -> None:
+    first, second = tables()["nonling-1"], tables()["nonling-2"]
+    for row in first.rows:
+        if row.name.startswith("SimCSE"):
+            assert row in second.rows
+
+
+def test_every_column_names_an_average_that_there_is_or_figures() -> None:
+    for table in tables().values():
+        heads = [column.head for column in table.columns]
+        assert len(set(heads)) == len(heads), table.name
+        for column in table.columns:
+            assert column.average is None or column.average in {*AVERAGES, *HALVES}
+            assert column.minus is None or isinstance(table.cell(column.minus[1], column.minus[0]), float)
+            assert sum(map(bool, (column.of, column.average, column.minus, column.environment))) <= 1
+
+
+def test_no_cell_of_the_files_is_lost() -> None:
+    """Each cell that is no null is one of `tables()`: YAML could have read a name, or a row, otherwise."""
+    for paper in _PAPERS:
+        content = yaml.safe_load((_FOLDER / f"{paper}.yaml").read_text())
+        for name in content.keys() - {"paper"}:
+            rows = [row for row in content[name]["rows"] if isinstance(row, list)]
+            assert len(rows) == len(tables()[name].rows)
+            assert all(isinstance(row[0], str) for row in rows)
+            for row in rows:
+                assert all(
+                    isinstance(cell, float | int | list | None) or cell.startswith(("<", "0.")) for cell in row[1:]
+                )
+
+
+def test_baselines_are_of_the_figures_asked_for_alone() -> None:
+    found = baselines([("STS12", "spearman_all"), ("MRPC", "f1"), ("retrieval/cranfield", "ndcg@10")])
+    assert found["SimCSE-BERT-base"] == {("STS12", "spearman_all"): 68.40}
+    assert found["SimCSE-BERT-base, supervised"] == {("STS12", "spearman_all"): 75.30}
+    assert found["GloVe"] == {("MRPC", "f1"): 81.45}
+    assert baselines([("retrieval/cranfield", "ndcg@10")]) == {}
+
+
+def test_every_family_that_papers_report_has_baselines() -> None:
+    wanted = {
+        "sts": ("STS16", "spearman_all"),
+        "transfer": ("TREC", "acc"),
+        "relatedness": ("STSBenchmark-finetune", "spearman"),
+        "captions": ("ImageCaptionRetrieval", "acc"),
+        "probing": (PROBING[0], "acc"),
+        "glue": ("glue/CoLA", "matthews"),
+        "stsb-multilingual": ("stsb/de", "spearman_dev"),
+    }
+    for family, key in wanted.items():
+        assert len(baselines([key])) >= 2, family
