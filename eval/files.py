@@ -1,9 +1,12 @@
 """Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
 
 import hashlib
+import json
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 class DataError(ValueError):
@@ -47,6 +50,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def json_text(value: Any) -> str:
+    """Strict JSON in ASCII, which any terminal shows; NaN and infinities, which JSON lacks, are null. Ends its line."""
+    return json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
+
+
 def check_writable(folder: Path) -> None:
     """Makes the folder and writes to it, by a file that is gone again: permission bits alone do not tell.
 
@@ -86,3 +94,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import platform
 import zipfile
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import DataError, printable
+from eval.files import DataError, json_text, printable
 from eval.report import plots
 from eval.report.html import Section, Table, cell_text
 from eval.report.terminal import text_table
@@ -67,7 +66,7 @@ class Results:
 
     def to_json(self) -> str:
         """Strict JSON in ASCII, which any terminal shows and any name fits in; one trailing newline."""
-        return json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False) + "\n"
+        return json_text(asdict(self))
 
 
 def is_results(path: Path) -> bool:
@@ -195,11 +194,3 @@ def _average_text(average: Mapping[str, Any]) -> str:
 
 def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {noun}" for noun, number in counts.items())
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,7 +12,7 @@ from typing import Any
 
 from eval.files import DataError
 
-RESULTS = "results.json"
+RESULTS, EXAMPLES = "results.json", "examples.npz"
 _MOST_BYTES = 1 << 26  # they take some kilobytes
 
 

@@ -4,7 +4,6 @@ Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from eval import saved
 from eval.command import Parser, UsageError, run
+from eval.files import json_text
 from eval.tables.beside import beside
 from eval.tables.formats import FORMATS
 from eval.tables.published import tables
@@ -54,7 +54,7 @@ def _output(args: argparse.Namespace) -> str:
     if args.name not in tables():
         raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}")
     grid = beside(tables()[args.name], saved.find(args.results))
-    return json.dumps(asdict(grid), indent=2) + "\n" if args.json else FORMATS[args.format](grid)
+    return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
 
 
 if __name__ == "__main__":

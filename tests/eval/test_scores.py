@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from eval.scores import Examples, difference, figure, interval
+from eval.scores import METRICS, Examples, _figures, difference, figure, interval
 
 GENERATOR = np.random.default_rng(7)
 GOLD = GENERATOR.integers(0, 2, 300)
@@ -78,3 +78,15 @@ def test_a_constant_has_no_correlation_and_no_interval() -> None:
     examples = Examples.of("spearman", np.ones(10), np.arange(10))
     assert np.isnan(figure(examples))
     assert all(np.isnan(interval(examples)))
+
+
+@pytest.mark.parametrize("metric", ["spearman", "accuracy", "mean"])
+def test_a_sample_is_scored_as_its_examples_alone_would_be(metric: str) -> None:
+    """Ranks and comparisons are shared over all samples; each figure must be the one of its own rows, ties and all."""
+    predicted = COSINES.round(0) if metric == "spearman" else PREDICTED
+    gold = {"spearman": SCORES, "accuracy": GOLD, "mean": None}[metric]
+    examples = Examples.of(metric, predicted, gold)
+    samples = np.random.default_rng(1).integers(300, size=(50, 300))
+    (found,) = _figures((examples,), [samples[:20], samples[20:]])
+    alone = METRICS[metric](examples.predicted[samples], examples.gold[samples])
+    assert found == pytest.approx(100 * alone, abs=1e-9)

@@ -1,0 +1,166 @@
+"""`python -m eval.compare`: which differences of two models exceed noise, and what is not compared and why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.compare import holm, main
+from eval.report.html import Section
+from eval.results import Results, examples_bytes
+from eval.scores import Examples, TaskScores, difference, figure
+
+GENERATOR = np.random.default_rng(3)
+GOLD = GENERATOR.integers(0, 2, 1000)
+WEAK = np.where(GENERATOR.random(1000) < 0.70, GOLD, 1 - GOLD)
+STRONG = np.where(GENERATOR.random(1000) < 0.25, GOLD, WEAK)  # right wherever WEAK is, and on a quarter of the rest
+OTHER = np.concatenate([1 - WEAK[:1], WEAK[1:]])  # as good as WEAK but for one example
+ENVIRONMENT = {"versions": {}, "protocol": "full", "seed": 1111, "dtype": "fp32", "pooling": None}
+
+
+def write(
+    folder: Path, tasks: dict[str, dict[str, Examples]], model: str = "", data: str = "", **environment: object
+) -> Path:
+    """An evaluation's folder as `python -m eval` leaves it; `data` is what its files' checksums are made of."""
+    folder.mkdir(parents=True)
+    results = Results(model or folder.name, environment={**ENVIRONMENT, **environment})
+    scored = {}
+    for task, examples in tasks.items():
+        figures = {metric: figure(one) for metric, one in examples.items()}
+        scored[task] = TaskScores(figures, next(iter(figures), ""), (), {}, Section(task), examples=examples)
+        results.scores[task] = figures or {"pearson": 1.0}
+        results.data[task] = {f"/anywhere/{folder.name}/{task}.txt": f"checksum{data}"}
+    (folder / "results.json").write_text(results.to_json())
+    (folder / "examples.npz").write_bytes(examples_bytes(scored))
+    return folder
+
+
+def accuracy(predicted: np.ndarray) -> dict[str, Examples]:
+    return {"acc": Examples.of("accuracy", predicted, GOLD)}
+
+
+def compared(capsys: pytest.CaptureFixture[str], a: Path, b: Path) -> dict:
+    assert main([str(a), str(b), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    found: dict = json.loads(out)
+    return found
+
+
+def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK), "CR": accuracy(WEAK)})
+    b = write(tmp_path / "b", {"MR": accuracy(STRONG), "CR": accuracy(OTHER)})
+    found = compared(capsys, a, b)
+    sure, slight = found["rows"]
+    assert (sure["task"], sure["metric"], sure["exceeds_noise"]) == ("MR", "acc", True)
+    assert sure["a"] == pytest.approx(100 * np.mean(WEAK == GOLD))
+    assert sure["difference"] == pytest.approx(100 * (np.mean(STRONG == GOLD) - np.mean(WEAK == GOLD)))
+    assert 0 < sure["low"] < sure["difference"] < sure["high"]
+    assert slight["exceeds_noise"] is False and slight["low"] <= 0 <= slight["high"]
+    assert (found["a"], found["b"], found["not_compared"], found["notes"]) == ("a", "b", {}, [])
+
+
+def test_the_difference_is_that_of_the_paired_bootstrap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a", {"MR": accuracy(WEAK)}), write(tmp_path / "b", {"MR": accuracy(STRONG)})
+    (row,) = compared(capsys, a, b)["rows"]
+    apart = difference(accuracy(WEAK)["acc"], accuracy(STRONG)["acc"])
+    assert (row["low"], row["high"], row["p"]) == (apart.low, apart.high, apart.p)
+
+
+def test_holm_is_the_step_down_correction() -> None:
+    """By hand: .01 x 4, .02 x 3, .03 x 2, each at least the one before."""
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert holm([0.6, 0.7]) == pytest.approx([1.0, 1.0])
+    undefined = holm([float("nan"), 0.01])
+    assert np.isnan(undefined[0]) and undefined[1] == pytest.approx(0.02)
+    assert holm([]) == []
+
+
+def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1,000 samples alone give no p under 0.002, which Holm's correction over 60 figures raises above 0.1."""
+    names = [f"task{number}" for number in range(60)]
+    a = write(tmp_path / "a", {name: accuracy(WEAK) for name in names})
+    b = write(tmp_path / "b", {name: accuracy(STRONG if name == "task7" else OTHER) for name in names})
+    found = compared(capsys, a, b)
+    assert found["resamples"] == 4 * 2 * 60 / 0.05
+    assert [row["task"] for row in found["rows"] if row["exceeds_noise"]] == ["task7"]
+
+
+def test_the_table_says_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK), "CR": accuracy(WEAK)}, "first\nmodel")
+    b = write(tmp_path / "b", {"MR": accuracy(STRONG), "CR": accuracy(OTHER)}, seed=7, protocol="fast")
+    assert main([str(a), str(b)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["A: first\\nmodel", "B: b"]
+    assert " ".join(lines[2].split()) == "task metric A B B - A 95 % interval p p (Holm) exceeds noise"
+    assert lines[4].startswith("MR") and lines[4].endswith("yes")
+    assert lines[5].startswith("CR") and not lines[5].endswith("yes")
+    assert lines[6].startswith("1 of 2 differences exceed noise: p corrected by Holm over all 2 figures, below 0.05;")
+    assert lines[7:] == ["note: protocol: full in A, fast in B", "note: seed: 1111 in A, 7 in B"]
+
+
+def test_tasks_of_one_alone_and_other_data_are_named_and_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK), "SST2": accuracy(WEAK), "STS12": {}})
+    b = write(tmp_path / "b", {"MR": accuracy(STRONG), "TREC": accuracy(WEAK), "STS12": {}})
+    found = compared(capsys, a, b)
+    assert [row["task"] for row in found["rows"]] == ["MR"]
+    assert found["not_compared"] == {
+        "SST2": "only in A", "STS12": "no figure whose examples both kept", "TREC": "only in B",
+    }  # fmt: skip
+    changed = write(tmp_path / "c", {"MR": accuracy(STRONG)}, data="2")
+    err = complaint(capsys, 1, a, changed)
+    assert "MR: its data differs: MR.txt; evaluate both on the same files" in err
+
+
+def test_figures_of_other_examples_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shorter = {"acc": Examples.of("accuracy", WEAK[:-1], GOLD[:-1])}
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK), "CR": accuracy(WEAK)})
+    b = write(tmp_path / "b", {"MR": shorter, "CR": accuracy(STRONG)})
+    found = compared(capsys, a, b)
+    assert found["not_compared"] == {"MR": "acc: the figures are not of the same examples by the same metric"}
+    assert [row["task"] for row in found["rows"]] == ["CR"]
+
+
+def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = np.arange(50.0)
+    a = write(tmp_path / "a", {"STS-B": {"spearman": Examples.of("spearman", np.ones(50), gold)}})
+    b = write(tmp_path / "b", {"STS-B": {"spearman": Examples.of("spearman", gold, gold)}})
+    (row,) = compared(capsys, a, b)["rows"]
+    assert (row["a"], row["difference"], row["p"], row["p_holm"], row["exceeds_noise"]) == (None,) * 4 + (False,)
+    assert main([str(a), str(b)]) == 0
+    assert "undefined   100.00   undefined" in capsys.readouterr().out
+
+
+def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a", {"MR": accuracy(WEAK)})
+    assert "the following arguments are required: B" in complaint(capsys, 2, a)
+    assert "no such file: name what python -m eval wrote" in complaint(capsys, 1, a, tmp_path / "nowhere")
+    b = write(tmp_path / "b", {"CR": accuracy(WEAK)})
+    assert "share no figure that can be compared (MR: only in A; CR: only in B)" in complaint(capsys, 1, a, b)
+    (b / "examples.npz").write_bytes(b"no archive")
+    assert "examples.npz: not the examples that python -m eval wrote" in complaint(capsys, 1, a, b)
+    (b / "examples.npz").unlink()
+    assert "examples.npz: no such file" in complaint(capsys, 1, a, b)
+    (b / "results.json").write_text("[1]")
+    assert "not a results.json that python -m eval wrote" in complaint(capsys, 1, a, b)
+
+
+def test_the_command_starts_without_torch() -> None:
+    code = "import sys, eval.compare; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
