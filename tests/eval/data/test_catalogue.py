@@ -1,0 +1,182 @@
+"""`python -m eval.data check`: what is there, what is whole, and where the rest is obtained."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eval.data.__main__ import main
+from eval.data.catalogue import DataSet, File, Finding, catalogue, check
+from eval.tables.averages import AVERAGES, PROBING
+from eval.tables.published import tables
+from eval.tasks import sts
+
+
+def finding(data: Path, name: str) -> Finding:
+    (found,) = check(data, [one for one in catalogue() if one.name == name])
+    return found
+
+
+def copied(shared_data: Path, tmp_path: Path, folder: str) -> Path:
+    """A data folder that holds one data set's files, to be spoilt."""
+    place = tmp_path / "senteval" / "downstream" / folder
+    shutil.copytree(shared_data / "senteval" / "downstream" / folder, place, copy_function=shutil.copyfile)
+    return place
+
+
+def test_every_task_of_the_papers_tables_has_data_in_the_catalogue() -> None:
+    known = {task for one in catalogue() for task in one.tasks}
+    wanted = {task for rule in AVERAGES.values() for task in rule.metrics}
+    wanted |= {task for table in tables().values() for column in table.columns for task, _ in column.of}
+    assert wanted <= known
+    assert set(PROBING) <= known
+    assert {*sts.YEARS, *sts.SPLITS} <= known
+
+
+def test_every_data_set_says_where_it_is_from_and_has_files() -> None:
+    for one in catalogue():
+        assert one.source.startswith("http") and one.licence and one.files, one.name
+        for file in one.files:
+            assert file.like is None or file.like in {other.name for other in one.files}
+            assert file.sha256 is None or len(file.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["STS12", "STS14", "STS16", "STSBenchmark", "SICK", "MR", "SUBJ", "SST2", "SST5", "TREC", "MRPC", "glue/RTE",
+     "glue/MRPC", "glue/CoLA", "glue/STS-B", "stsb/de", "stsb/zh", "retrieval/flickr8k", "retrieval/cranfield"],
+)  # fmt: skip
+def test_the_real_data_is_whole(name: str, shared_data: Path) -> None:
+    found = finding(shared_data, name)
+    assert (found.state, found.problems, found.notes) == ("whole", [], [])
+
+
+def test_rows_are_those_that_the_readers_read(shared_data: Path) -> None:
+    tasks = {task.name: task for task in sts.load(shared_data).tasks}
+    for year in ("STS12", "STS14", "STS16"):
+        task = tasks[year]
+        assert isinstance(task, sts.YearTask)
+        found = finding(shared_data, year)
+        assert found.rows == {f"STS.gs.{subset}.txt": len(pairs) for subset, pairs in task.subsets.items()}
+    sick = tasks["SICKRelatedness"]
+    assert isinstance(sick, sts.SplitTask)
+    assert finding(shared_data, "SICK").rows["SICK_test_annotated.txt"] == len(sick.splits["test"])
+
+
+def test_what_lacks_a_file_is_not_whole_and_what_has_none_is_absent(shared_data: Path, tmp_path: Path) -> None:
+    place = copied(shared_data, tmp_path, "MR")
+    (place / "rt-polarity.neg").unlink()
+    found = finding(tmp_path, "MR")
+    assert (found.state, found.problems) == ("not whole", [f"no {place / 'rt-polarity.neg'}"])
+    assert found.rows == {"rt-polarity.pos": 5331}
+    absent = finding(tmp_path, "SUBJ")
+    assert (absent.state, absent.place) == ("absent", tmp_path / "senteval" / "downstream" / "SUBJ")
+
+
+def test_a_truncated_file_is_not_whole(shared_data: Path, tmp_path: Path) -> None:
+    file = copied(shared_data, tmp_path, "TREC") / "train_5500.label"
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    rows = content[: len(content) // 2].count(b"\n") + 1
+    found = finding(tmp_path, "TREC")
+    assert found.state == "not whole"
+    assert found.problems == [f"{file}: {rows:,} rows, and 5,452 belong there"]
+
+
+def test_sentences_and_scores_must_be_as_many(shared_data: Path, tmp_path: Path) -> None:
+    """STS16's score files have lines that are empty, so the lines must match and not the scores."""
+    place = copied(shared_data, tmp_path, "STS/STS16-en-test")
+    file = place / "STS.input.headlines.txt"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-3]))
+    found = finding(tmp_path, "STS16")
+    assert f"{file}: 1,495 lines for the 1,498 of STS.gs.headlines.txt" in found.problems
+
+
+def test_other_bytes_with_the_same_rows_are_whole_and_noted(shared_data: Path, tmp_path: Path) -> None:
+    file = copied(shared_data, tmp_path, "MR") / "rt-polarity.pos"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    found = finding(tmp_path, "MR")
+    assert (found.state, found.notes) == ("whole", ["rt-polarity.pos has other bytes than the copy we know"])
+
+
+def test_each_kind_of_row_is_counted(tmp_path: Path) -> None:
+    contents = {
+        "lines": b"a\n\nb", "header": b"name\na\nb\n", "filled": b"1\n\n2\n \n", "records": b".I 1\n.T\nx\n.I 2\n",
+        "bytes": b"\x80\x04\n\n\n",
+    }  # fmt: skip
+    (tmp_path / "glue" / "own").mkdir(parents=True)
+    for kind, content in contents.items():
+        (tmp_path / "glue" / "own" / kind).write_bytes(content)
+    files = tuple(
+        File(kind, kind, () if kind == "bytes" else (3 if kind == "lines" else 2,), None, hashlib.sha256(c).hexdigest())  # type: ignore[arg-type]
+        for kind, c in contents.items()
+    )
+    (found,) = check(tmp_path, [DataSet("own", ("own",), "glue", "own", "http://", "", files)])
+    assert (found.state, found.problems) == ("whole", [])
+    assert found.rows == {"lines": 3, "header": 2, "filled": 2, "records": 2}
+
+
+def test_data_is_found_where_the_evaluator_finds_it(shared_data: Path) -> None:
+    folders = (shared_data, shared_data / "senteval", shared_data / "senteval" / "downstream")
+    assert [finding(folder, "TREC").state for folder in folders] == ["whole"] * 3
+    assert finding(shared_data / "stsb_multi_mt", "stsb/de").state == "whole"
+
+
+def test_a_file_of_unknown_rows_is_said_to_be_one(tmp_path: Path) -> None:
+    folder = tmp_path / "glue" / "QQP"
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\tWhy?\tHow?\t0\n")
+    found = finding(tmp_path, "glue/QQP")
+    assert (found.state, found.rows) == ("whole", {"train.tsv": 1, "dev.tsv": 1})
+    assert "train.tsv: how many rows belong there is not known" in found.notes
+
+
+def test_the_command_names_what_is_missing_and_where_it_is(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(shared_data, tmp_path, "MR")
+    assert main(["check", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert err == ""
+    assert "MR whole MR see source 10,662" in lines
+    assert "SNLI absent SNLI CC BY-SA 4.0" in lines
+    source = lines.index("obtained from https://dl.fbaipublicfiles.com/glue/data/RTE.zip:")
+    assert lines[source + 1] == f"glue/RTE into {tmp_path / 'glue' / 'RTE'}"
+
+
+def test_what_is_there_and_not_whole_fails_the_command(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied(shared_data, tmp_path, "MR") / "rt-polarity.neg").write_text("one line\n")
+    assert main(["check", str(tmp_path), "--json"]) == 1
+    found = {one["data"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["MR"]["state"] == "not whole"
+    assert "1 rows, and 5,331 belong there" in found["MR"]["problems"][0]
+    assert found["CR"]["state"] == "absent" and found["CR"]["source"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "/no/such"], "no such folder: /no/such"),
+        (["check"], "the following arguments are required: DIR"),
+        (["fetch", "."], "invalid choice: 'fetch'"),
+    ],
+)
+def test_bad_arguments_are_held_to_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and err.count("\n") == 1
+
+
+def test_the_command_starts_without_torch() -> None:
+    code = "import sys, eval.data.__main__; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
