@@ -6,6 +6,7 @@
     tasks/   what is asked of the embedder, and what is computed of it ──> scores.TaskScores
     tables/  scores ──> the papers' averages and tables
     run.py   models x tasks ──> results.json, examples.npz ──> report/ ──> report.html
+    saved.py, compare.py   two evaluations ──> which differences exceed noise
 
 Papers differ in how they aggregate the same task, so every figure here carries the name of its aggregation. A task sees
 only arrays, and knows nothing of the model. What is covered is the list in `tasks/registry.py`.

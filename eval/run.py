@@ -14,13 +14,14 @@ from pathlib import Path
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
 from eval.report.html import is_report, write_report
 from eval.results import Results, environment, examples_bytes, is_results, report_sections
+from eval.saved import EXAMPLES, RESULTS
 from eval.scores import TaskScores
 from eval.tables.averages import averages
 from eval.tasks import pairs
 from eval.tasks.registry import FAMILIES
 from eval.tasks.task import ProtocolName, Run, Task
 
-RESULTS, EXAMPLES, REPORT = "results.json", "examples.npz", "report.html"
+REPORT = "report.html"
 
 
 class EvaluationError(Exception):
