@@ -32,8 +32,16 @@ YEARS: dict[str, tuple[str, ...]] = {
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 SPLITS = {
-    "STSBenchmark": (Path("STS", "STSBenchmark"), read_stsb, {"test": "sts-test.csv", "dev": "sts-dev.csv"}),
-    "SICKRelatedness": (Path("SICK"), read_sick, {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt"}),
+    "STSBenchmark": (
+        Path("STS", "STSBenchmark"),
+        read_stsb,
+        {"test": "sts-test.csv", "dev": "sts-dev.csv", "train": "sts-train.csv"},
+    ),
+    "SICKRelatedness": (
+        Path("SICK"),
+        read_sick,
+        {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt", "train": "SICK_train.txt"},
+    ),
 }
 
 
@@ -90,6 +98,18 @@ def read_stsb_dev(data: str | Path) -> Pairs:
         return read_stsb_multi_mt(data)
     folder, read, files = SPLITS["STSBenchmark"]
     return read(find_downstream(data) / folder / files["dev"])
+
+
+def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:
+    """Train, dev and test of one of `SPLITS` in a SentEval data folder, and the files they were read from.
+
+    Raises:
+        MissingDataError: one of the three is not there.
+        DataError: a file is malformed.
+    """
+    folder, read, names = SPLITS[task]
+    files = {split: find_downstream(data) / folder / names[split] for split in ("train", "dev", "test")}
+    return {split: read(file) for split, file in files.items()}, tuple(files.values())
 
 
 def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
@@ -168,9 +188,9 @@ def load(data: Path) -> Loaded:
             missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
     for task, (folder, read, names) in SPLITS.items():
         splits: dict[str, Pairs] = {}
-        for split, file in names.items():
+        for split in ("test", "dev"):
             try:
-                splits[split] = read(downstream / folder / file)
+                splits[split] = read(downstream / folder / names[split])
             except MissingDataError as error:
                 missing[task if split == "test" else f"{task} {split}"] = str(error)
             if "test" not in splits:
