@@ -104,7 +104,7 @@ def _one_pass(adam: "_Adam", rows: Floats, targets: Floats, order: NDArray[np.in
         np.take(rows, chosen, axis=0, out=batch, mode="clip")  # any other mode copies once more
         p = _probabilities(batch, adam.weights)
         # Of the mean of (p - target)^2, through the softmax: dL/dz = p * (e - sum(p * e)), e = dL/dp.
-        e = (p - targets[chosen]) * np.float32(2 / p.size)
+        e: Floats = (p - targets[chosen]) * np.float32(2 / p.size)
         e -= (p * e).sum(axis=1, keepdims=True)
         e *= p
         adam.step(e.T @ batch)
@@ -158,7 +158,7 @@ def _probabilities(rows: Floats, weights: Floats) -> Floats:
     return p
 
 
-def _pearson(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> float:
+def _pearson(predicted: NDArray[np.floating[Any]], gold: NDArray[np.float64]) -> float:
     if len(gold) < 2 or np.ptp(predicted) == 0 or np.ptp(gold) == 0:
         return 0.0
     return float(np.corrcoef(predicted, gold)[0, 1])
