@@ -117,7 +117,10 @@ def _numbers(found: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """A value in an error message; of a container its type alone, for a pickle can build what no one could print."""
-    return head(repr(value)) if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
+    if isinstance(value, str):
+        return head(value)
+    is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
+    return str(value) if is_short else f"a {type(value).__name__}"
 
 
 def _item(container: Any, key: Any) -> Any:

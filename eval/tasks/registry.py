@@ -5,9 +5,9 @@ from eval.tasks.task import Family
 
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,
+    "retrieval": retrieval.FAMILY,
     "relatedness": relatedness.FAMILY,
     "captions": captions.FAMILY,
     "geometry": geometry.FAMILY,
     "stsb-multilingual": multilingual.FAMILY,
-    "retrieval": retrieval.FAMILY,
 }
