@@ -152,9 +152,10 @@ DTYPE = b"cnumpy\ndtype\n"
         ),
         (
             START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I999999999\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
-            "no whole pickle (cannot reshape",
+            "cannot reshape",
         ),
         (START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1\ntVf4\nI00\nVabcd\ntb.", "not of plain numbers"),
+        (DTYPE + b"}b.", "gives a state to what is no array"),
         (DTYPE + b"(Vf4\ntR(I3\nV?\ntb.", "a dtype whose state"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes in an encoding of its own"),
         (b"cnumpy.core.numeric\n_frombuffer\n(I5\n" + DTYPE + b"(Vf4\ntR(I1\ntVC\ntR.", "not of plain numbers"),
@@ -162,6 +163,31 @@ DTYPE = b"cnumpy\ndtype\n"
 )
 def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in refused(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02})" + b"\x85" * 300_000 + b"K\x01s.", "keys that are neither numbers nor texts"),
+        (b"\x80\x02}()" + b"\x85" * 300_000 + b"K\x01u.", "keys that are neither numbers nor texts"),
+        (b"()" + b"\x85" * 300_000 + b"K\x01d.", "keys that are neither numbers nor texts"),
+        (pickle.dumps({1}, 4), "holds a set"),
+        (pickle.dumps(frozenset({1}), 4), "holds a set"),
+        (b"\x80\x02)" + b"\x85" * 300_000 + b".", "found a tuple"),
+        (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "found a list"),
+    ],
+    ids=range(7),
+)
+def test_a_pickle_that_would_take_the_process_down_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refused(tmp_path, content)
+
+
+def test_a_caption_s_id_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    nested: Any = ()
+    for _ in range(300):
+        nested = (nested,)
+    message = refused(tmp_path, {**coco(), "image_to_caption_ids": {0: [nested] * 5}})
+    assert "caption a tuple of picture 0 must be in captions" in message
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
