@@ -159,7 +159,7 @@ _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 
 
 class _Unpickler(pickle._Unpickler):
-    """The one written in Python, which can be told what to do at each step: 4 s for COCO's half million captions.
+    """The one written in Python, which can be told what to do at each step: some seconds more for COCO.
 
     A key of nested tuples is hashed by C without end, which takes the process down: keys are numbers and texts.
     """

@@ -3,7 +3,7 @@
     alignment  = mean |x - y|^2 over the pairs with a gold score above 4
     uniformity = log of the mean exp(-2 |x - y|^2) over all pairs of distinct sentences
 
-of embeddings scaled to unit length (Wang and Isola 2020; SimCSE, section 5, and NonLing-CSE, section 5.2, plot both on
+of embeddings scaled to unit length (Wang and Isola 2020; SimCSE and NonLing-CSE, section 5.2, plot both on
 STS-B, without saying of which split; SimCSE's authors say: of the whole). Lower is better in both. Neither is a
 percentage, and no interval is given: a sample of the pairs is no sample of a distribution over the sphere.
 """
