@@ -54,7 +54,7 @@ def _parser() -> Parser:
         default=[],
         type=Path,
         metavar="FILE.csv",
-        help="a task of one's own: rows of two texts and a score; may be repeated",
+        help="a task of one's own, csv or tsv: rows of two texts and a score; may be repeated",
     )
     add("--output", required=True, type=_output_folder, metavar="DIR", help="where the results go; made if absent")
     add(

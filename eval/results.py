@@ -29,8 +29,8 @@ class Results:
 
     Attributes:
         model: the model's name.
-        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment and
-            uniformity alone are in units of their own.
+        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment,
+            uniformity, squared errors (mse) and median ranks (*_medr) alone are in units of their own.
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
         subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
         counts: task -> what its scores were computed over.

@@ -39,7 +39,7 @@ class Request:
     Attributes:
         models: name -> what `eval.models.load` takes.
         words: families of tasks.
-        pairs: csv files of one's own pairs.
+        pairs: csv or tsv files of one's own pairs.
         data: the data folder; may be None with pairs alone.
         cache: where embeddings are kept; None: nowhere.
     """
@@ -101,11 +101,10 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str]]:
         loaded = FAMILIES[word].load(request.data)
         tasks += loaded.tasks
         skipped |= loaded.missing
-    for path in request.pairs:
-        try:
-            tasks.append(pairs.load(path))
-        except MissingDataError as error:
-            raise DataError(f"--pairs: {error}") from None
+    try:
+        tasks += pairs.load(request.pairs)
+    except (DataError, MissingDataError) as error:
+        raise DataError(f"--pairs: {error}") from None
     if not tasks:
         raise EvaluationError(
             f"--data {request.data}: holds no data for --tasks {','.join(request.words)}, so nothing was scored",

@@ -206,7 +206,7 @@ class TaskScores:
 
     Attributes:
         scores: metric -> value in percent, unrounded; NaN where it is undefined (a constant has no correlation).
-            Alignment and uniformity alone are in units of their own.
+            Alignment, uniformity, squared errors (mse) and median ranks (*_medr) alone are in units of their own.
         main: the key of `scores` that stands for the task in charts.
         headline: the keys of `scores` that the summary table shows.
         counts: what the figures were computed over, such as {"pairs": 3108}.

@@ -69,7 +69,7 @@ class TrainingConfig:
     logging_steps: int = 10
     save_steps: int = 1000
     eval_steps: int = 0  # 0: no evaluation while training
-    eval_data: str = ""  # SentEval's folder, or a csv of pairs and scores; STS-B dev picks the best checkpoint
+    eval_data: str = ""  # SentEval's folder, or a csv or tsv of pairs; STS-B dev picks the best checkpoint
 
 
 @dataclasses.dataclass

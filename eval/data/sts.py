@@ -1,11 +1,9 @@
 """Readers for SentEval's data files, as they are.
 
-Covers the sentence-pair files with a graded similarity: STS12-16, STS-B and SICK, and STS-B in other languages, which
-SentEval has not. Every reader gives `Pairs`. The sentences are what a SentEval user's encoder gets: the line's tokens
-joined by single spaces, case kept.
+Covers the sentence-pair files with a graded similarity: STS12-16, STS-B and SICK. Every reader gives `Pairs`. The
+sentences are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept.
 """
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,8 +73,8 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
                 f"{input_path}:{number}: expected two sentences with a TAB between them, found {head(line)}"
             )
         if score.strip():
-            rows.append((fields[0], fields[1], _score(score, gold_path, number)))
-    return _pairs(rows, gold_path)
+            rows.append((fields[0], fields[1], parsed_score(score, gold_path, number)))
+    return pairs_of(rows, gold_path)
 
 
 def read_stsb(path: Path) -> Pairs:
@@ -87,31 +85,6 @@ def read_stsb(path: Path) -> Pairs:
         DataError: a line is malformed.
     """
     return _read_columns(path, list(read_lines(path)), first_number=1, num_fields=7, columns=(5, 6, 4))
-
-
-def read_stsb_multi_mt(path: Path) -> Pairs:
-    """A split of STS-B in one of stsb_multi_mt's languages, `stsb-de-dev.csv`: rows of two sentences and a score, with
-    commas between, quoted where they hold one, without a header.
-
-    Raises:
-        MissingDataError: the file is not there.
-        DataError: a row is malformed.
-    """
-    rows = []
-    lines = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
-    number = 1
-    try:
-        for fields in lines:
-            if len(fields) != 3:
-                raise DataError(
-                    f"{path}:{number}: expected two sentences and a score with commas between them, found "
-                    f"{len(fields)} fields: {head(','.join(fields))}"
-                )
-            rows.append((fields[0], fields[1], _score(fields[2], path, number)))
-            number = lines.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}:{number}: no row of a csv ({error}): restore it from the original") from None
-    return _pairs(rows, path)
 
 
 def read_sick(path: Path) -> Pairs:
@@ -139,18 +112,28 @@ def _read_columns(
             raise DataError(
                 f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
             )
-        rows.append((fields[left], fields[right], _score(fields[score], path, number)))
-    return _pairs(rows, path)
+        rows.append((fields[left], fields[right], parsed_score(fields[score], path, number)))
+    return pairs_of(rows, path)
 
 
-def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
+def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
+    """The pairs of rows of two sentences and a score, their tokens joined by single spaces.
+
+    Raises:
+        DataError: there are none.
+    """
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
     left, right, gold = zip(*rows, strict=True)
     return Pairs([" ".join(s.split()) for s in left], [" ".join(s.split()) for s in right], np.array(gold, np.float64))
 
 
-def _score(text: str, path: Path, number: int) -> float:
+def parsed_score(text: str, path: Path, number: int) -> float:
+    """The score of a line of a file.
+
+    Raises:
+        DataError: it is no finite number.
+    """
     try:
         value = float(text)
     except ValueError:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
+from eval.data.pairs import SUFFIXES, read_pairs
+from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
 from eval.files import MissingDataError
 from eval.models.embed import Embedder, Encode, Floats, unit_vectors
 from eval.report import plots
@@ -32,8 +33,16 @@ YEARS: dict[str, tuple[str, ...]] = {
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 SPLITS = {
-    "STSBenchmark": (Path("STS", "STSBenchmark"), read_stsb, {"test": "sts-test.csv", "dev": "sts-dev.csv"}),
-    "SICKRelatedness": (Path("SICK"), read_sick, {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt"}),
+    "STSBenchmark": (
+        Path("STS", "STSBenchmark"),
+        read_stsb,
+        {"test": "sts-test.csv", "dev": "sts-dev.csv", "train": "sts-train.csv"},
+    ),
+    "SICKRelatedness": (
+        Path("SICK"),
+        read_sick,
+        {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt", "train": "SICK_train.txt"},
+    ),
 }
 
 
@@ -79,17 +88,29 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
 
 
 def read_stsb_dev(data: str | Path) -> Pairs:
-    """STS-B's dev split in a SentEval data folder, or the pairs of a csv as stsb_multi_mt has them in other languages.
+    """STS-B's dev split in a SentEval data folder, or the pairs of a file of one's own: a csv or tsv.
 
     Raises:
         MissingDataError: the split is not there.
         DataError: its file is malformed.
     """
     data = Path(data)
-    if data.is_file() or (data.suffix == ".csv" and not data.is_dir()):
-        return read_stsb_multi_mt(data)
+    if data.is_file() or (data.suffix.lower() in SUFFIXES and not data.is_dir()):
+        return read_pairs(data)
     folder, read, files = SPLITS["STSBenchmark"]
     return read(find_downstream(data) / folder / files["dev"])
+
+
+def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:
+    """Train, dev and test of one of `SPLITS` in a SentEval data folder, and the files they were read from.
+
+    Raises:
+        MissingDataError: one of the three is not there.
+        DataError: a file is malformed.
+    """
+    folder, read, names = SPLITS[task]
+    files = {split: find_downstream(data) / folder / names[split] for split in ("train", "dev", "test")}
+    return {split: read(file) for split, file in files.items()}, tuple(files.values())
 
 
 def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
@@ -168,9 +189,9 @@ def load(data: Path) -> Loaded:
             missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
     for task, (folder, read, names) in SPLITS.items():
         splits: dict[str, Pairs] = {}
-        for split, file in names.items():
+        for split in ("test", "dev"):
             try:
-                splits[split] = read(downstream / folder / file)
+                splits[split] = read(downstream / folder / names[split])
             except MissingDataError as error:
                 missing[task if split == "test" else f"{task} {split}"] = str(error)
             if "test" not in splits:
@@ -199,8 +220,14 @@ def _task_scores(
     examples: dict[str, Examples],
 ) -> TaskScores:
     found = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
+    undefined = [
+        f"{s}: undefined, since {_why_undefined(cosine[s], subsets[s].gold)}."
+        for s in found
+        if np.isnan(found[s]["spearman"])
+    ]
     section = Section(
         heading=name,
+        text="\n\n".join(undefined),
         tables=[
             Table(
                 header=("subset", "pairs", "Spearman", "Pearson"),
@@ -220,3 +247,10 @@ def _task_scores(
         section=section,
         examples=examples,
     )
+
+
+def _why_undefined(cosine: Floats, gold: Floats) -> str:
+    """Why two arrays have no correlation."""
+    if len(gold) < 2:
+        return "it has one pair"
+    return "every pair has the same score" if np.ptp(gold) == 0 else "every pair has the same cosine"

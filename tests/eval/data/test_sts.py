@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb, read_stsb_multi_mt
+from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
 from eval.files import DataError, MissingDataError
 
 
@@ -36,29 +36,6 @@ def test_stsb_and_sick_keep_every_row_and_its_case(shared_data: Path) -> None:
     assert sick.left[0] == "There is no boy playing outdoors and there is no man smiling"
     assert sick.gold[0] == 3.3
     assert not any("\r" in text for text in sick.left + sick.right)
-
-
-@pytest.mark.parametrize(
-    ("language", "left", "right"),
-    [
-        ("de", "Ein Mann mit einem Schutzhelm tanzt.", "Ein Mann mit einem Schutzhelm tanzt."),
-        ("zh", "一个戴着硬帽子的人在跳舞。", "一个戴着硬帽的人在跳舞。"),
-    ],
-)
-def test_stsb_of_other_languages_keeps_every_row(shared_data: Path, language: str, left: str, right: str) -> None:
-    sizes = {"train": 5749, "dev": 1500, "test": 1379}
-    splits = {name: read_stsb_multi_mt(shared_data / "stsb_multi_mt" / f"stsb-{language}-{name}.csv") for name in sizes}
-    assert {name: len(pairs) for name, pairs in splits.items()} == sizes
-    dev = splits["dev"]
-    assert (dev.left[0], dev.right[0], dev.gold[0], dev.gold[1]) == (left, right, 5.0, 4.75)
-    assert all(pairs.gold.min() == 0 and pairs.gold.max() == 5 for pairs in splits.values())
-    assert all("" not in pairs.left + pairs.right for pairs in splits.values())
-
-
-def test_a_quoted_sentence_may_hold_commas_and_quotes(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_bytes(b'"Er sagte: ""Ja, gern.""",Ja,3.5\r\n')
-    pairs = read_stsb_multi_mt(tmp_path / "pairs.csv")
-    assert (pairs.left, pairs.right, pairs.gold.tolist()) == (['Er sagte: "Ja, gern."'], ["Ja"], [3.5])
 
 
 def test_tokens_are_joined_by_single_spaces(tmp_path: Path) -> None:
@@ -108,20 +85,6 @@ HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgmen
         (read_sick, "", r"table:1: expected SICK's header"),
         (read_sick, HEADER + "1\ta\tb\n", r"table:2: expected 5 TAB-separated fields, found 3"),
         (read_sick, HEADER + "1\ta\tb\tinf\tNEUTRAL\n", r"table:2: expected a number"),
-        (
-            read_stsb_multi_mt,
-            "a,b,1\nno,score\n",
-            r"table:2: expected two sentences and a score .* 2 fields: 'no,score'",
-        ),
-        (read_stsb_multi_mt, '"a\nb",c,1\nd,e,f,2\n', r"table:3: expected two sentences and a score .* 4 fields"),
-        (
-            read_stsb_multi_mt,
-            "sentence1,sentence2,similarity_score\n",
-            r"table:1: expected a number.*'similarity_score'",
-        ),
-        (read_stsb_multi_mt, "a,b,nan\n", r"table:1: expected a number"),
-        (read_stsb_multi_mt, 'a,b,1\n"c,d,2\ne,f,3\n', r"table:2: no row of a csv \(unexpected end of data\)"),
-        (read_stsb_multi_mt, "", r"table: holds no scored pair"),
     ],
 )
 def test_a_malformed_table_is_named_with_file_and_line(

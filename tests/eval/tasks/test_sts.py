@@ -190,3 +190,10 @@ def test_scores_are_plain_numbers(shared_data: Path) -> None:
     assert json.loads(json.dumps(scores.scores)) == scores.scores
     assert scores.main in scores.scores
     assert set(scores.subsets) == {"MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"}
+
+
+def test_stsb_dev_may_be_a_tsv_with_a_header(tmp_path: Path) -> None:
+    (tmp_path / "own.tsv").write_text("one\ttwo\tscore\nEin Haus\tein Heim, ja\t4\n", encoding="utf-8")
+    assert sts.read_stsb_dev(tmp_path / "own.tsv").right == ["ein Heim, ja"]
+    with pytest.raises(MissingDataError, match=r"no file .*other\.tsv"):
+        sts.read_stsb_dev(tmp_path / "other.tsv")

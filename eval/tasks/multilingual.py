@@ -1,0 +1,45 @@
+"""STS-B in other languages, by cosine: each language of stsb_multi_mt that is there is a task, `stsb/de`.
+
+stsb_multi_mt/stsb-<language>-{test,dev}.csv ──> as STS-B in eval.tasks.sts
+"""
+
+import re
+from pathlib import Path
+
+from eval.data.pairs import read_pairs
+from eval.files import MissingDataError
+from eval.tasks.sts import SplitTask
+from eval.tasks.task import Family, Loaded, Task
+
+_FILE = re.compile(r"stsb-(.+)-(test|dev)\.csv")
+
+
+def load(data: Path) -> Loaded:
+    """Reads every language in `data/stsb_multi_mt`, or in `data` itself where there is no such folder.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    folder = data / "stsb_multi_mt" if (data / "stsb_multi_mt").is_dir() else data
+    languages = sorted({match[1] for path in folder.glob("stsb-*.csv") if (match := _FILE.fullmatch(path.name))})
+    if not languages:
+        return Loaded([], {"stsb-multilingual": f"no stsb-<language>-test.csv in {folder}"})
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    for language in languages:
+        name = f"stsb/{language}"
+        files = {split: folder / f"stsb-{language}-{split}.csv" for split in ("test", "dev")}
+        try:
+            splits = {"test": read_pairs(files["test"])}
+        except MissingDataError as error:
+            missing[name] = str(error)
+            continue
+        try:
+            splits["dev"] = read_pairs(files["dev"])
+        except MissingDataError as error:
+            missing[f"{name} dev"] = str(error)
+        tasks.append(SplitTask(name, splits, tuple(files[split] for split in splits)))
+    return Loaded(tasks, missing)
+
+
+FAMILY = Family(load, "DATA/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")

@@ -1,0 +1,113 @@
+"""Supervised relatedness: SentEval's own SICK-R and STS-B, which train a regressor on embeddings of pairs.
+
+    train, dev, test sorted ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, squared error
+
+Not to be confused with the figures by cosine of `eval.tasks.sts`: these are higher, and what DeCLUTR and its peers
+print as SICK-R and STS-B. SimCSE's fork of SentEval calls them `*-finetune`, as here; it keeps the model of the best
+dev Spearman, where SentEval and we take Pearson. `--protocol` changes nothing in them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.data.sts import Pairs
+from eval.files import DataError, MissingDataError
+from eval.report import plots
+from eval.report.html import Section
+from eval.scores import Examples, TaskScores
+from eval.tasks.sts import SPLITS, correlations, read_all_splits
+from eval.tasks.task import Family, Loaded, Run, Task
+
+
+@dataclass(frozen=True)
+class RelatednessTask:
+    """SICK-R or STS-B: fitted on train, chosen on dev, scored on test.
+
+    Attributes:
+        splits: train, dev and test, sorted as `sorted_pairs` has it.
+    """
+
+    name: str
+    splits: dict[str, Pairs]
+    files: tuple[Path, ...] = ()
+
+    def score(self, run: Run) -> TaskScores:
+        """Correlations of the predicted scores of test and dev; `mse` is in squared points of the scale from 1 to 5."""
+        from eval.fit.regression import train
+
+        splits = self.splits
+        # One call for the whole task: the encoder batches by length over all it is given.
+        run.embedder.embed([text for pairs in splits.values() for text in pairs.left + pairs.right])
+        features = {split: _features(run, pairs) for split, pairs in splits.items()}
+        model = train(features["train"], splits["train"].gold, features["dev"], splits["dev"].gold, run.seed)
+        predicted = {split: model.predict(features[split]) for split in ("test", "dev")}
+        test, dev = (correlations(predicted[split], splits[split].gold) for split in ("test", "dev"))
+        gold = splits["test"].gold
+        scores = {
+            "spearman": test["spearman"],
+            "pearson": test["pearson"],
+            "mse": float(np.mean((predicted["test"] - gold) ** 2)),
+            "devspearman": dev["spearman"],
+            "devpearson": dev["pearson"],
+        }
+        return TaskScores(
+            scores,
+            main="spearman",
+            headline=("spearman", "pearson", "devspearman"),
+            counts={"pairs": len(gold), "train": len(splits["train"]), "dev": len(splits["dev"])},
+            section=Section(
+                self.name,
+                text="mse is in squared points of the scale from 1 to 5, not in percent.",
+                figures=[plots.scatter({"test": (gold, predicted["test"])}, "gold score", "predicted score")],
+            ),
+            examples={metric: Examples.of(metric, predicted["test"], gold) for metric in ("spearman", "pearson")},
+            settings={"seed": run.seed, "passes": model.passes, "best_passes": model.best_passes},
+        )
+
+
+def sorted_pairs(pairs: Pairs) -> Pairs:
+    """The pairs by length of the left text, then of the right, in tokens, then by score: SentEval's order of rows.
+
+    It decides which rows a batch holds, and so the last digits of a score.
+    """
+
+    def key(row: tuple[str, str, float]) -> tuple[int, int, float]:
+        left, right, gold = row
+        return len(left.split()), len(right.split()), gold
+
+    rows = sorted(zip(pairs.left, pairs.right, pairs.gold.tolist(), strict=True), key=key)
+    return Pairs([row[0] for row in rows], [row[1] for row in rows], np.array([row[2] for row in rows], np.float64))
+
+
+def load(data: Path) -> Loaded:
+    """Reads SICK and STS-B of a SentEval data folder; each needs all its three splits.
+
+    Raises:
+        DataError: a file is malformed, or a score is not from 0 to 5.
+    """
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    for task in ("SICKRelatedness", "STSBenchmark"):
+        name = f"{task}-finetune"
+        try:
+            splits, files = read_all_splits(data, task)
+        except MissingDataError as error:
+            missing[name] = str(error)
+            continue
+        for pairs, file in zip(splits.values(), files, strict=True):
+            if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
+                raise DataError(f"{file}: a score is {outside[0]:g}, and they go from 0 to 5: restore the original")
+        tasks.append(RelatednessTask(name, {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files))
+    return Loaded(tasks, missing)
+
+
+FAMILY = Family(load, f"{', '.join(f'{task}-finetune' for task in SPLITS)}: as sts, with a regressor trained on pairs")
+
+
+def _features(run: Run, pairs: Pairs) -> NDArray[np.float32]:
+    from eval.fit.regression import pair_features
+
+    return pair_features(run.embedder.embed(pairs.left), run.embedder.embed(pairs.right))

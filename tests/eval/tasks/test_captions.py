@@ -1,0 +1,106 @@
+"""Image-caption retrieval on pictures of our own making, in COCO's format."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.files import DataError
+from eval.fit import ranking
+from eval.models.embed import Embedder
+from eval.scores import figure
+from eval.tasks import captions
+from eval.tasks.task import Run
+
+THINGS = ["owl", "horse", "bus", "lake", "cake", "kite", "sofa", "tree", "boat", "ring"]
+SIZES = {"train": 40, "dev": 23, "test": 30}
+
+
+def features(generator: np.random.RandomState, num: int) -> np.ndarray:
+    return np.round(generator.rand(num, len(THINGS)), 1).astype(np.float32)
+
+
+def caption_of(picture: np.ndarray, number: int) -> str:
+    """Names what the picture shows most of, the less of it the later the caption."""
+    return "a " + " and a ".join(THINGS[i] for i in np.argsort(-picture)[: 5 - number])
+
+
+def by_things(texts: list[str]) -> np.ndarray:
+    return np.array([[text.split().count(thing) for thing in THINGS] for text in texts], np.float32)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A SentEval folder with a COCO of ours."""
+    folder = tmp_path / "downstream" / "COCO"
+    folder.mkdir(parents=True)
+    generator = np.random.RandomState(0)
+    for name, num in (("train", SIZES["train"]), ("valid", SIZES["dev"]), ("test", SIZES["test"])):
+        pictures = features(generator, num)
+        content = {
+            "features": pictures,
+            "image_to_caption_ids": {i: [5 * i + number for number in range(5)] for i in range(num)},
+            "captions": {
+                5 * i + number: {"cleaned_caption": caption_of(picture, number)}
+                for i, picture in enumerate(pictures)
+                for number in range(5)
+            },
+        }
+        (folder / f"{name}.pkl").write_bytes(pickle.dumps(content, protocol=2))
+    return tmp_path
+
+
+def test_captions_that_tell_their_pictures_find_them(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_DIM", 40)
+    (task,) = captions.load(data).tasks
+    assert task.name == "ImageCaptionRetrieval" and len(task.files) == 3
+    found = task.score(Run(Embedder(by_things)))
+    directions = [f"{way}_{figure}" for way in ("i2t", "t2i") for figure in ("r1", "r5", "r10", "medr")]
+    assert list(found.scores) == ["acc", "devacc", *directions]
+    recalls = [found.scores[name] for name in directions if not name.endswith("medr")]
+    assert found.scores["acc"] == pytest.approx(np.mean(recalls))
+    assert found.scores["t2i_r1"] > 35  # chance is 1 of the 6 pictures of a fold
+    assert found.counts == {"pictures": SIZES["test"], "train": SIZES["train"], "dev": SIZES["dev"]}
+    assert found.settings["folds"] == 5
+
+
+def test_the_examples_of_the_figure_are_its_queries(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_DIM", 10)
+    monkeypatch.setattr(ranking, "_MOST_PASSES", 0)
+    (task,) = captions.load(data).tasks
+    found = task.score(Run(Embedder(by_things)))
+    examples = found.examples["acc"]
+    assert len(examples) == SIZES["test"] * (1 + 5)
+    assert figure(examples) == pytest.approx(found.scores["acc"])
+
+
+def test_an_embedding_that_is_no_number_finds_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_DIM", 10)
+    (task,) = captions.load(data).tasks
+    found = task.score(Run(Embedder(lambda texts: np.full((len(texts), 4), np.nan))))
+    assert found.scores["t2i_r1"] <= 20
+
+
+def test_what_is_missing_is_named(data: Path) -> None:
+    (data / "downstream/COCO/valid.pkl").unlink()
+    loaded = captions.load(data)
+    assert loaded.tasks == [] and "no valid.pkl in " in loaded.missing["ImageCaptionRetrieval"]
+
+
+@pytest.mark.parametrize(
+    ("num", "width", "message"), [(25, 10, "25 pictures.*give 26 or more"), (40, 7, "features of 10 numbers for the 7")]
+)
+def test_splits_that_do_not_do_are_refused(data: Path, num: int, width: int, message: str) -> None:
+    content = {
+        "features": np.ones((num, width)),
+        "image_to_caption_ids": {i: [0] * 5 for i in range(num)},
+        "captions": {0: {"cleaned_caption": "an owl"}},
+    }
+    (data / "downstream/COCO/train.pkl").write_bytes(pickle.dumps(content))
+    with pytest.raises(DataError, match=message):
+        captions.load(data)
+
+
+def test_the_batch_that_train_must_exceed_is_the_trainings() -> None:
+    assert captions._BATCH == ranking.BATCH

@@ -1,0 +1,78 @@
+"""Supervised relatedness: SentEval's rows in SentEval's order, and a score that a fitted model earns."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from eval.data.sts import Pairs
+from eval.files import DataError
+from eval.models.embed import Embedder
+from eval.scores import figure
+from eval.tasks import relatedness
+from eval.tasks.task import Run
+from tests.eval.tasks.test_sts import bag_of_words
+
+
+def few_dimensions(texts: list[str]) -> np.ndarray:
+    return bag_of_words(texts) @ np.random.RandomState(0).randn(1024, 48).astype(np.float32) / 10
+
+
+def test_both_tasks_have_the_published_sizes_and_senteval_s_order(shared_data: Path) -> None:
+    loaded = relatedness.load(shared_data / "senteval")
+    assert loaded.missing == {}
+    tasks = {task.name: task for task in loaded.tasks if isinstance(task, relatedness.RelatednessTask)}
+    sizes = {name: [len(pairs) for pairs in task.splits.values()] for name, task in tasks.items()}
+    assert sizes == {"SICKRelatedness-finetune": [4500, 500, 4927], "STSBenchmark-finetune": [5749, 1500, 1379]}
+    for task in tasks.values():
+        assert [path.is_file() for path in task.files] == [True] * 3
+        for pairs in task.splits.values():
+            rows = zip(pairs.left, pairs.right, pairs.gold, strict=True)
+            keys = [(len(left.split()), len(right.split()), gold) for left, right, gold in rows]
+            assert keys == sorted(keys)
+
+
+def test_rows_with_the_same_key_keep_the_order_of_the_file() -> None:
+    pairs = Pairs(["b c", "a", "a b"], ["z", "y", "x"], np.array([1.0, 2.0, 1.0]))
+    found = relatedness.sorted_pairs(pairs)
+    assert (found.left, found.right, found.gold.tolist()) == (["a", "b c", "a b"], ["y", "z", "x"], [2.0, 1.0, 1.0])
+
+
+def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_data: Path) -> None:
+    task = next(t for t in relatedness.load(shared_data / "senteval").tasks if t.name.startswith("SICK"))
+    assert isinstance(task, relatedness.RelatednessTask)
+    few = {name: Pairs(p.left[::9], p.right[::9], p.gold[::9]) for name, p in task.splits.items()}
+    found = relatedness.RelatednessTask(task.name, few).score(Run(Embedder(few_dimensions)))
+    examples = found.examples["spearman"]
+    predicted, gold = examples.predicted, examples.gold
+    assert set(found.scores) == {"spearman", "pearson", "mse", "devspearman", "devpearson"}
+    assert sorted(gold) == sorted(few["test"].gold)
+    assert found.scores["spearman"] == pytest.approx(100 * spearmanr(predicted, gold).statistic)
+    assert found.scores["pearson"] == pytest.approx(100 * pearsonr(predicted, gold).statistic)
+    assert found.scores["mse"] == pytest.approx(np.mean((predicted - gold) ** 2))
+    assert all(figure(examples) == pytest.approx(found.scores[name]) for name, examples in found.examples.items())
+    assert 1 <= predicted.min() < predicted.max() <= 5
+    assert found.scores["mse"] < np.var(gold)
+    assert found.counts == {"pairs": len(gold), "train": 500, "dev": 56}
+
+
+def test_a_missing_split_is_named_and_the_other_task_loads(shared_data: Path, tmp_path: Path) -> None:
+    for folder in ("SICK", "STS/STSBenchmark"):
+        source = shared_data / "senteval/downstream" / folder
+        shutil.copytree(source, tmp_path / "downstream" / folder, copy_function=shutil.copyfile)
+        (tmp_path / "downstream" / folder).chmod(0o755)
+    (tmp_path / "downstream/SICK/SICK_train.txt").unlink()
+    loaded = relatedness.load(tmp_path)
+    assert [task.name for task in loaded.tasks] == ["STSBenchmark-finetune"]
+    assert "SICK_train.txt" in loaded.missing["SICKRelatedness-finetune"]
+
+
+def test_a_score_off_the_scale_is_no_score(shared_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "downstream/STS/STSBenchmark"
+    folder.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (folder / f"sts-{split}.csv").write_text(f"g\tf\ty\t1\t{'7.5' if split == 'dev' else '2'}\ta b\tc\n")
+    with pytest.raises(DataError, match=r"sts-dev\.csv: a score is 7\.5, and they go from 0 to 5"):
+        relatedness.load(tmp_path)
