@@ -1,26 +1,24 @@
-"""What an evaluation found, as `results.json`, as a table for the terminal and as the sections of a report."""
+"""What an evaluation found, as the files that keep it.
+
+Results ──> results.json     figures, intervals, and what they rest on
+Examples ─> examples.npz     what the figures were computed of, example by example, for `python -m eval.compare`
+"""
 
 import io
 import json
 import math
 import platform
-import textwrap
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rich.box
-import rich.table
-from rich.console import Console
 
-from eval.files import DataError, printable
-from eval.report import plots
-from eval.report.html import Section, Table, cell_text
+from eval.files import DataError
 from eval.scores import Examples, TaskScores, interval
 
 _MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
@@ -33,6 +31,7 @@ class Results:
 
     Attributes:
         model: the model's name.
+        spec: what `--model` named: a folder, a file of word vectors, `module:function`.
         scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment and
             uniformity alone are in units of their own.
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
@@ -47,6 +46,7 @@ class Results:
     """
 
     model: str
+    spec: str = ""
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     subsets: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -70,16 +70,30 @@ class Results:
 
     def to_json(self) -> str:
         """Strict JSON in ASCII, which any terminal shows and any name fits in; one trailing newline."""
-        return json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False) + "\n"
+        return json.dumps(_plain(asdict(self)), indent=2, allow_nan=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One model's evaluation.
+
+    Attributes:
+        tasks: task -> its scores, in the order in which they were asked for.
+        families: task -> the word of `--tasks` that it came with.
+    """
+
+    results: Results
+    tasks: dict[str, TaskScores]
+    families: dict[str, str] = field(default_factory=dict)
 
 
 def is_results(path: Path) -> bool:
-    """Whether a file is one that `Results.to_json` wrote."""
+    """Whether a file is one that `Results.to_json` wrote, now or in an earlier version, which knew fewer fields."""
     try:
         content = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
     except (ValueError, RecursionError):
         return False
-    return isinstance(content, dict) and {field.name for field in fields(Results)} <= content.keys()
+    return isinstance(content, dict) and {"model", "scores", "averages", "environment"} <= content.keys()
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
@@ -135,81 +149,14 @@ def environment(device: str, **more: object) -> dict[str, Any]:
     }
 
 
-def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
-    """One row a task with its headline metrics; a column that a task does not have stays empty."""
-    metrics = list(dict.fromkeys(metric for task in tasks.values() for metric in task.headline))
-    rows = [
-        [name, _counts_text(task.counts), *(task.scores[m] if m in task.headline else None for m in metrics)]
-        for name, task in tasks.items()
-    ]
-    return Table(header=["task", "over", *metrics], rows=rows)
-
-
-def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
-    """The summary as plain text: the table, averages, what was skipped and why, warnings."""
-    table = summary_table(tasks)
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, header_style="", pad_edge=False, padding=(0, 1))
-    for number, heading in enumerate(table.header):
-        grid.add_column(printable(heading), justify="left" if number < 2 else "right", no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*(printable(cell_text(value)) for value in row))
-    shown = io.StringIO()
-    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
-    lines = [line for line in textwrap.dedent(shown.getvalue()).splitlines() if line.strip()]
-    lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
-    lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
-    lines += [f"warning: {warning}" for warning in results.warnings]
-    return "\n".join(printable(line).rstrip() for line in [f"{results.model}, in percent", *lines])
-
-
-def report_sections(results: Results, tasks: Mapping[str, TaskScores]) -> list[Section]:
-    """The report: summary first, then each task, then what was skipped and the environment."""
-    sections = [
-        Section(
-            heading="Summary",
-            text="\n\n".join(
-                ["Scores are in percent.", *(f"Warning: {warning}" for warning in results.warnings)]
-                + [f"Average {name}: {_average_text(average)}" for name, average in results.averages.items()]
-            ),
-            tables=[summary_table(tasks)],
-            figures=[
-                plots.bars(
-                    [f"{name}  {task.main}" for name, task in tasks.items()],
-                    [task.scores[task.main] for task in tasks.values()],
-                    "percent",
-                )
-            ],
-        )
-    ]
-    for name, task in tasks.items():
-        metrics = Table(header=("metric", "percent"), rows=list(task.scores.items()), caption=_counts_text(task.counts))
-        section = task.section
-        sections.append(Section(name, section.text, [metrics, *section.tables], section.figures))
-    if results.skipped:
-        skipped = Table(header=("task", "reason"), rows=list(results.skipped.items()))
-        sections.append(Section("Skipped", tables=[skipped]))
-    rows = [(key, value) for key, value in results.environment.items() if not isinstance(value, dict)]
-    rows += [(package, number or "not installed") for package, number in results.environment["versions"].items()]
-    sections.append(Section("Environment", tables=[Table(header=("what", "value"), rows=rows)]))
-    return sections
-
-
-def _average_text(average: Mapping[str, Any]) -> str:
-    tasks, missing = average["tasks"], average["missing"]
-    over = f"{cell_text(average['value'])} over {', '.join(tasks)}"
-    if not missing:
-        return over
-    number = f"{len(tasks)} of {len(tasks) + len(missing)} tasks"
-    return f"{over}: {number}, so not comparable with published averages (missing: {', '.join(missing)})"
-
-
-def _counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {noun}" for noun, number in counts.items())
-
-
-def _without_nan(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """What JSON has: numbers that are not finite become null, numpy's values and paths what they stand for."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
