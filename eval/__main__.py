@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from eval.files import DataError, printable
-from eval.run import EvaluationError, Request, evaluate
-from eval.summary import Summary, terminal_summary
+from eval.run import EvaluationError, Request, evaluate, summary_of
+from eval.summary import terminal_summary
 from eval.tasks.registry import FAMILIES
 
 _EXAMPLE = """example:
@@ -170,7 +170,7 @@ def _run(args: argparse.Namespace) -> str:
         )
     )
     if not args.json:
-        return terminal_summary(Summary(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
     return json.dumps([json.loads(one.results.to_json()) for one in scored], indent=2) + "\n"

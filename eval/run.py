@@ -80,10 +80,15 @@ def evaluate(request: Request) -> list[Scored]:
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
         found.append(scored)
-    summary = Summary(found)
+    summary = summary_of(found)
     title = f"Evaluation of {', '.join(request.models)}"
     write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
     return found
+
+
+def summary_of(scored: Sequence[Scored]) -> Summary:
+    """What readers are shown of an evaluation."""
+    return Summary(scored)
 
 
 def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from eval.report import plots
-from eval.report.beside import beside
+from eval.report.side_by_side import side_by_side
 from eval.report.html import Section
 from eval.report.table import Cell, Table, cell_text
 from eval.summary import AVERAGE, OWN_UNITS, Summary, counts_text
@@ -144,7 +144,7 @@ def _neighbours(summary: Summary) -> Iterator[Section]:
         table
         for task, family in summary.families.items()
         if family == _RETRIEVAL
-        for table in beside(
+        for table in side_by_side(
             {model: [t for t in scores.section.tables if t.caption] for model, scores in summary.of(task).items()}
         )
     ]
@@ -162,11 +162,11 @@ def _task(summary: Summary, task: str, family: str) -> Section:
         model: [t for t in scores.section.tables if not (family == _RETRIEVAL and t.caption)]
         for model, scores in found.items()
     }
-    tables += beside(own)
+    tables += side_by_side(own)
     settings = {model: scores.settings for model, scores in found.items() if scores.settings}
     if settings:
         keys = dict.fromkeys(key for each in settings.values() for key in each)
-        tables += beside(
+        tables += side_by_side(
             {
                 model: [Table(("setting", "value"), [(key, _text(each.get(key))) for key in keys], "settings")]
                 for model, each in settings.items()

@@ -58,7 +58,8 @@ details > div { padding: 0 0 0.8rem 0.2rem; }
   .cards td:not(.text) { display: flex; justify-content: flex-end; align-items: baseline; gap: 0 0.5rem; }
   .cards tbody th + th { font-weight: 400; } .cards .noted small { display: inline-block; }
   .cards:has(.noted) td.number:not(.noted) { padding-right: calc(5.25rem * 0.94 + 0.7rem); }
-  .cards td:not(.text)::before { flex: 1 1 0; white-space: normal; } .cards td.text::before { display: block; }
+  .cards td:not(.text)::before { flex: 1 1 0; white-space: normal; text-align: left; }
+  .cards td.text::before { display: block; }
   .cards tbody td:empty, .cards tbody .group td { display: none; }
   .cards .group { padding: 0.9rem 0 0.2rem; } .cards .group th { font-size: 1.1rem; padding: 0.1rem 0.2rem; }
   nav span { display: block; margin-left: 0.2rem; } nav span a { margin: 0 0.8rem 0 0; line-height: 1.8; }

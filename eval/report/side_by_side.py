@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from eval.report.table import Table
 
 
-def beside(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
+def side_by_side(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
     """Model -> its tables, as tables of all models, in the order of the first model that has them.
 
     Tables belong together that bear the same caption, or without one stand at the same place.
