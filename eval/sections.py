@@ -12,8 +12,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from eval.report import plots
-from eval.report.side_by_side import side_by_side
 from eval.report.html import Section
+from eval.report.side_by_side import side_by_side
 from eval.report.table import Cell, Table, cell_text
 from eval.summary import AVERAGE, OWN_UNITS, Summary, counts_text
 

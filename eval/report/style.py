@@ -32,7 +32,8 @@ th, td { padding: 0.28rem 0.75rem; text-align: left; vertical-align: top; }
 th:first-child, td:first-child { padding-left: 0.2rem; }
 thead th { border-bottom: 2px solid var(--soft); vertical-align: bottom; }
 tbody td, tbody th { border-bottom: 1px solid var(--line); font-weight: 400; }
-tbody th { min-width: 6rem; }
+tbody th { min-width: 6rem; } tbody th.long { max-width: 16rem; }
+tbody th:first-child { position: sticky; left: 0; background: var(--page); }
 .number { text-align: right; font-variant-numeric: tabular-nums; } td.number { white-space: nowrap; }
 .noted small { display: inline-block; min-width: 6.4em; } .stacked small { display: block; }
 .long { overflow-wrap: anywhere; min-width: 7rem; }
@@ -50,9 +51,11 @@ details > div { padding: 0 0 0.8rem 0.2rem; }
 @media (max-width: 40rem) {
   body { padding: 1rem 0.75rem 2rem; } h1 { font-size: 1.4rem; }
   .cards, .cards caption, .cards tbody, .cards tr, .cards th, .cards td { display: block; }
+  .cards, .scroll:has(.cards) { width: 100%; }
   .cards thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .cards tr { border-bottom: 1px solid var(--line); padding: 0.45rem 0; }
-  .cards tbody th, .cards td { border: 0; padding: 0.1rem 0.2rem; min-width: 0; overflow-wrap: anywhere; }
+  .cards tbody th, .cards td { border: 0; padding: 0.1rem 0.2rem; min-width: 0; max-width: none;
+    overflow-wrap: anywhere; }
   .cards tbody th { display: inline-block; font-weight: 600; }
   .cards td::before { content: attr(data-label); color: var(--soft); font-size: 0.9em; overflow-wrap: anywhere; }
   .cards td:not(.text) { display: flex; justify-content: flex-end; align-items: baseline; gap: 0 0.5rem; }
@@ -66,7 +69,9 @@ details > div { padding: 0 0 0.8rem 0.2rem; }
 }
 @media print {
   body { max-width: none; padding: 0; font-size: 11px; } nav { display: none; }
-  .scroll { overflow: visible; } tr, img, .warning { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
+  .scroll { overflow: visible; } table { font-size: 9.5px; } th, td { padding: 0.1rem 0.3rem; }
+  tbody th { min-width: 0; } .long { min-width: 4rem; }
+  tr, img, .warning { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
   details:not([open])::details-content { content-visibility: visible; display: block; height: auto; }
 }
 """

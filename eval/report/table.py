@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-_CARDS_FROM = 40  # characters a row: about what 400 px hold
+_CARDS_FROM = 47  # characters a row: about what 400 px hold
 _SCROLLS_FROM = 80  # characters: such may scroll on a small screen, which the keyboard shall be able to do
 _STACKED_FROM = 138  # characters: about what 1,200 px hold; beyond, a cell's note stands under its value
 _LONG_WORD = 24  # characters without a place to break; such may be broken anywhere
@@ -154,7 +154,7 @@ def _width(header: Sequence[str], columns: Sequence[Sequence[object]]) -> int:
     for name, cells in zip(header, columns, strict=True):
         texts = [cell_text(cell) for cell in cells]
         words = [len(word) for text in [name, *texts] for word in text.split()]
-        width += 2 + max([min(max(words, default=0), _LONG_WORD), *(min(len(text), 30) for text in texts)])
+        width += 3 + max([min(max(words, default=0), _LONG_WORD), *(min(len(text), 30) for text in texts)])
     return width
 
 
