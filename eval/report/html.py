@@ -133,7 +133,8 @@ def _section(section: Section, level: int, anchors: _Anchors) -> str:
     content = _paragraphs(section.text)
     if section.tables or section.figures:
         tables = "".join(table_html(table, section.heading) for table in section.tables)
-        content += f'<div class="content">\n{tables}{_images(section)}</div>\n'
+        figures = f'<div class="figures">\n{_images(section)}</div>\n' if section.figures else ""
+        content += f'<div class="content">\n{tables}{figures}</div>\n'
     content += "".join(_section(inner, level + 1, anchors) for inner in section.sections)
     if not section.folded:
         return f'<section>\n<h{level} id="{anchor}">{heading}</h{level}>\n{content}</section>\n'

@@ -41,7 +41,8 @@ small { color: var(--soft); font-size: 0.82em; white-space: nowrap; }
 .group th { font-weight: 600; } .group th, .group td { vertical-align: bottom; padding-top: 1rem; color: var(--soft);
   border-bottom: 1px solid var(--soft); }
 .group td { font-size: 0.86em; } .group td.number { white-space: normal; }
-.content img { max-width: 100%; height: auto; display: block; margin: 0.4rem 0; background: #fff; border-radius: 4px; }
+.figures { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 2rem; flex: 1 1 28rem; min-width: 0; }
+.figures img { max-width: 100%; height: auto; display: block; margin: 0.4rem 0; background: #fff; border-radius: 4px; }
 details { border-bottom: 1px solid var(--line); }
 summary { cursor: pointer; padding: 0.5rem 0.2rem; } summary:hover { background: var(--tint); }
 summary h2, summary h3, summary h4 { display: inline; margin: 0; border: 0; font-size: 1.05rem; }
