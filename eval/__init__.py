@@ -5,7 +5,7 @@
     fit/     arrays, labels ──> classifiers, regressors, projections
     tasks/   what is asked of the embedder, and what is computed of it ──> scores.TaskScores
     tables/  scores ──> the papers' averages and tables
-    run.py   models x tasks ──> results.json, examples.npz ──> report/ ──> report.html
+    run.py   models x tasks ──> results.json, examples.npz ──> summary ──> sections ──> report/ ──> report.html
     saved.py, compare.py   two evaluations ──> which differences exceed noise
 
 Papers differ in how they aggregate the same task, so every figure here carries the name of its aggregation. A task sees

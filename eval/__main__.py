@@ -4,16 +4,18 @@ Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed da
 """
 
 import argparse
-import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from eval.command import Parser, UsageError, run
-from eval.results import terminal_summary
-from eval.run import EvaluationError, Request, evaluate
+from eval.files import json_text
+from eval.run import EvaluationError, Request, evaluate, summary_of
+from eval.summary import terminal_summary
 from eval.tasks.registry import FAMILIES
 
 _EXAMPLE = """example:
@@ -133,10 +135,10 @@ def _evaluated(args: argparse.Namespace) -> str:
         )
     )
     if not args.json:
-        return "\n\n".join(terminal_summary(one.results, one.tasks) for one in scored) + "\n"
+        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
-    return json.dumps([json.loads(one.results.to_json()) for one in scored], indent=2) + "\n"
+    return json_text([asdict(one.results) for one in scored])
 
 
 def _model(text: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 class DataError(ValueError):
     """A data file is not what its format says. The message names file, line and mend, in one line."""
@@ -52,7 +54,7 @@ def printable(text: str) -> str:
 
 def json_text(value: Any) -> str:
     """Strict JSON in ASCII, which any terminal shows; NaN and infinities, which JSON lacks, are null. Ends its line."""
-    return json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
+    return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def check_writable(folder: Path) -> None:
@@ -96,9 +98,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _without_nan(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """What JSON has, numpy's values and paths as what they stand for."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

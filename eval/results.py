@@ -1,11 +1,14 @@
-"""What an evaluation found, as `results.json`, as a table for the terminal and as the sections of a report."""
+"""What an evaluation found, as the files that keep it.
+
+Results ──> results.json     figures, intervals, and what they rest on
+Examples ─> examples.npz     what the figures were computed of, example by example, for `python -m eval.compare`
+"""
 
 import io
-import json
 import platform
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,13 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import DataError, json_text, printable
-from eval.report import plots
-from eval.report.html import Section, Table, cell_text
-from eval.report.terminal import text_table
+from eval import saved
+from eval.files import DataError, json_text
 from eval.scores import Examples, TaskScores, interval
 
-_MOST_BYTES = 1 << 26  # of a results.json; they take some kilobytes
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
 
 
@@ -29,6 +29,7 @@ class Results:
 
     Attributes:
         model: the model's name.
+        spec: what `--model` named: a folder, a file of word vectors, `module:function`.
         scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment,
             uniformity, squared errors (mse) and median ranks (*_medr) alone are in units of their own.
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
@@ -43,6 +44,7 @@ class Results:
     """
 
     model: str
+    spec: str = ""
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     subsets: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -69,13 +71,27 @@ class Results:
         return json_text(asdict(self))
 
 
+@dataclass(frozen=True)
+class Scored:
+    """One model's evaluation.
+
+    Attributes:
+        tasks: task -> its scores, in the order in which they were asked for.
+        families: task -> the word of `--tasks` that it came with.
+    """
+
+    results: Results
+    tasks: dict[str, TaskScores]
+    families: dict[str, str] = field(default_factory=dict)
+
+
 def is_results(path: Path) -> bool:
-    """Whether a file is one that `Results.to_json` wrote."""
+    """Whether a file is one that `Results.to_json` wrote, now or in an earlier version, which knew fewer fields."""
     try:
-        content = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
-    except (ValueError, RecursionError):
+        saved.read(path)
+    except DataError:
         return False
-    return isinstance(content, dict) and {field.name for field in fields(Results)} <= content.keys()
+    return True
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
@@ -129,68 +145,3 @@ def environment(device: str, **more: object) -> dict[str, Any]:
         "versions": versions,
         **more,
     }
-
-
-def summary_table(tasks: Mapping[str, TaskScores]) -> Table:
-    """One row a task with its headline metrics; a column that a task does not have stays empty."""
-    metrics = list(dict.fromkeys(metric for task in tasks.values() for metric in task.headline))
-    rows = [
-        [name, _counts_text(task.counts), *(task.scores[m] if m in task.headline else None for m in metrics)]
-        for name, task in tasks.items()
-    ]
-    return Table(header=["task", "over", *metrics], rows=rows)
-
-
-def terminal_summary(results: Results, tasks: Mapping[str, TaskScores]) -> str:
-    """The summary as plain text: the table, averages, what was skipped and why, warnings."""
-    table = summary_table(tasks)
-    lines = text_table(table.header, [[cell_text(value) for value in row] for row in table.rows], num_left=2)
-    lines += [f"average {name}: {_average_text(average)}" for name, average in results.averages.items()]
-    lines += [f"skipped {task}: {reason}" for task, reason in results.skipped.items()]
-    lines += [f"warning: {warning}" for warning in results.warnings]
-    return "\n".join(printable(line).rstrip() for line in [f"{results.model}, in percent", *lines])
-
-
-def report_sections(results: Results, tasks: Mapping[str, TaskScores]) -> list[Section]:
-    """The report: summary first, then each task, then what was skipped and the environment."""
-    sections = [
-        Section(
-            heading="Summary",
-            text="\n\n".join(
-                ["Scores are in percent.", *(f"Warning: {warning}" for warning in results.warnings)]
-                + [f"Average {name}: {_average_text(average)}" for name, average in results.averages.items()]
-            ),
-            tables=[summary_table(tasks)],
-            figures=[
-                plots.bars(
-                    [f"{name}  {task.main}" for name, task in tasks.items()],
-                    [task.scores[task.main] for task in tasks.values()],
-                    "percent",
-                )
-            ],
-        )
-    ]
-    for name, task in tasks.items():
-        metrics = Table(header=("metric", "percent"), rows=list(task.scores.items()), caption=_counts_text(task.counts))
-        section = task.section
-        sections.append(Section(name, section.text, [metrics, *section.tables], section.figures))
-    if results.skipped:
-        skipped = Table(header=("task", "reason"), rows=list(results.skipped.items()))
-        sections.append(Section("Skipped", tables=[skipped]))
-    rows = [(key, value) for key, value in results.environment.items() if not isinstance(value, dict)]
-    rows += [(package, number or "not installed") for package, number in results.environment["versions"].items()]
-    sections.append(Section("Environment", tables=[Table(header=("what", "value"), rows=rows)]))
-    return sections
-
-
-def _average_text(average: Mapping[str, Any]) -> str:
-    tasks, missing = average["tasks"], average["missing"]
-    over = f"{cell_text(average['value'])} over {', '.join(tasks)}"
-    if not missing:
-        return over
-    number = f"{len(tasks)} of {len(tasks) + len(missing)} tasks"
-    return f"{over}: {number}, so not comparable with published averages (missing: {', '.join(missing)})"
-
-
-def _counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {noun}" for noun, number in counts.items())

@@ -8,14 +8,17 @@ report has a column for each.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
 from eval.report.html import is_report, write_report
-from eval.results import Results, environment, examples_bytes, is_results, report_sections
+from eval.results import Results, Scored, environment, examples_bytes, is_results
 from eval.saved import EXAMPLES, RESULTS
 from eval.scores import TaskScores
+from eval.sections import report_lead, report_sections
+from eval.summary import Summary
+from eval.tables import published
 from eval.tables.averages import averages
 from eval.tasks import pairs
 from eval.tasks.registry import FAMILIES
@@ -59,14 +62,6 @@ class Request:
     quiet: bool = False
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One model's evaluation."""
-
-    results: Results
-    tasks: dict[str, TaskScores]
-
-
 def evaluate(request: Request) -> list[Scored]:
     """Scores each model on every task whose data is there, and writes what was found.
 
@@ -78,42 +73,55 @@ def evaluate(request: Request) -> list[Scored]:
     folders = {name: request.output if len(request.models) == 1 else request.output / name for name in request.models}
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
-    tasks, skipped = _load_tasks(request)
+    tasks, families, skipped = _load_tasks(request)
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
     found = []
     for name, spec in request.models.items():
-        scored = _score(request, name, spec, tasks, skipped)
+        scored = _score(request, name, spec, tasks, families, skipped)
         scored.results.data = checksums
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
         found.append(scored)
-    names = ", ".join(request.models)
-    sections = [section for one in found for section in report_sections(one.results, one.tasks)]
-    write_report(request.output / REPORT, f"Evaluation of {names}", sections)
+    summary = summary_of(found)
+    title = f"Evaluation of {', '.join(request.models)}"
+    write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
     return found
 
 
-def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str]]:
+def summary_of(scored: Sequence[Scored]) -> Summary:
+    """What readers are shown of an evaluation."""
+    summary = Summary(scored)
+    return replace(summary, baselines=published.baselines(summary.figures))
+
+
+def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str, str]]:
+    """The tasks; task -> family; task -> why it is skipped."""
     tasks: list[Task] = []
+    families: dict[str, str] = {}
     skipped: dict[str, str] = {}
     for word in request.words:
         assert request.data is not None
         loaded = FAMILIES[word].load(request.data)
         tasks += loaded.tasks
+        families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
     try:
-        tasks += pairs.load(request.pairs)
+        own = pairs.load(request.pairs)
     except (DataError, MissingDataError) as error:
         raise DataError(f"--pairs: {error}") from None
+    tasks += own
+    families |= dict.fromkeys((task.name for task in own), "pairs")
     if not tasks:
         raise EvaluationError(
             f"--data {request.data}: holds no data for --tasks {','.join(request.words)}, so nothing was scored",
             skipped,
         )
-    return tasks, skipped
+    return tasks, families, skipped
 
 
-def _score(request: Request, name: str, spec: str, tasks: list[Task], skipped: dict[str, str]) -> Scored:
+def _score(
+    request: Request, name: str, spec: str, tasks: list[Task], families: dict[str, str], skipped: dict[str, str]
+) -> Scored:
     # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
@@ -122,7 +130,7 @@ def _score(request: Request, name: str, spec: str, tasks: list[Task], skipped: d
     from eval.models.load import load
 
     device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    results = Results(model=name, skipped=dict(skipped))
+    results = Results(model=name, spec=spec, skipped=dict(skipped))
     scored: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     try:
@@ -155,10 +163,9 @@ def _score(request: Request, name: str, spec: str, tasks: list[Task], skipped: d
         dtype=request.dtype,
         pooling=request.pooling,
         fingerprint=model.fingerprint,
-        model_path=spec,
         data_path=str(request.data),
     )
-    return Scored(results, scored)
+    return Scored(results, scored, families)
 
 
 def _check_output(folder: Path) -> None:

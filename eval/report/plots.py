@@ -1,8 +1,10 @@
 """The charts of a report, as matplotlib figures.
 
-Built without pyplot: no global state, no backend, nothing to close. `report` turns them into inline images.
+Built without pyplot: no global state, no backend, nothing to close. `report` turns them into inline images. They are as
+wide as half a page, so that they can be read on a phone too, and each has a label that says in words what it shows.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,36 +15,121 @@ from numpy.typing import NDArray
 from eval.files import printable
 from eval.models.embed import Floats
 
+WIDTH = 4.8
+"""Inches of a chart."""
+COLORS = ("#1b5e9e", "#b3440b", "#00694a", "#7d3f98", "#7a5900", "#3f4a5a", "#a3195b", "#1f6f78")
+"""Of the models, in their order in every chart; dark enough for white figures on them."""
+_MARKERS = "DovsP^X*"
+_GREY = "#555555"
+_LABEL_CHARACTERS = 24
+_INSIDE_FROM = 16.0  # a bar shorter than this has its figure after it
+
 
 def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> Figure:
     """Horizontal bars from the top down, each with its value; a NaN is shown as `undefined`."""
-    figure = Figure(figsize=(7, 0.8 + 0.36 * len(labels)), layout="constrained")
+    return grouped_bars(labels, {"": values}, xlabel)
+
+
+def grouped_bars(
+    labels: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    xlabel: str,
+    intervals: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    marks: Mapping[str, Sequence[float]] | None = None,
+) -> Figure:
+    """Horizontal bars in a group a label, each with its value in percent; a NaN is shown as `undefined`.
+
+    Args:
+        values: series -> its value for each label.
+        intervals: series -> (low, high) for each label, as whiskers; NaN: none.
+        marks: what the bars are held against: name -> a value for each label, as a point beside the group; NaN: none.
+    """
+    lines = [textwrap.wrap(printable(label), _LABEL_CHARACTERS) or [""] for label in labels]
+    thickness = 0.8 / len(values)
+    inches = max(0.17 * len(values) + 0.12, 0.16 * max((len(found) for found in lines), default=1) + 0.06)
+    legend = len(marks or {}) + (len(values) if len(values) > 1 else 0)
+    figure = Figure(figsize=(WIDTH, 0.75 + inches * len(labels) + 0.2 * ((legend + 1) // 2)), layout="constrained")
     axes = figure.subplots()
-    heights = np.nan_to_num(np.asarray(values, dtype=float))
-    axes.barh(range(len(labels)), heights, height=0.62, color="#3b6ea5")
-    for row, value in enumerate(values):
-        text = "undefined" if np.isnan(value) else f"{value:.2f}"
-        axes.annotate(text, (max(heights[row], 0), row), xytext=(4, 0), textcoords="offset points", va="center", size=9)
-    axes.set_yticks(range(len(labels)), [printable(label) for label in labels], parse_math=False)
-    axes.invert_yaxis()
-    axes.set_xlim(min(0.0, heights.min() * 1.1), 108)
+    for series, (name, row) in enumerate(values.items()):
+        heights = np.nan_to_num(np.asarray(row, dtype=float))
+        places = np.arange(len(labels)) + (series - (len(values) - 1) / 2) * thickness
+        axes.barh(
+            places, heights, height=0.92 * thickness, color=COLORS[series % len(COLORS)], label=_said(name) or None
+        )
+        bounds = np.array(intervals[name] if intervals and name in intervals else [(np.nan, np.nan)] * len(labels))
+        for place, value, (low, high) in zip(places, row, bounds.reshape(-1, 2), strict=True):
+            if np.isfinite([value, low, high]).all():
+                axes.plot([low, high], [place, place], color="#222222", linewidth=1, solid_capstyle="butt")
+            text = "undefined" if np.isnan(value) else f"{value:.2f}"
+            inside = value >= _INSIDE_FROM
+            after = 0.0 if np.isnan(value) else np.nanmax([value, high, 0.0])
+            axes.annotate(
+                text, (0 if inside else after, place), xytext=(4, 0), textcoords="offset points", va="center",
+                size=7.5, color="white" if inside else "black",
+            )  # fmt: skip
+    for number, (name, row) in enumerate((marks or {}).items()):
+        axes.plot(
+            row, np.arange(len(labels)), _MARKERS[number % len(_MARKERS)], color="white", markeredgecolor="black",
+            markersize=5.5, markeredgewidth=1, label=_said(name), zorder=3,
+        )  # fmt: skip
+    axes.set_yticks(range(len(labels)), ["\n".join(found) for found in lines], parse_math=False, size=8.5)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+    lowest = min([0.0, *(float(value) for row in values.values() for value in row if np.isfinite(value))])
+    axes.set_xlim(lowest * 1.1, 108)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(xlabel)
     axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        _legend(figure)
+    figure.set_label(f"Bars, {xlabel}. " + _in_words(labels, values, marks or {}))
+    return figure
+
+
+def plane(
+    points: Mapping[str, tuple[float, float]],
+    xlabel: str,
+    ylabel: str,
+    marks: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """Named points on a plane, of which both ends are said: alignment against uniformity, where low is good.
+
+    Args:
+        points: name -> (x, y), in the models' colours; what is not finite is left out.
+        marks: what they are held against: name -> (x, y), in grey.
+    """
+    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    axes = figure.subplots()
+    shown = [(name, xy, COLORS[i % len(COLORS)]) for i, (name, xy) in enumerate(points.items())]
+    shown += [(name, xy, _GREY) for name, xy in (marks or {}).items()]
+    shown = [one for one in shown if np.isfinite(one[1]).all()]
+    for name, (x, y), color in shown:
+        axes.plot([x], [y], "o" if color != _GREY else "D", color=color, markersize=7, label=_said(name))
+        axes.annotate(f"({x:.2f}, {y:.2f})", (x, y), xytext=(6, 5), textcoords="offset points", size=7.5, color=color)
+    axes.margins(0.25)
+    axes.set_xlabel(f"{xlabel} (lower is better)")
+    axes.set_ylabel(f"{ylabel} (lower is better)")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if shown:
+        _legend(figure)
+    words = "; ".join(f"{printable(name)}: {xlabel} {x:.2f}, {ylabel} {y:.2f}" for name, (x, y), _ in shown)
+    figure.set_label(f"A point for each model, {ylabel} over {xlabel}. {words}")
     return figure
 
 
 def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: str) -> Figure:
     """One point cloud: group -> (x (n,), y (n,)), a colour each."""
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.2 + 0.2 * ((len(groups) + 1) // 2)), layout="constrained")
     axes = figure.subplots()
     for name, (x, y) in groups.items():
         # Thousands of points as vector shapes would make the report megabytes.
-        axes.plot(x, y, ".", markersize=3, alpha=0.45, label=name, rasterized=True)
+        axes.plot(x, y, ".", markersize=3, alpha=0.45, label=_said(name), rasterized=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, markerscale=3)
+    _legend(figure, markerscale=3)
+    sizes = ", ".join(f"{printable(name)} ({len(x)})" for name, (x, _) in groups.items())
+    figure.set_label(f"A point cloud, {ylabel} over {xlabel}, of {sizes}")
     return figure
 
 
@@ -52,11 +139,11 @@ def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> F
     Args:
         first_ranks: 1-based rank of each query's best relevant document, (num_queries,).
     """
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     axes = figure.subplots()
     ranks = np.sort(first_ranks)
     percent = 100 * np.arange(1, len(ranks) + 1) / len(ranks)
-    axes.step([*ranks, num_documents], [*percent, 100], where="post", color="#3b6ea5")
+    axes.step([*ranks, num_documents], [*percent, 100], where="post", color=COLORS[0])
     axes.set_xscale("log")
     axes.set_xlim(1, max(num_documents, 2))
     axes.set_ylim(0, 101)
@@ -65,4 +152,37 @@ def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> F
     axes.set_ylabel("queries answered within k, %")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+    within = ", ".join(f"{100 * np.mean(ranks <= k):.0f} % within {k}" for k in (1, 10, 100) if k < num_documents)
+    figure.set_label(f"Share of queries answered within rank k of {num_documents}, a rising curve: {within}")
     return figure
+
+
+def titled(figure: Figure, title: str) -> Figure:
+    """The same figure under a title, which its label begins with."""
+    figure.suptitle(printable(title), size=10, parse_math=False)
+    figure.set_label(f"{title}: {figure.get_label()}")
+    return figure
+
+
+def _said(name: str) -> str:
+    """A name as a legend takes it: one that begins with an underscore would be left out."""
+    return f" {printable(name)}" if name.startswith("_") else printable(name)
+
+
+def _legend(figure: Figure, **options: float) -> None:
+    legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, **options)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _in_words(labels: Sequence[str], *series: Mapping[str, Sequence[float]]) -> str:
+    """The values of a chart as a sentence a label."""
+    named = {name: row for group in series for name, row in group.items()}
+
+    def value(name: str, number: float) -> str:
+        text = "undefined" if np.isnan(number) else f"{number:.2f}"
+        return f"{name} {text}".strip()
+
+    return "; ".join(
+        f"{label}: " + ", ".join(value(name, row[i]) for name, row in named.items()) for i, label in enumerate(labels)
+    )

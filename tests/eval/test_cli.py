@@ -63,8 +63,8 @@ def test_a_model_is_scored_and_the_results_are_written(
     out, err = capsys.readouterr()
     results = json.loads((tmp_path / "runs/eval/results.json").read_text())
     assert set(results) == {
-        "model", "scores", "intervals", "subsets", "counts", "settings", "data", "averages", "skipped", "warnings",
-        "environment",
+        "model", "spec", "scores", "intervals", "subsets", "counts", "settings", "data", "averages", "skipped",
+        "warnings", "environment",
     }  # fmt: skip
     assert set(results["scores"]) == {"STS12", "STSBenchmark"}
     assert results["counts"]["STS12"] == {"pairs": NUM_ROWS * 5}
@@ -76,10 +76,26 @@ def test_a_model_is_scored_and_the_results_are_written(
     assert {"date", "device", "platform", "versions"} <= set(results["environment"])
     assert results["environment"]["embedding_dim"] == 384
     spearman = results["scores"]["STS12"]["spearman_all"]
-    assert re.search(rf"^STS12 +60 pairs +{spearman:.2f} ", out, re.MULTILINE)
+    assert re.search(rf"^STS12 +60 pairs +spearman_all +{spearman:.2f} \[", out, re.MULTILINE)
     assert re.search(r"^skipped STS13: .*STS13-en-test", out, re.MULTILINE)
     assert f"{spearman:.2f}" in (tmp_path / "runs/eval/report.html").read_text()
     assert "%|" not in err
+
+
+def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
+    arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--model", str(minilm), "--name", "one", "--name", "other"]) == 0
+    out = capsys.readouterr().out
+    output = tmp_path / "runs/eval"
+    scores = {}
+    for name in ("one", "other"):
+        results = json.loads((output / name / "results.json").read_text())
+        assert (results["model"], results["spec"]) == (name, str(minilm))
+        scores[name] = results["scores"]["STS12"]["spearman_all"]
+    assert re.search(r"^task +metric +one +other$", out, re.MULTILINE)
+    assert re.search(rf"^STS12 +spearman_all +{scores['one']:.2f} +{scores['other']:.2f}$", out, re.MULTILINE)
+    assert "<h1>Evaluation of one, other</h1>" in (output / "report.html").read_text()
 
 
 def test_json_prints_what_results_json_holds(

@@ -1,7 +1,6 @@
 """The report: one file that needs nothing else and shows what it was given."""
 
 import base64
-import json
 import re
 import resource
 import stat
@@ -12,9 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from eval.report import plots
-from eval.report.html import Section, Table, write_report
-from eval.results import Results, environment, report_sections, terminal_summary
-from eval.tasks.task import TaskScores
+from eval.report.html import Section, write_report
+from eval.report.table import Table
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
 
@@ -108,37 +106,24 @@ def test_a_disk_that_is_full_names_the_file_and_leaves_the_older_report(tmp_path
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", older)]
 
 
-@pytest.fixture
-def undefined() -> tuple[Results, dict[str, TaskScores]]:
-    """An evaluation in which one task's correlation is undefined and another's data is absent."""
-    scores = TaskScores(
-        scores={"spearman": float("nan"), "pearson": float("nan")},
-        main="spearman",
-        headline=("spearman",),
-        counts={"pairs": 1379},
-        section=Section("STSBenchmark"),
-        subsets={"test": {"spearman": float("nan"), "num_pairs": 1379}},
-    )
-    results = Results(model="collapsed", skipped={"STS13": "no folder STS13-en-test"}, environment=environment("cpu"))
-    results.add("STSBenchmark", scores)
-    results.averages["sts_simcse"] = {"value": float("nan"), "tasks": ["STSBenchmark"], "missing": ["STS13"]}
-    return results, {"STSBenchmark": scores}
-
-
-def test_an_undefined_score_is_null_in_json(undefined: tuple[Results, dict[str, TaskScores]]) -> None:
-    read = json.loads(undefined[0].to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert read["scores"] == {"STSBenchmark": {"spearman": None, "pearson": None}}
-    assert read["subsets"]["STSBenchmark"]["test"] == {"spearman": None, "num_pairs": 1379}
-    assert read["averages"]["sts_simcse"]["value"] is None
-
-
-def test_an_undefined_score_and_a_skipped_task_are_shown_as_such(
-    undefined: tuple[Results, dict[str, TaskScores]], tmp_path: Path
-) -> None:
-    text = terminal_summary(*undefined)
-    assert re.search(r"^STSBenchmark +1379 pairs +undefined$", text, re.MULTILINE)
-    assert "skipped STS13: no folder STS13-en-test" in text
-    assert "1 of 2 tasks, so not comparable with published averages (missing: STS13)" in text
-    write_report(tmp_path / "r.html", "t", report_sections(*undefined))
+def test_a_long_report_has_links_to_its_sections_and_folds_those_that_ask_for_it(tmp_path: Path) -> None:
+    inner = [Section("STS12", "one", folded=True, note="72.37"), Section("é/§"), Section("STS12")]
+    write_report(tmp_path / "r.html", "t", [Section("Summary"), Section("STS", sections=inner)])
     page = Page(tmp_path / "r.html")
-    assert {"undefined", "no folder STS13-en-test", "1379 pairs"} <= set(page.cells)
+    assert page.loads == ["#summary", "#sts", "#sts12", "#section", "#sts12-2"]
+    for link in page.loads:
+        assert page.source.count(f'id="{link[1:]}"') == 1
+    assert '<details>\n<summary><h3>STS12</h3><span>72.37</span></summary>\n<div id="sts12">' in page.source
+
+
+def test_the_page_forbids_what_is_not_inlined_and_warns_before_all_else(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", "t", [Section("s")], "a lead", ["the model is <broken>"])
+    source = (tmp_path / "r.html").read_text("utf-8")
+    assert "Content-Security-Policy\" content=\"default-src 'none'; img-src data:;" in source
+    assert source.index("<h1>t</h1>") < source.index("the model is &lt;broken&gt;") < source.index("<main>")
+
+
+def test_a_chart_is_described_in_words(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", "t", [Section("s", figures=[chart()])])
+    alt = 'alt="Bars, percent. STS12: 72.37; STS-B: undefined"'
+    assert alt in (tmp_path / "r.html").read_text("utf-8")

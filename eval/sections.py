@@ -1,0 +1,242 @@
+"""The sections of an evaluation's report, of one model or of several.
+
+Summary ──> summary, geometry, nearest neighbours ──> the tasks, by family ──> skipped, data, run
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from eval.report import plots
+from eval.report.html import Section
+from eval.report.side_by_side import side_by_side
+from eval.report.table import Cell, Table, cell_text
+from eval.summary import AVERAGE, OWN_UNITS, Summary, counts_text
+
+_BARS_A_CHART = 12
+_GEOMETRY = ("uniformity", "alignment")
+_RETRIEVAL = "retrieval"
+_HEADINGS = {
+    "sts": "STS",
+    "glue": "GLUE",
+    "stsb-multilingual": "STS-B in other languages",
+    "probing-mlp": "Probing with MLPs",
+    "pairs": "One's own pairs",
+}
+_NOTE = "Scores are in percent; alignment, uniformity, mean squared errors and median ranks are in units of their own."
+_INTERVALS = "In brackets: the 95 % interval, by bootstrap over a task's examples."
+_SEVERAL = "Bold: the best of this run's models; python -m eval.compare says which differences exceed noise."
+_PUBLISHED = "Published figures, which have no interval: {}."
+
+
+def report_sections(summary: Summary) -> list[Section]:
+    """The report: what matters first, what it rests on last."""
+    sections = [_summary(summary), *_geometry(summary), *_neighbours(summary)]
+    families = summary.families
+    for family in dict.fromkeys(families.values()):
+        tasks = [_task(summary, task, its) for task, its in families.items() if its == family]
+        sections.append(Section(_heading(family), sections=tasks))
+    if summary.skipped:
+        sections.append(Section("Skipped", tables=[Table(("task", "reason"), summary.skipped)]))
+    return [*sections, _data(summary), _run(summary)]
+
+
+def report_lead(summary: Summary) -> str:
+    """What the report is of, in a line."""
+    environment = summary.scored[0].results.environment
+    words = [_number(len(summary.scored), "model"), _number(len(summary.families), "task")]
+    words += [f"{key} {environment[key]}" for key in ("protocol", "seed") if key in environment]
+    return ", ".join(words) + (f". {environment['date'][:10]}" if "date" in environment else "") + "."
+
+
+def _summary(summary: Summary) -> Section:
+    families, figures = summary.families, summary.figures
+    groups: dict[int, str] = {}
+    rows = []
+    for number, (task, metric) in enumerate(figures):
+        group = "Averages" if task == AVERAGE else _heading(families[task])
+        if group not in groups.values():
+            groups[number] = group
+        first = (metric, summary.over(task, metric)) if task == AVERAGE else (task, metric)
+        rows.append([*first, *summary.values(task, metric)])
+    notes = [_NOTE, _INTERVALS]
+    notes += [_SEVERAL] if len(summary.scored) > 1 else []
+    notes += [_PUBLISHED.format(", ".join(summary.baselines))] if summary.baselines else []
+    table = Table(("task", "metric", *summary.columns), rows, groups=groups if len(groups) > 1 else {}, names=2)
+    return Section("Summary", " ".join(notes), [table], list(_bars(summary)), list(_averages(summary)))
+
+
+def _averages(summary: Summary) -> Iterator[Section]:
+    """What each average is of, where a model has any."""
+    lines = [line.removeprefix(f"{AVERAGE} ") for line in summary.incomplete]
+    rows = []
+    for average in summary.averages:
+        found = next(one.results.averages[average] for one in summary.scored if average in one.results.averages)
+        rows.append((average, ", ".join(found["tasks"]), ", ".join(found["missing"]) or None))
+    if rows:
+        note = f"{len(lines)} not comparable with published averages, for tasks are missing" if lines else ""
+        table = Table(("average", "mean over", "missing"), rows)
+        yield Section("What the averages are of", "\n\n".join(lines), [table], folded=True, note=note)
+
+
+def _bars(summary: Summary) -> Iterator[Figure]:
+    """The main figures in charts of a dozen tasks at most, a family's in charts of about one size."""
+    families = summary.families
+    for family in dict.fromkeys(families.values()):
+        tasks = [(task, summary.main(task)) for task, its in families.items() if its == family]
+        tasks = [(task, metric) for task, metric in tasks if not metric.startswith(OWN_UNITS)]
+        parts = -(-len(tasks) // _BARS_A_CHART)
+        for part in range(parts):
+            yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])
+
+
+def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> Figure:
+    def of_model(number: int) -> list[float]:
+        return [_float(summary.values(task, metric)[number]) for task, metric in tasks]
+
+    same = len({metric for _, metric in tasks}) == 1
+    labels = [task if same else f"{task}  {metric}" for task, metric in tasks]
+    nothing = (float("nan"), float("nan"))
+    marks = {
+        name: [row.get(figure, float("nan")) for figure in tasks]
+        for name, row in summary.baselines.items()
+        if any(figure in row for figure in tasks)
+    }
+    return plots.grouped_bars(
+        labels,
+        {name: of_model(number) for number, name in enumerate(summary.names)},
+        f"{_heading(family)}: {tasks[0][1]}, %" if same else f"{_heading(family)}, %",
+        {
+            one.results.model: [one.results.intervals.get(task, {}).get(metric, nothing) for task, metric in tasks]
+            for one in summary.scored
+        },
+        marks,
+    )
+
+
+def _geometry(summary: Summary) -> Iterator[Section]:
+    """Alignment and uniformity, where a task found both."""
+    for task in summary.families:
+        if not set(_GEOMETRY) <= set(summary.metrics(task, lambda scores: list(scores.scores))):
+            continue
+        cells = [summary.values(task, metric) for metric in _GEOMETRY]
+        points = {
+            name: (_float(x), _float(y))
+            for name, x, y in zip(summary.columns, *cells, strict=True)
+            if x.value is not None
+        }
+        models = {name: point for name, point in points.items() if name in summary.names}
+        published = {name: point for name, point in points.items() if name in summary.baselines}
+        text = (
+            "Alignment: the mean squared distance of two sentences that mean the same. Uniformity: the logarithm of "
+            "the mean of exp(-2 d²) over the distances d of all pairs. Both of vectors of unit length; less is better."
+        )
+        yield Section("Alignment and uniformity", text, figures=[plots.plane(models, *_GEOMETRY, published)])
+
+
+def _neighbours(summary: Summary) -> Iterator[Section]:
+    """The examples of retrieval: tables under their queries, the models' answers beside each other."""
+    found = [
+        table
+        for task, family in summary.families.items()
+        if family == _RETRIEVAL
+        for table in side_by_side(
+            {model: [t for t in scores.section.tables if t.caption] for model, scores in summary.of(task).items()}
+        )
+    ]
+    if found:
+        yield Section("Nearest neighbours", tables=found)
+
+
+def _task(summary: Summary, task: str, family: str) -> Section:
+    """All that is known of a task, folded under its main figure."""
+    found, main = summary.of(task), summary.main(task)
+    rows = [(m, *summary.values(task, m)) for m in summary.metrics(task, lambda scores: list(scores.scores))]
+    over = counts_text(next(iter(found.values())).counts)
+    tables = [Table(("metric", *summary.columns), rows, over)]
+    own = {
+        model: [t for t in scores.section.tables if not (family == _RETRIEVAL and t.caption)]
+        for model, scores in found.items()
+    }
+    tables += side_by_side(own)
+    settings = {model: scores.settings for model, scores in found.items() if scores.settings}
+    if settings:
+        keys = dict.fromkeys(key for each in settings.values() for key in each)
+        tables += side_by_side(
+            {
+                model: [Table(("setting", "value"), [(key, _text(each.get(key))) for key in keys], "settings")]
+                for model, each in settings.items()
+            }
+        )
+    several = len(summary.scored) > 1
+    texts = dict.fromkeys(scores.section.text for scores in found.values() if scores.section.text)
+    figures = [
+        plots.titled(figure, model) if several else figure
+        for model, scores in found.items()
+        for figure in scores.section.figures
+    ]
+    values = summary.values(task, main)[: len(summary.scored)]
+    shown = [f"{name} {cell_text(value.value)}" for name, value in zip(summary.names, values, strict=True)]
+    note = f"{main}: {', '.join(shown) if several else cell_text(values[0].value)}"
+    return Section(task, "\n\n".join(texts), tables, figures, folded=True, note=note)
+
+
+def _data(summary: Summary) -> Section:
+    """The checksums of what was read, by task."""
+    data = {task: files for one in summary.scored for task, files in one.results.data.items()}
+    paths = [path for files in data.values() for path in files]
+    folder = os.path.commonpath([Path(path).absolute().parent for path in paths]) if paths else ""
+    rows = [
+        (task, os.path.relpath(Path(path).absolute(), folder), checksum)
+        for task, files in data.items()
+        for path, checksum in files.items()
+    ]
+    text = f"Files below {folder}." if paths else "No checksums were kept."
+    return Section(
+        "Data", text, [Table(("task", "file", "SHA-256"), rows)] if rows else [], folded=True,
+        note=_number(len(rows), "file"),
+    )  # fmt: skip
+
+
+def _run(summary: Summary) -> Section:
+    """What the figures rest on beside data: versions, seeds, settings, the models themselves."""
+    flat = {one.results.model: {"model": one.results.spec, **_flat(one.results.environment)} for one in summary.scored}
+    keys = dict.fromkeys(key for each in flat.values() for key in each)
+    same = [key for key in keys if len({_text(each.get(key)) for each in flat.values()}) == 1]
+    first = next(iter(flat.values()))
+    tables = [Table(("what", "value"), [(key, _text(first.get(key))) for key in same])]
+    if differing := [key for key in keys if key not in same]:
+        rows = [(key, *(_text(each.get(key)) for each in flat.values())) for key in differing]
+        tables.append(Table(("what", *summary.names), rows, "by model"))
+    times = {one.results.model: one.results.environment.get("scoring_s", {}) for one in summary.scored}
+    if any(times.values()):
+        rows = [(task, *(each.get(task) for each in times.values())) for task in summary.families]
+        tables.append(Table(("task", *times), rows, "seconds of scoring, after embedding"))
+    return Section("Environment", tables=tables)
+
+
+def _flat(environment: dict[str, Any]) -> dict[str, Any]:
+    """The environment as one level, packages' versions at its end; the tasks' seconds have a table of their own."""
+    single = {key: value for key, value in environment.items() if not isinstance(value, dict)}
+    versions = environment.get("versions", {})
+    return single | {package: number or "not installed" for package, number in versions.items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+
+
+def _heading(family: str) -> str:
+    return _HEADINGS.get(family, family.capitalize())
+
+
+def _float(cell: Cell) -> float:
+    return float(cell.value) if isinstance(cell.value, (int, float)) else float("nan")
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)

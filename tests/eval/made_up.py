@@ -1,0 +1,83 @@
+"""Evaluations with made-up scores, for what shows them: many tasks, long names, undefined figures, neighbours."""
+
+import numpy as np
+
+from eval.report import plots
+from eval.report.html import Section
+from eval.report.table import Table
+from eval.results import Results, Scored, environment
+from eval.scores import Examples, TaskScores, figure
+
+FAMILIES = {
+    "sts": ["STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness"],
+    "transfer": ["MR", "CR", "SUBJ", "MPQA", "SST2", "SST5", "TREC", "MRPC", "SICKEntailment", "SNLI"],
+    "probing": ["Length", "WordContent", "TopConstituents", "CoordinationInversion"],
+    "geometry": ["geometry"],
+    "retrieval": ["retrieval/flickr8k"],
+    "pairs": ["pairs/customer_support_tickets_2026-10_human_annotated_final_v2"],
+}
+SUBSETS = ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews")
+CAPTIONS = (
+    "A bus with people on it .",
+    "A large orange bus is stopped on the street , and a red one passes by it .",
+    "The blue bus passes pedestrians on a busy city street .",
+    "A yellow van driving down crowded city street .",
+)
+QUERY = "Query: A double decker red bus moving along the street ."
+UNDEFINED = "WordContent"
+BASELINES = {
+    "GloVe, average": {("MR", "acc"): 77.25, ("Length", "acc"): 71.11, ("average", "transfer"): 80.5},
+    "unsup-SimCSE-BERT-base": {("STS12", "spearman_all"): 68.4, ("geometry", "alignment"): 0.2}
+    | {("geometry", "uniformity"): -2.5, ("average", "sts_simcse"): 76.25},
+}
+
+
+def task(name: str, family: str, seed: int) -> TaskScores:
+    """A task's made-up scores, the same for the same seed."""
+    generator = np.random.default_rng([seed, *name.encode()])
+    examples = Examples.of("mean", generator.random(60) < 0.8)
+    value = float("nan") if name == UNDEFINED else figure(examples)
+    tables: list[Table] = []
+    figures = []
+    headline: tuple[str, ...] = ("acc", "devacc")
+    if family == "sts" and name.startswith("STS1"):
+        headline = ("spearman_all", "spearman_mean", "spearman_wmean")
+        tables = [Table(("subset", "pairs", "Spearman"), [(s, 750, value - i) for i, s in enumerate(SUBSETS)])]
+        x = generator.random(20)
+        figures = [plots.scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
+    elif family in ("sts", "pairs"):
+        headline = ("spearman", "spearman_dev")
+    elif family == "geometry":
+        headline = ("alignment", "uniformity")
+    elif family == "retrieval":
+        headline = ("ndcg@10", "mrr")
+        rows = [(f"#{k}", CAPTIONS[(k + seed) % len(CAPTIONS)]) for k in (1, 2, 3)]
+        tables = [Table(("rank", "nearest"), rows, QUERY)]
+    scores = {metric: value - i for i, metric in enumerate(headline)}
+    if family == "geometry":
+        scores = {"alignment": 0.2 + seed / 100, "uniformity": -2.0 - seed / 10}
+    return TaskScores(
+        scores=scores,
+        main=headline[0],
+        headline=headline,
+        counts={"pairs": 60},
+        section=Section(name, tables=tables, figures=figures),
+        examples={} if family == "geometry" else {headline[0]: examples},
+        settings={"l2": [1e-5, 1e-4]} if family == "transfer" else {},
+    )
+
+
+def scored(name: str, seed: int = 1, families: tuple[str, ...] = tuple(FAMILIES)) -> Scored:
+    """One model's made-up evaluation."""
+    results = Results(name, spec=f"runs/{name}/model", environment=environment("cpu", protocol="full", seed=1111))
+    results.environment["dim"] = 384 * seed
+    tasks, family_of = {}, {}
+    for family in families:
+        for each in FAMILIES[family]:
+            tasks[each], family_of[each] = task(each, family, seed), family
+            results.add(each, tasks[each])
+            results.data[each] = {f"/data/senteval/{each}/test.txt": f"{seed:064x}"}
+    results.averages["sts_simcse"] = {"value": 81.576, "tasks": FAMILIES["sts"][:5], "missing": FAMILIES["sts"][5:]}
+    results.averages["transfer"] = {"value": 80.0 + seed, "tasks": FAMILIES["transfer"], "missing": []}
+    results.skipped["Depth"] = "no file /data/senteval/probing/tree_depth.txt"
+    return Scored(results, tasks, family_of)

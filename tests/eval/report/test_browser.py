@@ -1,0 +1,140 @@
+"""The report in a real browser: nothing cut off at 1,200 and at 400 px, no request to outside, no script.
+
+report.html, and a script that measures ──> in a frame of the width asked for ──> chromium --dump-dom ──> findings
+"""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.report.html import Section, write_report
+from eval.report.table import Table
+from eval.sections import report_lead, report_sections
+from eval.summary import Summary
+from tests.eval import made_up
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=5000",
+    "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1300,1000", "--enable-logging=stderr", "--hide-scrollbars",
+)  # fmt: skip
+FRAME = """<!doctype html><body style="margin:0"><pre id="found"></pre>
+<script>addEventListener("message", e => { document.getElementById("found").textContent = e.data })</script>
+<iframe src="measured.html%s" style="border:0;width:%dpx;height:900px"></iframe>"""
+MEASURE = """<script>addEventListener("load", () => setTimeout(() => {
+  const found = {width: innerWidth, page: document.documentElement.scrollWidth, beyond: [], unseen: [], scrolling: 0,
+                 images: [], open: [...document.querySelectorAll("details")].filter(d => d.open).length}
+  document.querySelectorAll("details").forEach(d => d.open = true)
+  for (const e of document.body.querySelectorAll("*")) {
+    if (e.closest(".cards thead, script") || getComputedStyle(e).display == "none") continue
+    const box = e.getBoundingClientRect(), around = e.closest(".scroll")
+    const reach = !around || around == e ? innerWidth
+      : around.getBoundingClientRect().left - around.scrollLeft + around.scrollWidth
+    if (box.right > reach + 1 || box.left < -1) found.beyond.push(e.outerHTML.slice(0, 200))
+    if (getComputedStyle(e).overflowX == "hidden" && e.scrollWidth > e.clientWidth) found.beyond.push(e.tagName)
+  }
+  for (const e of document.querySelectorAll("td, th[scope=row], caption"))
+    if (e.textContent && !e.closest(".group") && !e.getBoundingClientRect().width) found.unseen.push(e.textContent)
+  for (const e of document.querySelectorAll(".scroll")) found.scrolling += e.scrollWidth > e.clientWidth
+  for (const e of document.images) found.images.push([e.naturalWidth, e.getBoundingClientRect().width, e.alt])
+  found.asked = performance.getEntriesByType("resource").map(r => r.name).filter(n => !/^(data|file):/.test(n))
+  parent.postMessage(JSON.stringify(found), "*")
+}, 100))</script>"""
+
+
+def chromium(url: str, profile: Path) -> tuple[str, list[str]]:
+    """The page's elements as the browser has them, and what it said on its console."""
+    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium is installed: apt-get install chromium to read the report in a browser")
+    command = [program, *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def measured(report: Path, width: int, fragment: str = "") -> dict[str, Any]:
+    """What the script finds in the report in a frame of `width` pixels, all of its folded parts open."""
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy".*', "", report.read_text("utf-8"))
+    (report.parent / "measured.html").write_text(page.replace("</body>", MEASURE + "</body>"), "utf-8")
+    frame = report.parent / "frame.html"
+    frame.write_text(FRAME % (fragment, width))
+    dumped, _ = chromium(frame.as_uri(), report.parent / "profile")
+    text = re.search(r'<pre id="found">(.+?)</pre>', dumped, re.DOTALL)
+    assert text, "the page did not measure itself"
+    return dict(json.loads(html.unescape(text[1])))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models, one of a long name, on two dozen tasks, beside two published ones."""
+    names = ("all-MiniLM-L6-v2", "clearspan-simcse-roberta-base_2026-11-20_seed_1111", "tiny")
+    summary = Summary([made_up.scored(name, seed) for seed, name in enumerate(names, 1)], made_up.BASELINES)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    sections = report_sections(summary)
+    write_report(path, f"Evaluation of {', '.join(names)}", sections, report_lead(summary), ["look at this first"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def found_at(report: Path) -> dict[int, dict[str, Any]]:
+    """Width -> what was measured."""
+    return {width: measured(report, width) for width in (1200, 400)}
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_nothing_is_cut_off(found_at: dict[int, dict[str, Any]], width: int) -> None:
+    found = found_at[width]
+    assert found["width"] == width
+    assert found["page"] <= width
+    assert found["beyond"] == []
+    assert found["unseen"] == []
+    assert found["scrolling"] == 0
+    assert found["asked"] == []
+
+
+def test_charts_are_shown_and_large_enough_on_a_phone(found_at: dict[int, dict[str, Any]]) -> None:
+    images = found_at[400]["images"]
+    assert len(images) > 15
+    for natural, shown, alt in images:
+        assert shown >= 0.75 * natural > 0
+        assert len(alt) > 20
+
+
+def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: Path) -> None:
+    header = ["task", *(f"model-number-{i}" for i in range(25))]
+    table = Table(header, [["STS12", *(70.0 + i for i in range(25))]])
+    write_report(tmp_path / "report.html", "Many", [Section("Scores", tables=[table])])
+    found = measured(tmp_path / "report.html", 1200)
+    assert found["scrolling"] == 1
+    assert (found["page"], found["beyond"]) == (1200, [])
+
+
+def test_a_link_of_the_contents_opens_what_is_folded(report: Path, found_at: dict[int, dict[str, Any]]) -> None:
+    assert found_at[1200]["open"] == 0
+    assert measured(report, 1200, "#sts12")["open"] == 1
+
+
+def test_the_browser_has_nothing_to_complain_of(report: Path) -> None:
+    dumped, console = chromium(report.as_uri(), report.parent / "profile")
+    assert "look at this first" in dumped
+    assert console == []
+
+
+def test_what_would_be_cut_or_asked_for_is_seen(tmp_path: Path) -> None:
+    """The measurements are able to fail."""
+    path = tmp_path / "report.html"
+    write_report(path, "Bad", [Section("s", "text")])
+    bad = '<img src="http://example.invalid/x.png" alt=""><p style="width:90rem;max-width:none">wide</p></body>'
+    path.write_text(path.read_text("utf-8").replace("</body>", bad), "utf-8")
+    found = measured(path, 400)
+    assert found["page"] > 400
+    assert any("wide" in element for element in found["beyond"])
+    assert found["asked"] == ["http://example.invalid/x.png"]
+    _, console = chromium(path.as_uri(), tmp_path / "profile")
+    assert any("Content Security Policy" in line for line in console)

@@ -1,0 +1,59 @@
+"""The charts: what they say in words, and that no name or value breaks one."""
+
+import io
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from eval.report import plots
+
+NAN = float("nan")
+ODD = "_é$_{\x1b"
+
+
+def drawn(figure: Figure) -> str:
+    """The chart as SVG, its words as text."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg")
+    return buffer.getvalue()
+
+
+def test_a_group_of_bars_shows_each_models_value_and_the_published_in_its_legend() -> None:
+    figure = plots.grouped_bars(
+        ["MR", "CR"], {"one": [81.2, 5.5], "other": [NAN, -3.0]}, "acc, %", marks={"GloVe": [77.2, NAN]}
+    )
+    shown = drawn(figure)
+    for text in ("81.20", "5.50", "-3.00", "undefined", "one", "other", "GloVe", "acc, %"):
+        assert f">{text}<" in shown, text
+    assert figure.get_label() == (
+        "Bars, acc, %. MR: one 81.20, other undefined, GloVe 77.20; CR: one 5.50, other -3.00, GloVe undefined"
+    )
+
+
+def test_an_interval_is_a_line_from_its_low_to_its_high_and_none_where_undefined() -> None:
+    figure = plots.grouped_bars(["MR", "CR"], {"one": [80.0, NAN]}, "x", {"one": [(78.5, 82.0), (1.0, 2.0)]})
+    lines = [line.get_xdata() for line in figure.axes[0].lines]
+    assert [list(x) for x in lines if len(x) == 2 and x[0] > 0] == [[78.5, 82.0]]
+
+
+def test_bars_of_one_series_have_no_legend() -> None:
+    assert plots.bars(["MR"], [80.0], "x").legends == []
+
+
+def test_points_of_models_and_published_ones_are_named_and_undefined_ones_left_out() -> None:
+    figure = plots.plane(
+        {"one": (-2.5, 0.2), "broken": (NAN, 0.1)}, "uniformity", "alignment", {"SimCSE": (-2.6, 0.25)}
+    )
+    shown = drawn(figure)
+    assert ">one<" in shown and ">SimCSE<" in shown and ">broken<" not in shown
+    assert "SimCSE: uniformity -2.60, alignment 0.25" in str(figure.get_label())
+
+
+def test_names_may_hold_anything() -> None:
+    x = np.arange(3.0)
+    drawn(plots.grouped_bars([ODD, "a" * 90], {ODD: [1.0, 2.0], "b" * 90: [3.0, 4.0]}, "x", marks={ODD: [1.0, 2.0]}))
+    drawn(plots.titled(plots.scatter({ODD: (x, x)}, "x", "y"), ODD))
+    assert drawn(plots.plane({ODD: (0.0, 0.0)}, "x", "y")).count("$_{") == 1

@@ -1,0 +1,51 @@
+"""results.json: strict JSON of all that was found, known again later."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval.results import Results, environment, is_results
+
+
+def strict(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_an_undefined_score_is_null() -> None:
+    results = Results("m", scores={"A": {"spearman": float("nan")}}, intervals={"A": {"spearman": (float("nan"), 2.0)}})
+    results.averages["mean"] = {"value": float("nan"), "tasks": ["A"], "missing": []}
+    read = strict(results.to_json())
+    assert read["scores"] == {"A": {"spearman": None}}
+    assert read["intervals"] == {"A": {"spearman": [None, 2.0]}}
+    assert read["averages"]["mean"]["value"] is None
+
+
+def test_what_numpy_and_pathlib_have_for_numbers_and_names_is_written_as_those() -> None:
+    settings = {"l2": np.float32(0.5), "folds": np.arange(2), "nan": np.float32("nan"), "file": Path("a/b"), 1: (True,)}
+    read = strict(Results("m", settings={"MR": settings}).to_json())
+    assert read["settings"]["MR"] == {"l2": 0.5, "folds": [0, 1], "nan": None, "file": "a/b", "1": [True]}
+
+
+def test_the_environment_names_versions_device_and_time() -> None:
+    read = strict(Results("m", environment=environment("cpu", seed=1111)).to_json())["environment"]
+    assert {"python", "torch", "numpy", "scipy", "transformers", "sentence-transformers"} <= read["versions"].keys()
+    assert (read["device"], read["seed"]) == ("cpu", 1111)
+    assert read["date"].endswith("+00:00")
+
+
+@pytest.mark.parametrize(
+    ("content", "known"),
+    [
+        (Results("m").to_json(), True),
+        ('{"model": "m", "scores": {}, "averages": {}, "environment": {}}', True),  # an earlier version's
+        ('{"scores": {}}', False),
+        ("[]", False),
+        ("{", False),
+    ],
+)
+def test_results_are_known_again_also_those_of_earlier_versions(content: str, known: bool, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(content)
+    assert is_results(tmp_path / "results.json") is known

@@ -1,0 +1,170 @@
+"""The summary of one model and of several: on the terminal and in the report's sections."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from eval.report.html import Section
+from eval.report.table import Cell, cell_text
+from eval.results import Results, Scored, environment
+from eval.scores import TaskScores
+from eval.sections import report_lead, report_sections
+from eval.summary import Summary, terminal_summary
+from tests.eval import made_up
+
+ONE, OTHER = made_up.scored("one", 1), made_up.scored("other", 2)
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return Summary([ONE, OTHER], made_up.BASELINES)
+
+
+def undefined() -> Scored:
+    """An evaluation in which one task's correlation is undefined and another's data is absent."""
+    scores = TaskScores(
+        scores={"spearman": float("nan")},
+        main="spearman",
+        headline=("spearman",),
+        counts={"pairs": 1379},
+        section=Section("STSBenchmark"),
+    )
+    results = Results(model="collapsed", skipped={"STS13": "no folder STS13-en-test"}, environment=environment("cpu"))
+    results.add("STSBenchmark", scores)
+    results.averages["sts_simcse"] = {"value": float("nan"), "tasks": ["STSBenchmark"], "missing": ["STS13"]}
+    return Scored(results, {"STSBenchmark": scores})
+
+
+def texts(cells: list[Cell]) -> list[str]:
+    return [cell_text(cell) for cell in cells]
+
+
+def every(sections: list[Section]) -> dict[str, Section]:
+    """All sections by heading, those within others too."""
+    found = {}
+    for section in sections:
+        found |= {section.heading: section, **every(list(section.sections))}
+    return found
+
+
+def test_a_figure_has_each_models_value_and_interval_then_the_published(summary: Summary) -> None:
+    values = texts(summary.values("STS12", "spearman_all"))
+    for one, value in zip((ONE, OTHER), values, strict=False):
+        low, high = one.results.intervals["STS12"]["spearman_all"]
+        assert value == f"{one.results.scores['STS12']['spearman_all']:.2f} [{low:.1f}, {high:.1f}]"
+    assert values[2:] == ["", "68.40"]
+
+
+def test_the_best_is_strong_the_lowest_where_less_is_better(summary: Summary) -> None:
+    assert [cell.strong for cell in summary.values("average", "transfer")] == [False, True, False, False]
+    assert [cell.strong for cell in summary.values("geometry", "alignment")] == [True, False, False, False]
+    assert not any(cell.strong for cell in summary.values(made_up.UNDEFINED, "acc"))
+    assert not any(cell.strong for cell in Summary([ONE]).values("STS12", "spearman_all"))
+
+
+def test_a_published_average_stands_beside_a_whole_one_only(summary: Summary) -> None:
+    assert texts(summary.values("average", "transfer"))[2] == "80.50"
+    assert texts(summary.values("average", "sts_simcse"))[2:] == ["", ""]
+
+
+def test_a_task_that_one_model_lacks_leaves_its_cell_empty() -> None:
+    fewer = made_up.scored("fewer", 1, ("sts",))
+    assert texts(Summary([fewer, ONE]).values("MR", "acc"))[0] == ""
+    assert list(Summary([fewer, ONE]).families) == list(Summary([ONE]).families)
+
+
+def test_the_terminal_shows_one_model_with_its_intervals_and_counts() -> None:
+    text = terminal_summary(Summary([ONE]))
+    value = cell_text(Summary([ONE]).values("STS12", "spearman_all")[0])
+    assert re.search(rf"^STS12 +60 pairs +spearman_all +{re.escape(value)}$", text, re.MULTILINE)
+    assert re.search(r"^ +spearman_mean +[\d.]+$", text, re.MULTILINE)
+    assert "average sts_simcse: 5 of 7 tasks, so not comparable with published averages (missing: STSBench" in text
+    assert "skipped Depth: no file" in text
+
+
+def test_columns_that_a_terminal_does_not_hold_follow_below(summary: Summary) -> None:
+    wide, narrow = (terminal_summary(summary, width).splitlines() for width in (200, 72))
+    assert sum(line.startswith("task ") for line in wide) == 1
+    assert sum(line.startswith("task ") for line in narrow) > 1
+    tables = [line for line in narrow if not re.match("average |skipped |warning", line)]
+    assert max(map(len, tables)) <= 72
+    assert re.search(r"^MR +acc +77\.25$", "\n".join(terminal_summary(summary, 1).splitlines()), re.MULTILINE)
+
+
+def test_an_undefined_score_and_a_skipped_task_are_shown_as_such() -> None:
+    text = terminal_summary(Summary([undefined()]))
+    assert re.search(r"^STSBenchmark +1379 pairs +spearman +undefined$", text, re.MULTILINE)
+    assert "skipped STS13: no folder STS13-en-test" in text
+    assert "1 of 2 tasks, so not comparable with published averages (missing: STS13)" in text
+    sections = every(report_sections(Summary([undefined()])))
+    assert cell_text(sections["Summary"].tables[0].rows[0][2]) == "undefined"
+    assert sections["Skipped"].tables[0].rows == [("STS13", "no folder STS13-en-test")]
+
+
+def test_the_report_begins_with_what_matters_and_ends_with_what_it_rests_on(summary: Summary) -> None:
+    headings = [section.heading for section in report_sections(summary)]
+    assert headings == [
+        "Summary", "Alignment and uniformity", "Nearest neighbours", "STS", "Transfer", "Probing", "Geometry",
+        "Retrieval", "One's own pairs", "Skipped", "Data", "Environment",
+    ]  # fmt: skip
+    assert report_lead(summary).startswith("2 models, 24 tasks, protocol full, seed 1111. 20")
+
+
+def test_a_report_has_a_row_a_figure_and_a_column_a_model_and_a_published_row(summary: Summary) -> None:
+    (table,) = every(report_sections(summary))["Summary"].tables
+    assert table.header == ("task", "metric", "one", "other", "GloVe, average", "unsup-SimCSE-BERT-base")
+    assert [tuple(row[:2]) for row in table.rows[:3]] == [
+        ("STS12", "spearman_all"), ("STS12", "spearman_mean"), ("STS12", "spearman_wmean"),
+    ]  # fmt: skip
+    assert len(table.rows) == len(summary.figures)
+    assert table.groups[0] == "STS"
+    assert table.groups[len(table.rows) - 2] == "Averages"
+
+
+def test_neighbours_of_several_models_stand_beside_each_other_under_their_query(summary: Summary) -> None:
+    (table,) = every(report_sections(summary))["Nearest neighbours"].tables
+    assert table.header == ["rank", "one", "other"]
+    assert table.caption.startswith(made_up.QUERY)
+    assert [row[1] for row in table.rows] != [row[2] for row in table.rows]
+
+
+def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
+    sections = every(report_sections(summary))
+    labels = [str(figure.get_label()) for figure in sections["Summary"].figures]
+    assert any("MR: one " in label and "GloVe, average 77.25" in label for label in labels)
+    assert not any("alignment" in label for label in labels)
+    (plane,) = sections["Alignment and uniformity"].figures
+    assert "one: uniformity -2.10, alignment 0.21; other: uniformity -2.20, alignment 0.22" in str(plane.get_label())
+    assert "unsup-SimCSE-BERT-base: uniformity -2.50, alignment 0.20" in str(plane.get_label())
+
+
+def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None:
+    section = every(report_sections(summary))["STS12"]
+    assert section.folded and "one" in section.note and "other" in section.note
+    metrics, subsets = section.tables
+    assert metrics.header[:3] == ("metric", "one", "other")
+    assert subsets.header == ["subset", "pairs", "one", "other"]
+    assert [str(figure.get_label()).split(":")[0] for figure in section.figures] == ["one", "other"]
+    assert every(report_sections(summary))["MR"].tables[-1].rows == [("l2", "[1e-05, 0.0001]")]
+
+
+def test_data_and_environment_are_whole(summary: Summary) -> None:
+    sections = every(report_sections(summary))
+    (data,) = sections["Data"].tables
+    assert ("STS12", "STS12/test.txt", f"{2:064x}") in data.rows
+    same, differing = sections["Environment"].tables
+    assert {"protocol", "seed", "torch", "python"} <= {row[0] for row in same.rows}
+    assert ("model", "runs/one/model", "runs/other/model") in differing.rows
+    assert ("dim", "384", "768") in differing.rows
+
+
+def test_warnings_and_skips_name_the_model_where_it_is_not_all_of_them() -> None:
+    broken = made_up.scored("broken", 1, ("sts",))
+    broken.results.warnings.append("holds a NaN")
+    broken.results.skipped["glue/RTE"] = "word vectors are not fine-tuned"
+    both = Summary([broken, ONE])
+    assert both.warnings == ["broken: holds a NaN"]
+    assert ("Depth", "no file /data/senteval/probing/tree_depth.txt") in both.skipped
+    assert ("glue/RTE", "broken: word vectors are not fine-tuned") in both.skipped
+    assert Summary([replace(broken, families={})]).warnings == ["holds a NaN"]
