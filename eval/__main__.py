@@ -14,7 +14,9 @@ from pathlib import Path
 
 from eval.command import Parser, UsageError, run
 from eval.files import json_text
-from eval.run import EvaluationError, Request, evaluate, summary_of
+from eval.models.encoder import POOLINGS
+from eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
+from eval.saved import EXAMPLES, RESULTS
 from eval.summary import terminal_summary
 from eval.tasks.registry import FAMILIES
 
@@ -23,13 +25,22 @@ _EXAMPLE = """example:
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
-  fastText's or word2vec's); module:function, a Python function of a list of n texts that gives an array (n, dim)
+  fastText's or word2vec's, or JSON), averaged over a text's words; module:function, a Python function of a list of n
+  texts that gives an array (n, dim), looked for in the working folder too
+
+pooling, of a plain Hugging Face folder (SimCSE's names):
+  mean             over the tokens of the last layer
+  cls              its first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
+  cls-before-head  [CLS] as the last layer gives it: unsupervised SimCSE; what sentence-transformers calls cls
+  first-last       over the tokens, of the first layer and the last, averaged
+
+cache:
+  embeddings are kept by a fingerprint of all that decides them; of a function that is not known, so none are
 
 data:
 {data}
 A task whose files are not there is skipped with a line that says so; the rest runs.
 """
-POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +84,7 @@ def _parser() -> Parser:
         help="of folds and classifiers (default: %(default)s, SentEval's)",
     )
     add("--pooling", choices=POOLINGS, help="of a plain Hugging Face folder, which names none (default: mean)")
-    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="in which a model runs (default: %(default)s)")
+    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="of a transformer (default: %(default)s)")
     add(
         "--batch-tokens",
         type=_positive,
@@ -148,13 +159,16 @@ def _model(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    if not text or text != Path(text).name or text in (".", ".."):
+    if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
         raise argparse.ArgumentTypeError(f"must be a name that a folder can have, not {text!r}")
     return text
 
 
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _cache_folder() -> Path | None:
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        return None
     return Path(home) / "clearspan" / "embeddings"
 
 

@@ -66,7 +66,8 @@ def evaluate(request: Request) -> list[Scored]:
     """Scores each model on every task whose data is there, and writes what was found.
 
     Raises:
-        EvaluationError: a model cannot be used, or there is nothing to score.
+        EvaluationError: a model cannot be used, or there is nothing to score. Of several models, those that can be used
+            are scored before, and their results written.
         DataError: a data file is malformed.
         OSError: a file cannot be read or written.
     """
@@ -75,16 +76,25 @@ def evaluate(request: Request) -> list[Scored]:
         _check_output(folder)
     tasks, families, skipped = _load_tasks(request)
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
-    found = []
+    found: list[Scored] = []
+    failed: list[str] = []
     for name, spec in request.models.items():
-        scored = _score(request, name, spec, tasks, families, skipped)
+        try:
+            scored = _score(request, name, spec, tasks, families, skipped)
+        except EvaluationError as error:  # of this model; the others are scored all the same
+            failed.append(str(error))
+            continue
         scored.results.data = checksums
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
         found.append(scored)
-    summary = summary_of(found)
-    title = f"Evaluation of {', '.join(request.models)}"
-    write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
+    if found:
+        summary = summary_of(found)
+        title = f"Evaluation of {', '.join(summary.names)}"
+        write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
+    if failed:
+        others = f" (scored, in {request.output}: {', '.join(one.results.model for one in found)})" if found else ""
+        raise EvaluationError("; ".join(failed) + others)
     return found
 
 
@@ -125,6 +135,7 @@ def _score(
     # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
+    from eval.models.cache import Cache
     from eval.models.embed import Embedder
     from eval.models.folder import EncoderError
     from eval.models.load import load
@@ -135,8 +146,10 @@ def _score(
     seconds: dict[str, float] = {}
     try:
         model = load(spec, request.pooling, request.dtype, device)
+        fingerprint = model.fingerprint
+        cache = Cache(request.cache / fingerprint, model.dim) if request.cache and fingerprint else None
         embedder = Embedder(
-            lambda texts: model.encode(texts, batch_tokens=request.batch_tokens, progress=not request.quiet)
+            lambda texts: model.encode(texts, batch_tokens=request.batch_tokens, progress=not request.quiet), cache
         )
         run = Run(embedder, request.protocol, request.seed, device, not request.quiet, model.folder)
         for task in tasks:
@@ -152,17 +165,19 @@ def _score(
             f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
             "the model is broken or overflows in this precision"
         )
+    results.warnings += cache.warnings if cache else []
     results.environment = environment(
         device=device,
         embedding_dim=model.dim,
         texts_embedded=embedder.num_texts,
+        texts_cached=embedder.num_cached,
         embedding_s=round(embedder.encode_s, 3),
         scoring_s=seconds,
         protocol=request.protocol,
         seed=request.seed,
         dtype=request.dtype,
         pooling=request.pooling,
-        fingerprint=model.fingerprint,
+        fingerprint=fingerprint,
         data_path=str(request.data),
     )
     return Scored(results, scored, families)

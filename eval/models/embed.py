@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.models.cache import Cache
+
 Floats = NDArray[np.floating[Any]]
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+_CHUNK = 1 << 16
+"""Texts given to the encoder at once, of which a killed run has left the earlier ones in the cache."""
 
 
 class Embedder:
@@ -20,17 +24,22 @@ class Embedder:
 
     Args:
         encode: n texts -> array (n, dim); its rows need not have unit norm.
+        cache: where embeddings of earlier runs are found, and this one's are left; rows that are there are not held in
+            memory too. One with a NaN or an infinity is not left there.
 
     Attributes:
         num_texts: how many texts the encoder was given.
-        num_nonfinite: how many of their embeddings hold a NaN or an infinity.
+        num_cached: how many distinct texts were found in the cache instead.
+        num_nonfinite: how many of the encoder's embeddings hold a NaN or an infinity.
         encode_s: seconds spent in the encoder.
     """
 
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
-        self._rows: dict[str, NDArray[np.float32]] = {}
+    def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
+        self._encode, self._cache = encode, cache
+        self._rows: dict[str, int] = {}  # text -> its row's number, through all the blocks
+        self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = 0
+        self.num_cached = 0
         self.num_nonfinite = 0
         self.encode_s = 0.0
 
@@ -40,23 +49,55 @@ class Embedder:
         Args:
             texts: at least one.
             keep: remember new embeddings for later calls. False for a corpus that one task reads once, whose embeddings
-                would otherwise be held twice.
+                would otherwise be held twice; what the cache took is remembered all the same.
 
         Raises:
             ValueError: the encoder did not return one row for each text.
         """
-        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
-        if new:
-            start = time.perf_counter()
-            embeddings = np.asarray(self._encode(new), dtype=np.float32)
-            self.encode_s += time.perf_counter() - start
-            if embeddings.ndim != 2 or len(embeddings) != len(new):
-                raise ValueError(f"the encoder returned shape {embeddings.shape} for {len(new)} texts")
-            self.num_texts += len(new)
-            self.num_nonfinite += int((~np.isfinite(embeddings).all(axis=1)).sum())
-            rows.update(zip(new, embeddings, strict=True))
-        return np.stack([rows[text] for text in texts])
+        blocks = self._blocks if keep else list(self._blocks)
+        new = [text for text in dict.fromkeys(texts) if text not in rows]
+        if new and self._cache:
+            found = self._cache.find(new).tolist()
+            rows.update((text, row) for text, row in zip(new, found, strict=True) if row >= 0)
+            self.num_cached += sum(row >= 0 for row in found)
+            new = [text for text, row in zip(new, found, strict=True) if row < 0]
+        new.sort(key=len, reverse=True)  # a chunk holds texts of like length, as the encoder's batches will
+        for start in range(0, len(new), _CHUNK):
+            chunk = new[start : start + _CHUNK]
+            first = sum(map(len, blocks))
+            blocks.append(self._encoded(chunk))
+            rows.update(zip(chunk, range(first, first + len(chunk)), strict=True))
+        return _gathered(blocks, np.array([rows[text] for text in texts]))
+
+    def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
+        """The encoder's rows, (len(texts), dim), which the cache is given if they are good."""
+        start = time.perf_counter()
+        embeddings = np.asarray(self._encode(texts), dtype=np.float32)
+        self.encode_s += time.perf_counter() - start
+        if embeddings.ndim != 2 or len(embeddings) != len(texts):
+            raise ValueError(f"the encoder returned shape {embeddings.shape} for {len(texts)} texts")
+        self.num_texts += len(texts)
+        finite = np.asarray(np.isfinite(embeddings).all(axis=1))
+        self.num_nonfinite += int((~finite).sum())
+        if self._cache is None:
+            return embeddings
+        if finite.all():
+            return self._cache.add(texts, embeddings)
+        self._cache.add([text for text, good in zip(texts, finite, strict=True) if good], embeddings[finite])
+        return embeddings
+
+
+def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The rows of these numbers, which count through all the blocks: (len(rows), dim)."""
+    starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
+    which = np.searchsorted(starts, rows, side="right") - 1
+    out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
+    for number in np.unique(which):
+        here = np.flatnonzero(which == number)
+        out[here] = blocks[number][rows[here] - starts[number]]
+    return out
 
 
 def unit_vectors(embeddings: Floats) -> Floats:

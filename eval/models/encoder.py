@@ -7,6 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
+"""Of a plain Hugging Face folder; `eval.models.pooling` says what each is."""
+
 
 class Encoder(Protocol):
     """Texts to embeddings.

@@ -144,7 +144,9 @@ def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any], 
         )
     inside = [name for name in found["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
     if inside:
-        raise EncoderError(f"{folder}: lacks {len(inside):,} of its weights: {some(sorted(inside))}: {MEND}")
+        head = all(name.removeprefix(prefix).startswith("pooler.") for name in inside)
+        mend = f"{MEND}, or do without this head (--pooling cls-before-head)" if head else MEND
+        raise EncoderError(f"{folder}: lacks {len(inside):,} of its weights: {some(sorted(inside))}: {mend}")
     # Positions that count up were saved as if they were weights, and are not any more.
     left = [name for name in found["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]
     if left:

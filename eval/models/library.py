@@ -8,7 +8,8 @@ have no embedding. Nothing is downloaded, and no code of the folder is run.
 """
 
 import copy
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
 from eval.models.embed import batches_by_length
+from eval.models.fingerprint import folder_fingerprint
 from eval.models.folder import EncoderError, check_finite, first_position, load_model, one_line, quiet_transformers
+from eval.models.pooling import as_float32, pooled
 from eval.models.settings import check_modules, check_transformer, read_modules
 
 
 class Model:
     """Texts to embeddings. Attributes: `modules`, the library's; `folder`, where it lies, and its `name`."""
 
-    def __init__(self, modules: SentenceTransformer, folder: Path) -> None:
+    def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
         self.modules, self.folder, self.name = modules, folder, folder.resolve().name
+        self._settings = dict(settings)
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str | None:
-        return None
+        """Of the folder's files, what they were loaded with, and the libraries' versions; read when first asked for."""
+        return folder_fingerprint(self.folder, [module.folder for module in read_modules(self.folder)], self._settings)
 
     @property
     def dim(self) -> int:
@@ -81,8 +86,11 @@ class Model:
         return [len(row) for row in ids]
 
 
-def load(folder: Path, pooling: str | None = None, device: str = "cpu") -> Model:
+def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: str = "fp32") -> Model:
     """Loads a local folder: sentence-transformers' own, or a plain Hugging Face folder, pooled as named (None: mean).
+
+    With `dtype` bf16 the transformer's weights are bfloat16, rounded from those that were checked; pooling, and what
+    comes after it, is float32 as the embeddings are.
 
     Raises:
         EncoderError: the folder is missing, holds no whole model, or says what cannot be followed.
@@ -97,7 +105,7 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu") -> Model
     check_modules(folder, modules)
     try:
         with quiet_transformers():
-            loaded = _load(folder, device, (pooling or "mean") if not modules else "")
+            loaded = _load(folder, device, (pooling or "mean") if not modules else "", dtype)
         folders = {module.name: module.folder for module in modules}
         for name, module in loaded.named_children():
             where = folders.get(name, folder)
@@ -105,7 +113,10 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu") -> Model
                 _check(module, where)
             else:
                 check_finite(where, module)
-        model = Model(loaded, folder)
+        kind = torch.device(device).type  # bfloat16 is summed otherwise on another
+        model = Model(
+            loaded, folder, {"pooling": (pooling or "mean") if not modules else "", "dtype": dtype, "device": kind}
+        )
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
         raise
@@ -114,20 +125,27 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu") -> Model
     return model
 
 
-def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
+def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransformer:
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     # Shapes that differ are named later; the library would stop with an error that names nothing.
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
-    if not pooling:
-        return SentenceTransformer(str(folder), device=device, model_kwargs=weights, **safe)
-    transformer = Transformer(
-        str(folder), model_kwargs=weights | safe, processor_kwargs=dict(safe), config_kwargs=dict(safe)
-    )
-    if transformer.tokenizer.pad_token is None:  # GPT-2's; what is padded is masked
-        transformer.tokenizer.pad_token = transformer.tokenizer.eos_token or transformer.tokenizer.unk_token
-    return SentenceTransformer(
-        modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device=device
-    )
+    if pooling:
+        options = {"model_kwargs": weights | safe, "processor_kwargs": dict(safe), "config_kwargs": dict(safe)}
+        modules = pooled(str(folder), pooling, **options)
+        tokenizer: Any = modules[0].tokenizer
+        if tokenizer.pad_token is None:  # GPT-2's; what is padded is masked
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        loaded = SentenceTransformer(modules=modules, device=device)
+    else:
+        loaded = SentenceTransformer(str(folder), device=device, model_kwargs=weights, **safe)
+    if dtype == "bf16":
+        for module in loaded:
+            if isinstance(module, Transformer):
+                # Not its buffers: angles of rotary positions would be of another position.
+                for weight in module.parameters():
+                    weight.data = weight.data.bfloat16()
+                module.register_forward_hook(as_float32)
+    return loaded
 
 
 def _check(transformer: Transformer, folder: Path) -> None:

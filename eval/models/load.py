@@ -9,19 +9,42 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
     """The model that `spec` names.
 
     Args:
-        spec: a folder; a file of word vectors; or `module:function`.
-        pooling: of a plain Hugging Face folder: mean, cls, first-last or cls-before-head; None: mean.
-        dtype: fp32 or bf16, in which a folder's model runs.
+        spec: a folder; a file of word vectors; or `module:function`. What is there as a file or folder is that.
+        pooling: of a plain Hugging Face folder, one of `eval.models.encoder.POOLINGS`; None: mean.
+        dtype: fp32 or bf16, in which a folder's transformer runs; word vectors and functions are what they are.
 
     Raises:
         EncoderError: there is no usable model of that name.
     """
-    from eval.models import library
+    from eval.models.folder import EncoderError  # and torch, which takes seconds
 
-    return library.load(Path(spec), pooling, device)
+    path = Path(spec)
+    if path.is_dir():
+        from eval.models import library
+
+        return library.load(path, pooling, device, dtype)
+    if pooling:
+        kind = "a file of word vectors" if path.is_file() else "no folder"
+        raise EncoderError(f"{spec}: is {kind}, and a pooling is of a plain Hugging Face folder")
+    if path.is_file():
+        from eval.models import vectors
+
+        return vectors.load(path)
+    from eval.models import function
+
+    return function.load(spec)
 
 
 def default_name(spec: str) -> str:
-    """How results call a model: its folder's name, or where that is `model`, as in a run's, the folder above it."""
-    path = Path(spec).resolve()
+    """How results call a model.
+
+    A folder by its name, or where that is `model`, as in a run's, by the folder's above it; a file of word vectors
+    without its ending; a function as it was given.
+    """
+    path = Path(spec)
+    if path.is_file():
+        return path.stem if path.suffix.lower() in (".txt", ".vec", ".bin", ".json") else path.name
+    if ":" in spec and not path.exists():
+        return spec
+    path = path.resolve()
     return path.parent.name if path.name == "model" and path.parent.name else path.name

@@ -36,7 +36,8 @@ def data(shared_data: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def arguments(data: Path, minilm: Path, tmp_path: Path) -> list[str]:
     output = tmp_path / "runs" / "eval"
-    return ["--model", str(minilm), "--tasks", "sts", "--data", str(data), "--output", str(output), "--device", "cpu"]
+    given = ["--model", str(minilm), "--tasks", "sts", "--data", str(data), "--output", str(output), "--device", "cpu"]
+    return [*given, "--cache", str(tmp_path / "cache")]
 
 
 def replaced(arguments: list[str], option: str, value: object) -> list[str]:
@@ -108,7 +109,7 @@ def test_json_prints_what_results_json_holds(
 def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path) -> None:
     scores = []
     for budget in ("64", "16384"):
-        assert main([*arguments, "--batch-tokens", budget]) == 0
+        assert main([*arguments, "--batch-tokens", budget, "--cache", "none"]) == 0
         scores.append(json.loads((tmp_path / "runs/eval/results.json").read_text())["scores"]["STS12"])
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
 

@@ -1,12 +1,14 @@
 """The embedder: each distinct text goes through the encoder once."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eval.models.cache import Cache
 from eval.models.embed import Embedder, batches_by_length, unit_vectors
 
 
@@ -51,6 +53,64 @@ def test_broken_embeddings_are_counted() -> None:
     embedder = Embedder(lambda texts: np.array([[1, np.nan], [np.inf, 0], [1, 1]], np.float32))
     embedder.embed(["x", "y", "z", "x"])
     assert (embedder.num_nonfinite, embedder.num_texts) == (2, 3)
+
+
+def test_another_run_takes_from_the_cache_what_the_first_left_there(tmp_path: Path) -> None:
+    encoder = Recorder()
+    first = Embedder(encoder, Cache(tmp_path, 2))
+    expected = first.embed(["an owl", "a bird", "an owl"])
+    first.embed(["a whole corpus"], keep=False)
+    again = Embedder(encoder, Cache(tmp_path, 2))
+    np.testing.assert_array_equal(again.embed(["an owl", "a bird", "an owl"]), expected)
+    again.embed(["new", "a whole corpus"])
+    again.embed(["a bird"])
+    assert encoder.asked == ["an owl", "a bird", "a whole corpus", "new"]
+    assert (first.num_texts, first.num_cached, again.num_texts, again.num_cached) == (3, 0, 1, 3)
+
+
+def test_what_the_cache_took_is_not_held_in_memory_too(tmp_path: Path) -> None:
+    embedder = Embedder(Recorder(), Cache(tmp_path, 2))
+    embedder.embed(["an owl"])
+    embedder.embed(["a bird"], keep=False)
+    assert all(isinstance(block, np.memmap) for block in embedder._blocks)
+    assert len(embedder._blocks) == 2
+
+
+def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp_path: Path) -> None:
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1, np.nan if text == "bad" else len(text)] for text in texts], np.float32)
+
+    for cached in (0, 1):
+        embedder = Embedder(encode, Cache(tmp_path, 2))
+        embeddings = embedder.embed(["bad", "good", "bad"])
+        np.testing.assert_array_equal(embeddings, [[1, np.nan], [1, 4], [1, np.nan]])
+        assert (embedder.num_nonfinite, embedder.num_cached) == (1, cached)
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing() -> None:
+    embedder = Embedder(Recorder(), Cache(Path("/proc/no-folder-can-be-here"), 2))
+    for _ in range(2):
+        assert embedder.embed(["x", "yy"]).tolist() == [Recorder.vector("x"), Recorder.vector("yy")]
+    assert (embedder.num_texts, embedder.num_cached) == (2, 0)
+
+
+def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eval.models.embed._CHUNK", 10)
+    texts = [f"{number}" for number in range(35)]
+    encoder = Recorder()
+
+    def killed(texts: Sequence[str]) -> np.ndarray:
+        if len(encoder.asked) >= 20:
+            raise KeyboardInterrupt
+        return encoder(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        Embedder(killed, Cache(tmp_path, 2)).embed(texts)
+    embedder = Embedder(encoder, Cache(tmp_path, 2))
+    assert embedder.embed(texts).tolist() == [Recorder.vector(text) for text in texts]
+    assert (embedder.num_cached, embedder.num_texts) == (20, 15)
 
 
 def test_an_encoder_that_loses_a_text_is_refused() -> None:

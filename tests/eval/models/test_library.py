@@ -13,12 +13,14 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import (
     AutoModel,
     AutoTokenizer,
+    DistilBertConfig,
     MPNetConfig,
     RobertaConfig,
     T5Config,
     T5EncoderModel,
 )
 
+from eval.models.encoder import POOLINGS
 from eval.models.folder import EncoderError
 from eval.models.library import load
 
@@ -79,18 +81,96 @@ def test_prompts_lower_casing_and_cut_dimensions_are_honoured(minilm: Path, tmp_
     )
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(roberta: Path, pooling: str) -> None:
     """RoBERTa's positions begin at 2: of 66 rows, 64 are for tokens, which sentence-transformers does not know."""
-    embeddings = load(roberta, pooling).encode(TEXTS)
+    loaded = load(roberta, pooling)
+    together, few = loaded.encode(TEXTS), loaded.encode(TEXTS, batch_tokens=1)
     model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
-    for text, embedding in zip(TEXTS, embeddings, strict=True):
+    for text, embedding, alone in zip(TEXTS, together, few, strict=True):
         ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            hidden = model(input_ids=ids).last_hidden_state[0]
-        np.testing.assert_allclose(embedding, hidden.mean(0) if pooling == "mean" else hidden[0], atol=1e-5)
+            out = model(input_ids=ids, output_hidden_states=True)
+        expected = {
+            "mean": out.last_hidden_state[0].mean(0),
+            "cls": torch.tanh(model.pooler.dense(out.last_hidden_state[0, 0])).detach(),
+            "first-last": ((out.hidden_states[1] + out.hidden_states[-1]) / 2)[0].mean(0),
+            "cls-before-head": out.last_hidden_state[0, 0],
+        }[pooling]
+        np.testing.assert_allclose(embedding, expected, atol=1e-5)
+        np.testing.assert_allclose(alone, expected, atol=1e-5)
     if pooling == "mean":
-        np.testing.assert_array_equal(load(roberta).encode(TEXTS), embeddings)
+        np.testing.assert_array_equal(load(roberta).encode(TEXTS), together)
+
+
+def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(roberta: Path) -> None:
+    """The library pads a batch to its longest text, whatever order they come in."""
+    for pooling in POOLINGS:
+        model = load(roberta, pooling)
+        padded = model.modules.encode(TEXTS, batch_size=len(TEXTS))
+        np.testing.assert_allclose(padded, model.encode(TEXTS, batch_tokens=1), atol=1e-5)
+
+
+def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
+    """A drawn one would give scores that mean nothing, and [CLS] without it another published figure."""
+    mended = "--pooling cls-before-head"
+    AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
+    with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
+        load(roberta, "cls")
+    load(roberta, "cls-before-head")
+    folder = tmp_path / "distilbert"
+    AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    with pytest.raises(EncoderError, match=rf"DistilBertModel has no head that \[CLS\] could go through; {mended}"):
+        load(folder, "cls")
+
+
+def test_a_pooling_that_is_none_is_named(roberta: Path) -> None:
+    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, cls, first-last"):
+        load(roberta, "median")
+
+
+def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (one * other).sum(1) / norms(one) / norms(other)
+
+
+def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(minilm: Path, roberta: Path) -> None:
+    for folder, poolings in ((minilm, [None]), (roberta, POOLINGS)):
+        for pooling in poolings:
+            full, half = load(folder, pooling), load(folder, pooling, dtype="bf16")
+            assert {w.dtype for w in half.modules[0].parameters()} == {torch.bfloat16}
+            expected, embeddings = full.encode(TEXTS[:3]), half.encode(TEXTS[:3])
+            assert embeddings.dtype == np.float32
+            assert not np.array_equal(embeddings, expected)
+            np.testing.assert_allclose(cosines(embeddings, expected), 1, atol=1e-3)
+            for one in range(2):  # what a task sees: cosines of texts
+                found, wanted = (cosines(rows[[one]], rows[one + 1 :]) for rows in (embeddings, expected))
+                np.testing.assert_allclose(found, wanted, atol=1e-2)
+
+
+def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 48), Normalize())
+    embeddings = load(folder, dtype="bf16").encode(TEXTS[:3])
+    np.testing.assert_allclose(norms(embeddings), 1, atol=1e-6)  # bfloat16 knows 1 to 2^-9
+    np.testing.assert_allclose(cosines(embeddings, load(folder).encode(TEXTS[:3])), 1, atol=1e-2)
+
+
+def test_weights_are_checked_before_they_are_rounded(minilm: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("model.safetensors"))
+    weights = load_file(minilm / "model.safetensors")
+    weights["encoder.layer.0.output.dense.bias"][0] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EncoderError, match=r"encoder\.layer\.0\.output\.dense\.bias holds a NaN"):
+        load(folder, dtype="bf16")
+
+
+def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(roberta: Path) -> None:
+    base = load(roberta).fingerprint
+    assert base == load(roberta, "mean").fingerprint
+    assert len({base, load(roberta, "first-last").fingerprint, load(roberta, dtype="bf16").fingerprint}) == 3
 
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:

@@ -1,0 +1,93 @@
+"""Word vectors as an encoder: a text is the mean of its words' vectors, as in SentEval's bag of words.
+
+    text ──> words, split at spaces ──> the vectors of those that the file has ──> mean
+
+Case is kept, nothing is normalised or weighted, and words that the file does not have do not count. A text of which no
+word is known is zero; an empty one is the vector of a full stop, which SentEval's script puts in its place.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from tqdm import tqdm
+
+from eval.files import sha256
+from eval.models.fingerprint import digest
+from eval.models.folder import EncoderError
+from eval.models.vector_files import open_vectors
+
+EMPTY = "."
+_CHUNK = 1 << 15  # texts summed at once
+
+
+class WordVectors:
+    """Texts to embeddings. Attributes: `name`, the file's; `folder`, None; `dim`, the vectors'."""
+
+    folder = None
+
+    def __init__(self, path: Path) -> None:
+        self.name, self._path = path.name, path
+        self._vectors = open_vectors(path)
+        self.dim = self._vectors.dim
+        self._numbers: dict[str, int] = {}  # word -> row of the table; -1 where the file does not have it
+        self._table = np.empty((0, self.dim), np.float32)
+
+    @functools.cached_property
+    def fingerprint(self) -> str | None:
+        """Of the file and of what is done with it."""
+        return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
+
+    def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
+        """Embeddings in the order of the texts: (len(texts), dim) float32.
+
+        Holds the vectors of the words that texts had so far, and no others.
+
+        Raises:
+            EncoderError: the row of a word is damaged.
+        """
+        out = np.empty((len(texts), self.dim), np.float32)
+        with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
+            for start in range(0, len(texts), _CHUNK):
+                words = [text.split() or [EMPTY] for text in texts[start : start + _CHUNK]]
+                self._read(words)
+                out[start : start + len(words)] = self._means(words)
+                bar.update(len(words))
+        return out
+
+    def _read(self, texts: list[list[str]]) -> None:
+        rows: list[NDArray[np.float32]] = []
+        for word in {word: None for words in texts for word in words}:
+            if word in self._numbers:
+                continue
+            row = self._vectors.find(word.encode("utf-8", "surrogatepass"))
+            self._numbers[word] = -1 if row is None else len(self._table) + len(rows)
+            if row is not None:
+                rows.append(row)
+        if rows:
+            self._table = np.concatenate([self._table, rows])
+
+    def _means(self, texts: list[list[str]]) -> NDArray[np.float64]:
+        known = [[number for word in words if (number := self._numbers[word]) >= 0] for words in texts]
+        counts = np.array([len(numbers) for numbers in known])
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        numbers = np.array([number for row in known for number in row], np.int64)
+        # Each text a row of a sparse matrix of how often it has each word; a row of none gives zeros.
+        sums = csr_array((np.ones(len(numbers)), numbers, ends), shape=(len(texts), len(self._table))) @ self._table
+        means: NDArray[np.float64] = sums / np.maximum(counts, 1)[:, None]
+        return means
+
+
+def load(path: Path) -> WordVectors:
+    """The vectors of a file; see `eval.models.vector_files.open_vectors`.
+
+    Raises:
+        EncoderError: it is no whole file of word vectors.
+    """
+    try:
+        return WordVectors(path)
+    except OSError as error:
+        raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None

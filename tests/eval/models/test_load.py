@@ -1,0 +1,100 @@
+"""Which kind of model a `--model` is, and what results call it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.models.folder import EncoderError
+from eval.models.function import FunctionEncoder
+from eval.models.library import Model
+from eval.models.load import default_name, load
+from eval.models.vectors import WordVectors
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "owls.50d.txt"
+    path.write_text("the 1 2\nowl 3 4\n")
+    return path
+
+
+def own(texts: list[str]) -> np.ndarray:
+    return np.ones((len(texts), 2))
+
+
+def test_a_folder_a_file_and_a_function_are_told_by_what_is_there(minilm: Path, vectors: Path) -> None:
+    kinds = {str(minilm): Model, str(vectors): WordVectors, f"{__name__}:own": FunctionEncoder}
+    for spec, kind in kinds.items():
+        assert type(load(spec)) is kind
+
+
+def test_a_colon_in_a_path_that_is_there_is_part_of_it(tmp_path: Path, vectors: Path) -> None:
+    there = vectors.rename(tmp_path / "json:loads.txt")
+    assert isinstance(load(str(there)), WordVectors)
+    assert default_name(str(there)) == "json:loads"
+
+
+def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> None:
+    with pytest.raises(EncoderError, match="which says itself how it pools"):
+        load(str(minilm), pooling="cls")
+    model = load(str(minilm), dtype="bf16")
+    assert isinstance(model, Model)
+    assert {str(weight.dtype) for weight in model.modules[0].parameters()} == {"torch.bfloat16"}
+
+
+def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
+    for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
+        with pytest.raises(EncoderError, match=f"is {kind}, and a pooling is of a plain Hugging Face folder"):
+            load(spec, pooling="mean")
+
+
+@pytest.mark.parametrize("spec", ["no/such/model", "nothing"])
+def test_what_is_not_there_is_named(spec: str) -> None:
+    with pytest.raises(EncoderError, match=f"^{spec}: no such folder or file"):
+        load(spec)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("runs/demo/model", "demo"),
+        ("runs/demo/model/", "demo"),
+        ("models/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"),
+        ("models/v1.5", "v1.5"),
+    ],
+)
+def test_a_folder_is_called_by_its_name_or_its_runs(
+    path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / path).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert default_name(path) == name
+    monkeypatch.chdir(tmp_path / path)
+    assert default_name(".") == name
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("glove.840B.300d.txt", "glove.840B.300d"),
+        ("crawl-300d-2M.vec", "crawl-300d-2M"),
+        ("own.vectors", "own.vectors"),
+    ],
+)
+def test_a_file_is_called_by_its_name_without_the_formats_ending(file: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("owl 1 2\n")
+    assert default_name(str(tmp_path / file)) == name
+
+
+def test_a_function_is_called_as_it_is_given() -> None:
+    assert default_name("own.module:encode") == "own.module:encode"
+
+
+def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
+    """Mistakes in arguments shall show before its seconds."""
+    code = f"import sys; from eval.models.load import default_name; default_name({str(tmp_path)!r}); "
+    done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], timeout=60, check=False)
+    assert done.returncode == 0

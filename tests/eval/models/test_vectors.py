@@ -1,0 +1,171 @@
+"""Word vectors: SentEval's bag of words, of the formats that vectors are published in."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval.models import vector_files
+from eval.models.folder import EncoderError
+from eval.models.vectors import load
+
+WORDS = {"the": [0.5, -1.0, 2.0], "owl": [0.25, 3.0, -0.125], "The": [7.0, 8.0, 9.0], ".": [1.0, 1.0, 1.0]}
+Vectors = dict[str, list[float]]
+
+
+def glove(words: Vectors) -> bytes:
+    return "".join(f"{word} {' '.join(map(str, values))}\n" for word, values in words.items()).encode()
+
+
+def word2vec_text(words: Vectors) -> bytes:
+    """As its program and fastText's write it: a space ends each line."""
+    return f"{len(words)} 3\n".encode() + glove(words).replace(b"\n", b" \n")
+
+
+def word2vec_binary(words: Vectors) -> bytes:
+    rows = [f"{word} ".encode() + struct.pack("<3f", *values) + b"\n" for word, values in words.items()]
+    return f"{len(words)} 3\n".encode() + b"".join(rows)
+
+
+def word2vec_binary_without_new_lines(words: Vectors) -> bytes:
+    """As gensim writes it."""
+    rows = [f"{word} ".encode() + struct.pack("<3f", *values) for word, values in words.items()]
+    return f"{len(words)} 3\n".encode() + b"".join(rows)
+
+
+def as_json(words: Vectors) -> bytes:
+    return json.dumps(words).encode()
+
+
+FORMATS = [glove, word2vec_text, word2vec_binary, word2vec_binary_without_new_lines, as_json]
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("written_as", FORMATS)
+def test_a_text_is_the_mean_of_its_known_words_in_every_format(
+    written_as: Callable[[Vectors], bytes], tmp_path: Path
+) -> None:
+    model = load(written(tmp_path / "vectors", written_as(WORDS)))
+    assert (model.dim, model.folder) == (3, None)
+    texts = ["the owl", "owl owl the", "The  owl saw\tthe mouse", "OWL", "saw mouse", ""]
+    mean = {text: np.mean([WORDS[word] for word in text.split() if word in WORDS], axis=0) for text in texts[:3]}
+    embeddings = model.encode(texts)
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, [*mean.values(), [0] * 3, [0] * 3, WORDS["."]], rtol=1e-6)
+    np.testing.assert_array_equal(model.encode(texts[::-1]), embeddings[::-1])
+
+
+def test_published_vectors_give_what_a_plain_mean_gives(shared_data: Path) -> None:
+    path = shared_data / "vectors" / "glove-50d-5k.json"
+    vectors = json.loads(path.read_text())
+    lines = (shared_data / "senteval/downstream/MR/rt-polarity.pos").read_text("latin-1").splitlines()[:300]
+    embeddings = load(path).encode(lines)
+    expected = np.array(
+        [np.mean([vectors[w] for w in line.split() if w in vectors] or [[0] * 50], axis=0) for line in lines]
+    )
+    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z"]), min_size=1),
+        st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3),
+        min_size=1,
+    ),
+    st.data(),
+)
+def test_words_in_any_script_are_found_whatever_the_format(
+    tmp_path_factory: pytest.TempPathFactory, words: Vectors, data: st.DataObject
+) -> None:
+    content = data.draw(st.sampled_from(FORMATS))(words)
+    model = load(written(tmp_path_factory.mktemp("vectors") / "file", content))
+    np.testing.assert_allclose(model.encode(list(words)), np.array(list(words.values())), rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \n", b""])
+def test_a_words_own_spaces_are_its_own(end: bytes, tmp_path: Path) -> None:
+    """GloVe 840B has words such as `. . .` and `at name@domain.com`."""
+    lines = [b"the 1 2", b". . . 3 4", b"at name@domain.com 5 6", b"owl 7 8"]
+    model = load(written(tmp_path / "glove.txt", (end or b"\n").join(lines) + end))
+    np.testing.assert_array_equal(model.encode(["the", ". .", "at", "owl"]), [[1, 2], [0, 0], [0, 0], [7, 8]])
+
+
+@pytest.mark.parametrize(
+    "content", [b"owl 1 2\nowl 3 4\n", b"2 2\nowl 1 2\nowl 3 4\n", b'{"owl": [1, 2], "owl": [3, 4]}']
+)
+def test_of_a_word_that_is_there_twice_the_first_counts(content: bytes, tmp_path: Path) -> None:
+    np.testing.assert_array_equal(load(written(tmp_path / "vectors", content)).encode(["owl"]), [[1, 2]])
+
+
+def test_a_word_that_is_not_utf8_harms_no_other(tmp_path: Path) -> None:
+    model = load(written(tmp_path / "vectors.txt", b"caf\xe9 1 2\nowl 3 4\n"))
+    np.testing.assert_array_equal(model.encode(["café", "owl", "\udce9"]), [[0, 0], [3, 4], [0, 0]])
+
+
+def test_rows_are_found_across_the_pieces_that_a_file_is_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_files, "CHUNK", 64)
+    words = {f"word{number}": [float(number), 1.5, -2.0] for number in range(50)}
+    for written_as in (glove, word2vec_text):
+        model = load(written(tmp_path / "vectors", written_as(words)))
+        np.testing.assert_array_equal(model.encode(list(words)), np.array(list(words.values()), np.float32))
+        damaged = written_as(words).replace(b"word33 33.0", b"word33")
+        with pytest.raises(EncoderError, match=rf":{34 if written_as is glove else 35}: expected a word and 3 numbers"):
+            load(written(tmp_path / "damaged", damaged))
+
+
+def test_words_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_files, "hash", lambda word: 7, raising=False)
+    model = load(written(tmp_path / "vectors", glove(WORDS)))
+    np.testing.assert_allclose(model.encode(["owl", "the", "saw"]), [WORDS["owl"], WORDS["the"], [0] * 3])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"the 1 2 3\nowl 1 2\n", r":2: expected a word and 3 numbers, found 3 fields: 'owl 1 2': take the whole"),
+        (b"the 1 2\n\nowl 1 2\n", r":2: expected a word and 2 numbers, found 1 fields"),
+        (b"just a line of text\n", r":1: expected a word and its numbers with spaces between"),
+        (b"the 1 2\nowl 1 two\n", r":2: expected 2 numbers after 'owl'"),
+        (b"the 1 2\nowl 1 nan\n", r":2: the vector of 'owl' holds a NaN or an infinity"),
+        (b"the 1 2\nowl 1 1e99\n", r":2: the vector of 'owl' holds a NaN or an infinity"),
+        (b"3 2\nthe 1 2\nowl 1 2\n", "holds 2 words of the 3 that it promises: take the whole file"),
+        (b"2 0\nthe\nowl\n", ":1: promises vectors of 0 numbers"),
+        (word2vec_binary(WORDS)[:-3], "ends within word 4 of the 4 that it promises"),
+        (word2vec_binary(WORDS).replace(b"owl ", b"owl"), "ends within word"),
+        (word2vec_binary({**WORDS, "owl": [0, np.nan, 0]}), "vector 2: the vector of 'owl' holds a NaN"),
+        (b'{"owl": [1, 2], "the": [1]}', "has 1 numbers where other words have 2|has 2 numbers where"),
+        (b'{"owl": [1, "2"]}', "'owl' must have a list of numbers"),
+        (b'{"owl": 3}', "'owl' must have a list of numbers"),
+        (b'{"owl": [1, NaN]}', "the vector of 'owl' holds a NaN"),
+        (b'{"owl": [1, 2]', "cannot be read as JSON"),
+        (b"{}", "holds no word"),
+        (b"\x1f\x8b\x08\x00", "is packed with gzip"),
+        (b"PK\x03\x04", "is a zip archive"),
+        (b"\x80\x04\x95", "is a pickle, which is never read"),
+        (b"\xba\x16\x4f\x2f\x0c\x00", "is fastText's binary model: give its .vec"),
+        (b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "is no file of word vectors; of a transformer, give the folder"),
+    ],
+)
+def test_a_file_that_is_not_whole_or_of_another_kind_is_one_line(content: bytes, message: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt", content)
+    with pytest.raises(EncoderError, match=message) as error:
+        load(path).encode(["the owl"])
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_the_fingerprint_is_of_the_file(tmp_path: Path) -> None:
+    one, same = written(tmp_path / "one", glove(WORDS)), written(tmp_path / "same", glove(WORDS))
+    other = written(tmp_path / "other", glove({**WORDS, "owl": [0, 0, 0]}))
+    assert load(one).fingerprint == load(same).fingerprint != load(other).fingerprint

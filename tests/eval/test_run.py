@@ -1,0 +1,202 @@
+"""One run of several models, and runs that find one another's embeddings."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.__main__ import main
+from eval.run import EvaluationError, Request, evaluate
+
+ROWS = [
+    ("an owl hunts at night", "an owl hunts in the dark", 4.5),
+    ("an owl hunts at night", "a man plays a guitar", 0.0),
+    ("a man plays", "a man plays a guitar", 3.5),
+    ("snow falls", "it snows in the north", 4.0),
+    ("snow falls", "the owl sleeps", 0.5),
+    ("the dark", "at night", 3.0),
+]
+NUM_TEXTS = len({text for *texts, _ in ROWS for text in texts})
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """An encoder: how often each text has each letter."""
+    return np.array([[text.count(chr(97 + letter)) for letter in range(26)] for text in texts])
+
+
+def lengths(texts: list[str]) -> np.ndarray:
+    return np.array([[len(text), len(text.split()), 1] for text in texts])
+
+
+def breaks_down(texts: list[str]) -> np.ndarray:
+    """Well on the two texts of the trial, not on more."""
+    return np.ones((min(len(texts), 2), 2))
+
+
+def not_finite(texts: list[str]) -> np.ndarray:
+    return np.array([[np.nan if "owl" in text else len(text), 1] for text in texts])
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    words = sorted({word for *texts, _ in ROWS for text in texts for word in text.split()})
+    rng = np.random.default_rng(0)
+    path = tmp_path / "owls.txt"
+    path.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=8)))}\n" for word in words))
+    return path
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    pairs = tmp_path / "owls.csv"
+    pairs.write_text("".join(f'"{left}","{right}",{score}\n' for left, right, score in ROWS))
+    output, cache = tmp_path / "out", tmp_path / "cache"
+    return ["--pairs", str(pairs), "--output", str(output), "--device", "cpu", "--cache", str(cache), "--quiet"]
+
+
+def results_of(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def models(*names: str) -> list[str]:
+    return [argument for name in names for argument in ("--model", name if "/" in name else f"{__name__}:{name}")]
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_each_of_several_models_has_its_folder_and_all_have_one_report(
+    arguments: list[str], vectors: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*models("letters", str(vectors)), "--name", "by letter", "--name", "glove", *arguments]
+    assert main([*given, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    output = tmp_path / "out"
+    assert files(output) == {"report.html"} | {
+        f"{name}/{file}" for name in ("by letter", "glove") for file in ("results.json", "examples.npz")
+    }
+    assert [one["model"] for one in printed] == ["by letter", "glove"]
+    assert printed == [results_of(output / "by letter"), results_of(output / "glove")]
+    assert printed[0]["scores"] != printed[1]["scores"]
+    report = (output / "report.html").read_text()
+    assert "by letter" in report and "glove" in report
+
+
+def test_without_names_models_are_called_after_what_they_are(
+    arguments: list[str], vectors: Path, tmp_path: Path
+) -> None:
+    assert main([*models("letters", str(vectors)), *arguments]) == 0
+    assert {path.parent.name for path in (tmp_path / "out").glob("*/results.json")} == {f"{__name__}:letters", "owls"}
+
+
+def test_one_model_has_its_results_in_the_output_folder_itself(arguments: list[str], tmp_path: Path) -> None:
+    assert main([*models("letters"), "--name", "mine", *arguments]) == 0
+    assert files(tmp_path / "out") == {"results.json", "examples.npz", "report.html"}
+    assert results_of(tmp_path / "out")["model"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["mine"], "1 --name for 2 --model: give one each, in the same order"),
+        (["mine", "mine"], "two models are called 'mine': tell them apart with --name"),
+        (["mine", "a/b"], "must be a name that a folder can have, not 'a/b'"),
+        (["mine", ".."], "must be a name that a folder can have, not '..'"),
+        (["mine", "report.html"], "must be a name that a folder can have, not 'report.html'"),
+        ([], "two models are called 'tests.eval.test_run:letters'"),
+    ],
+)
+def test_names_that_do_not_fit_are_bad_usage(
+    arguments: list[str], names: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [argument for name in names for argument in ("--name", name)]
+    assert main([*models("letters", "letters"), *given, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_of_two_runs_models_tells_them_apart(tmp_path: Path) -> None:
+    from eval.models.load import default_name
+
+    for run in ("first", "second"):
+        (tmp_path / run / "model").mkdir(parents=True)
+    assert [default_name(str(tmp_path / run / "model")) for run in ("first", "second")] == ["first", "second"]
+
+
+@pytest.mark.parametrize("order", [["letters", "breaks_down"], ["breaks_down", "letters"], ["nothing", "letters"]])
+def test_a_model_that_cannot_be_used_does_not_cost_the_other_its_results(
+    order: list[str], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*models(*order), "--name", "one", "--name", "two", *arguments]
+    assert main(given) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    good = "one" if order[0] == "letters" else "two"
+    bad = next(name for name in order if name != "letters")
+    assert f"{__name__}:{bad}" in line and f"(scored, in {tmp_path / 'out'}: {good})" in line
+    assert files(tmp_path / "out") == {"report.html", f"{good}/results.json", f"{good}/examples.npz"}
+
+
+def test_models_that_none_can_be_used_leave_no_results(arguments: list[str], tmp_path: Path) -> None:
+    assert main([*models("breaks_down", "nothing"), *arguments]) == 1
+    assert files(tmp_path / "out") == set()
+
+
+def request(tmp_path: Path, model: str, cache: Path | None, pairs: Sequence[Path]) -> Request:
+    output = tmp_path / "out"
+    return Request({"model": model}, [], pairs, None, output, device="cpu", cache=cache, quiet=True)
+
+
+def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_figures(
+    arguments: list[str], vectors: Path, tmp_path: Path
+) -> None:
+    found = []
+    for _ in range(2):
+        assert main([*models(str(vectors)), *arguments]) == 0
+        found.append(results_of(tmp_path / "out"))
+    counts = [(one["environment"]["texts_embedded"], one["environment"]["texts_cached"]) for one in found]
+    assert counts == [(NUM_TEXTS, 0), (0, NUM_TEXTS)]
+    assert found[0]["scores"] == found[1]["scores"]
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert folder.name == found[0]["environment"]["fingerprint"]
+
+
+def test_a_function_is_never_cached_and_nothing_is_with_cache_none(
+    arguments: list[str], vectors: Path, tmp_path: Path
+) -> None:
+    for given in (models("letters"), [*models(str(vectors)), "--cache", "none"]):
+        for _ in range(2):
+            assert main([*arguments, *given]) == 0
+            assert results_of(tmp_path / "out")["environment"]["texts_embedded"] == NUM_TEXTS
+    assert not (tmp_path / "cache").exists()
+
+
+def test_vectors_that_changed_are_embedded_anew(arguments: list[str], vectors: Path, tmp_path: Path) -> None:
+    for change in (str, str.upper):
+        vectors.write_text(change(vectors.read_text()))
+        assert main([*models(str(vectors)), *arguments]) == 0
+        assert results_of(tmp_path / "out")["environment"]["texts_cached"] == 0
+
+
+def test_a_cache_that_cannot_be_used_is_a_warning_in_the_results(vectors: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "owls.csv"
+    pairs.write_text("".join(f'"{left}","{right}",{score}\n' for left, right, score in ROWS))
+    (scored,) = evaluate(request(tmp_path, str(vectors), Path("/proc/no-folder-can-be-here"), [pairs]))
+    (warning,) = scored.results.warnings
+    assert "/proc/no-folder-can-be-here" in warning and "cannot be used as a cache" in warning
+    assert scored.results.environment["texts_embedded"] == NUM_TEXTS
+
+
+def test_embeddings_that_are_no_numbers_are_reported(arguments: list[str], tmp_path: Path) -> None:
+    assert main([*models("not_finite"), *arguments]) == 0
+    (warning,) = results_of(tmp_path / "out")["warnings"]
+    bad = len({text for *texts, _ in ROWS for text in texts if "owl" in text})
+    assert warning.startswith(f"{bad} of {NUM_TEXTS} embeddings hold a NaN")
+
+
+def test_a_model_that_cannot_be_used_is_the_callers_error(tmp_path: Path) -> None:
+    pairs = tmp_path / "owls.csv"
+    pairs.write_text("".join(f'"{left}","{right}",{score}\n' for left, right, score in ROWS))
+    with pytest.raises(EvaluationError, match=r"--model: .*:breaks_down: gave an array of shape \(2, 2\)"):
+        evaluate(request(tmp_path, f"{__name__}:breaks_down", None, [pairs]))
