@@ -210,3 +210,18 @@ def test_the_command_fine_tunes_on_real_rows(
     assert results["skipped"]["glue/RTE"].startswith("no folder")
     assert len(results["data"]["glue/STS-B"]) == 2
     assert "glue/STS-B" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_where_nothing_can_be_scored_the_command_says_why(
+    encoder: Path,
+    shared_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eval.fit.finetuning.trainer_device", lambda device: False)
+    arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
+    assert main([*arguments, "--device", "cpu"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "skipped glue/RTE: transformers' Trainer cannot be told --device cpu" in "\n".join(lines)
+    assert lines[-1].endswith("no task of --tasks can be scored with it")
