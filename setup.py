@@ -45,10 +45,12 @@ setup(
     },
     install_requires=[
         *WORKER,
+        "accelerate>=1.1,<2",
         "deepspeed>=0.19.8,<0.21",
         "matplotlib>=3.9",
         "omegaconf>=2.3,<3",
         "psutil>=5.9",
+        "pytrec-eval-terrier>=0.5.9,<0.6",
         "pyyaml>=6",
         "rich>=13",
         "safetensors>=0.5",

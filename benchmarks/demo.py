@@ -21,10 +21,11 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from eval.data.retrieval import read_collection
 from eval.models.library import load as load_model
 from eval.report import plots
 from eval.report.html import Section, Table, write_report
-from eval.tasks.retrieval import metrics_of, read_collection, relevant_ranks
+from eval.tasks.retrieval import search
 from pipelines.text.vocabulary import learn_tokenizer
 from shards import Dataset, terminal
 from train.build import build_encoder
@@ -111,8 +112,7 @@ def word_scores(out: Path) -> dict[str, dict[str, float]]:
         vectors = vectorizer.fit_transform([*collection.documents, *collection.queries]).toarray().astype(np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         documents, queries = np.split(vectors, [len(collection.documents)])
-        ranks = relevant_ranks(queries, documents, collection.relevant)
-        scores[name] = metrics_of(ranks, collection.grades)
+        scores[name] = search(queries, documents, collection).scores()
     return scores
 
 

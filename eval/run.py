@@ -22,7 +22,7 @@ from eval.tables import published
 from eval.tables.averages import averages
 from eval.tasks import pairs
 from eval.tasks.registry import FAMILIES
-from eval.tasks.task import ProtocolName, Run, Task
+from eval.tasks.task import ProtocolName, Run, Task, UnscoredError
 
 REPORT = "report.html"
 
@@ -154,11 +154,17 @@ def _score(
         run = Run(embedder, request.protocol, request.seed, device, not request.quiet, model.folder)
         for task in tasks:
             start, embedding_s = time.perf_counter(), embedder.encode_s
-            scored[task.name] = task.score(run)
+            try:
+                scored[task.name] = task.score(run)
+            except UnscoredError as error:
+                results.skipped[task.name] = str(error)
+                continue
             seconds[task.name] = round(time.perf_counter() - start - (embedder.encode_s - embedding_s), 3)
             results.add(task.name, scored[task.name])
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
+    if not scored:
+        raise EvaluationError(f"--model {spec}: no task of --tasks can be scored with it", results.skipped)
     results.averages = averages(results.scores)
     if embedder.num_nonfinite:
         results.warnings.append(

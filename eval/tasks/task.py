@@ -38,6 +38,10 @@ class Run:
     folder: Path | None = None
 
 
+class UnscoredError(Exception):
+    """The task cannot be scored with this model or on this device; the message says why, in one line. The rest runs."""
+
+
 class Task(Protocol):
     """One task with its data read and checked."""
 
@@ -50,7 +54,11 @@ class Task(Protocol):
         """The data files that it was read from, whose checksums go into `results.json`."""
 
     def score(self, run: Run) -> TaskScores:
-        """Embed the task's texts and compute its figures."""
+        """Embed the task's texts and compute its figures.
+
+        Raises:
+            UnscoredError: the task is not for such a model or device.
+        """
 
 
 @dataclass(frozen=True)

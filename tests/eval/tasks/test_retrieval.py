@@ -1,8 +1,7 @@
 """Retrieval: ranks and figures against a slow, obvious reference and against sentence-transformers' own evaluator."""
 
-import json
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,29 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.files import DataError
+from eval.data.retrieval import Collection, read_collection
 from eval.models.embed import Embedder
 from eval.models.library import load as load_model
-from eval.tasks.retrieval import load, metrics_of, read_collection, relevant_ranks
+from eval.scores import figure
+from eval.tasks.retrieval import first, load, search, shown_queries
 from eval.tasks.task import Run
-
-
-def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in qrels)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
+from tests.eval.data.test_retrieval import beir
 
 
 @pytest.fixture
-def flickr(shared_data: Path, tmp_path: Path) -> Path:
+def captions(shared_data: Path, tmp_path: Path) -> Path:
     """Captions of 60 photographs: given one, find the four others. A data folder in BEIR's layout."""
     lines = (shared_data / "retrieval/flickr8k/Flickr8k.token.txt").read_text("utf-8").split("\n")[: 60 * 5]
-    captions = [(line.split("#")[0], line.split("#", 1)[1][1:].strip()) for line in lines]
     corpus, queries, qrels = [], [], []
-    for i, (image, caption) in enumerate(captions):
+    for i, (image, caption) in enumerate((line.split("#")[0], line.split("#", 1)[1][1:].strip()) for line in lines):
         if i % 5 == 0:
             queries.append({"_id": image, "text": caption})
         else:
@@ -58,6 +49,16 @@ def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int,
     return dict(zip(("mrr", "recall@1", "recall@10", "ndcg@10"), means, strict=True))
 
 
+def collection(num_documents: int, judged: list[dict[int, int]]) -> Collection:
+    """Of texts that do not matter: query -> position of a relevant document -> its grade."""
+    return Collection(
+        documents=[""] * num_documents,
+        queries=[""] * len(judged),
+        relevant=[np.array(list(grades)) for grades in judged],
+        grades=[np.array(list(grades.values())) for grades in judged],
+    )
+
+
 # Small whole numbers make exact scores with many ties.
 vectors = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
 
@@ -68,37 +69,70 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
     queries = np.array(data.draw(st.lists(vectors, min_size=1, max_size=5)), np.float32)
     judgements = st.dictionaries(st.integers(0, len(documents) - 1), st.integers(1, 3), min_size=1)
     grades = [dict(sorted(data.draw(judgements).items())) for _ in queries]
-    ranks = relevant_ranks(
-        queries,
-        documents,
-        [np.array(list(judged)) for judged in grades],
-        block_scores=data.draw(st.integers(1, 200)),
-    )
-    found = metrics_of(ranks, [np.array(list(judged.values())) for judged in grades])
+    found = search(
+        queries, documents, collection(len(documents), grades), block_scores=data.draw(st.integers(1, 200))
+    ).scores()
     assert found == pytest.approx(reference(queries, documents, grades), abs=1e-9)
 
 
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
+def test_the_first_are_those_of_the_whole_order_with_ties_as_they_stand(scores: list[int], depth: int) -> None:
+    whole = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+    assert first(np.array(scores, np.float32), depth).tolist() == whole[:depth]
+
+
 def test_equal_scores_rank_in_corpus_order() -> None:
-    ranks = relevant_ranks(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0]]), [np.array([0, 1, 3])])
-    assert [r.tolist() for r in ranks] == [[2, 1, 4]]
+    found = search(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0]]), collection(4, [{2: 1}]))
+    assert found.figures["mrr"].tolist() == [pytest.approx(1 / 3)]
+    assert found.nearest == {0: [(1, 2.0), (0, 1.0), (2, 1.0)]}
 
 
 def test_perfect_and_worst_rankings() -> None:
-    perfect = metrics_of([np.array([1, 2])], [np.array([2, 1])])
-    assert perfect == {"mrr": 100, "recall@1": 50, "recall@10": 100, "ndcg@10": 100}
-    assert metrics_of([np.array([11, 50])], [np.array([1, 1])]) == {
-        "mrr": pytest.approx(100 / 11),
-        "recall@1": 0,
-        "recall@10": 0,
-        "ndcg@10": 0,
+    documents = np.arange(60.0, 0, -1)[:, None]
+    perfect = search(np.ones((1, 1)), documents, collection(60, [{0: 2, 1: 1}]))
+    assert perfect.scores() == {"mrr": 100, "recall@1": 50, "recall@10": 100, "ndcg@10": 100}
+    worst = search(np.ones((1, 1)), documents, collection(60, [{10: 1, 49: 1}]))
+    assert worst.scores() == {"mrr": pytest.approx(100 / 11), "recall@1": 0, "recall@10": 0, "ndcg@10": 0}
+
+
+def test_a_document_below_the_depth_counts_as_not_found() -> None:
+    documents = np.arange(20.0, 0, -1)[:, None]
+    judged = collection(20, [{5: 1}])
+    assert search(np.ones((1, 1)), documents, judged, depth=6).figures["mrr"].tolist() == [pytest.approx(1 / 6)]
+    assert search(np.ones((1, 1)), documents, judged, depth=5).figures["mrr"].tolist() == [0]
+
+
+def test_a_query_that_is_a_document_does_not_find_itself() -> None:
+    """Three captions of one photograph and one of another, each nearest to itself."""
+    documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
+    judged = replace(collection(4, [{1: 1, 3: 1}, {0: 1, 3: 1}]), itself=np.array([0, 1]))
+    found = search(documents[:2], documents, judged)
+    assert found.figures["mrr"].tolist() == [1, 1]
+    assert [[position for position, _ in nearest] for nearest in found.nearest.values()] == [[1, 3, 2], [0, 3, 2]]
+
+
+def test_a_query_with_candidates_ranks_these_alone() -> None:
+    """By hand: right answers second and third of three, and first of two."""
+    documents = np.array([[3.0], [2.0], [1.0], [9.0], [8.0]])
+    judged = replace(collection(5, [{1: 1, 2: 1}, {3: 1}]), candidates=[np.array([0, 1, 2]), np.array([3, 4])])
+    found = search(np.ones((2, 1)), documents, judged).figures
+    assert {key: values.tolist() for key, values in found.items()} == {
+        "map": [pytest.approx((1 / 2 + 2 / 3) / 2), 1],
+        "mrr": [0.5, 1],
     }
 
 
-def test_figures_agree_with_sentence_transformers_on_real_captions(flickr: Path, minilm: Path) -> None:
+def test_the_queries_shown_are_few_and_evenly_apart() -> None:
+    assert shown_queries(40460) == [0, 8092, 16184, 24276, 32368]
+    assert shown_queries(3) == [0, 1, 2]
+
+
+def test_figures_agree_with_sentence_transformers_on_real_captions(captions: Path, minilm: Path) -> None:
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
-    collection = read_collection(flickr / "retrieval" / "flickr")
-    (task,) = load(flickr).tasks
-    ours = task.score(Run(Embedder(load_model(minilm).encode))).scores
+    collection = read_collection(captions / "retrieval" / "flickr")
+    (task,) = load(captions).tasks
+    scored = task.score(Run(Embedder(load_model(minilm).encode)))
+    ours = scored.scores
     peer = evaluation.InformationRetrievalEvaluator(
         queries={str(i): text for i, text in enumerate(collection.queries)},
         corpus={str(i): text for i, text in enumerate(collection.documents)},
@@ -116,71 +150,16 @@ def test_figures_agree_with_sentence_transformers_on_real_captions(flickr: Path,
     for metric in ("recall@1", "recall@10", "ndcg@10"):
         assert ours[metric] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-6)
     assert 60 < ours["recall@10"] < 100
+    assert {key: figure(examples) for key, examples in scored.examples.items()} == {
+        key: ours[key] for key in ("ndcg@10", "mrr")
+    }
+    (table,) = scored.section.tables
+    assert len(table.rows) == 15
 
 
-def test_a_document_is_its_title_and_text(tmp_path: Path) -> None:
-    corpus = [{"_id": "d1", "title": "Wing", "text": "in a slipstream ."}, {"_id": "d2", "text": "no title"}]
-    collection = read_collection(beir(tmp_path / "c", corpus, [{"_id": "q", "text": "wings"}], [("q", "d1", 1)]))
-    assert collection.documents == ["Wing in a slipstream .", "no title"]
-
-
-def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> None:
-    corpus = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
-    queries = [{"_id": q, "text": q} for q in ("unjudged", "irrelevant", "graded")]
-    qrels = [("graded", "d2", 2), ("graded", "d1", 0), ("irrelevant", "d1", 0)]
-    collection = read_collection(beir(tmp_path / "c", corpus, queries, qrels))
-    assert collection.queries == ["graded"]
-    assert [r.tolist() for r in collection.relevant] == [[1]]
-    assert [g.tolist() for g in collection.grades] == [[2]]
-
-
-def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
-    contents = ([{"_id": "d1", "text": "one"}], [{"_id": "q", "text": "q"}], [("q", "d1", 1)])
-    folder = beir(tmp_path / "c", *contents)
-    for file in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
-        (folder / file).write_bytes((folder / file).read_bytes().replace(b"\n", b"\r\n"))
-    collection = read_collection(folder)
-    assert (collection.documents, collection.relevant[0].tolist()) == (["one"], [0])
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("corpus.jsonl", '{"_id": "d1", "text": "one"}\n{"_id": \n', r"corpus\.jsonl:2: not JSON"),
-        ("corpus.jsonl", "[1]\n", r"corpus\.jsonl:1: expected a JSON object"),
-        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: field text must be a string, found None"),
-        ("corpus.jsonl", '{"_id": 7, "text": "one"}\n', r"corpus\.jsonl:1: field _id must be a string, found 7"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' is there twice"),
-        ("queries.jsonl", '\n{"_id": "q", "text": null}\n', r"queries\.jsonl:2: field text must be a string"),
-        ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected the header"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r":2: corpus-id 'd9' is not in corpus\.jsonl"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: query-id 'x' is not in queries\.jsonl"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\tnan\n", r":2: score must be a whole number"),
-        ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
-        ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{'9' * 5000}\n", r":2: score must be a whole .{,90}$"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),
-        ("corpus.jsonl", '{"_id": "d1", "title": "\\udfff", "text": "a"}\n', r":1: field title holds"),
-        ("queries.jsonl", '{"_id": "\\ud83d", "text": "a"}\n', r"queries\.jsonl:1: field _id holds"),
-        ("corpus.jsonl", f'{{"_id": "d1", "n": {"9" * 5000}}}\n', r"corpus\.jsonl:1: cannot be read as JSON"),
-        ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: cannot be read as JSON: maximum recursion"),
-        ("corpus.jsonl", f'{{"_id": {[1] * 9999}, "text": "a"}}\n', r":1: field _id must be a string, .{,70}$"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* is there twice"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t0\n", r"test\.tsv: grades no document above 0"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, file: str, content: str, message: str) -> None:
-    folder = beir(tmp_path / "c", [{"_id": "d1", "text": "one"}], [{"_id": "q", "text": "q"}], [("q", "d1", 1)])
-    (folder / file).write_text(content)
-    with pytest.raises(DataError, match=message) as error:
-        read_collection(folder)
-    assert "\n" not in str(error.value)
-
-
-def test_a_folder_in_another_layout_is_missing_and_said_so(flickr: Path) -> None:
-    (flickr / "retrieval" / "cranfield").mkdir()
-    loaded = load(flickr)
+def test_a_folder_in_another_layout_is_missing_and_said_so(captions: Path) -> None:
+    (captions / "retrieval" / "cranfield").mkdir()
+    loaded = load(captions)
     assert [task.name for task in loaded.tasks] == ["retrieval/flickr"]
     assert "corpus.jsonl, queries.jsonl, qrels/test.tsv" in loaded.missing["retrieval/cranfield"]
 

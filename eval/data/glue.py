@@ -1,0 +1,117 @@
+"""Readers for GLUE's files as its download ships them: `glue/<TASK>/train.tsv`, `dev.tsv`.
+
+    a .tsv with a header (CoLA: none), TABs, no quoting ──> Split: one or two texts a row, a class or a score
+
+Columns are found by their names in the header, since MNLI's dev files have others than its training file. A row of
+another number of fields than the header's is an error with its line, in QQP alone a row left out and counted: the
+published file has questions broken over lines, which every user of GLUE leaves out.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.files import DataError, head, read_lines
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One task's files.
+
+    Attributes:
+        texts: the columns of the sentence, or of the two sentences.
+        label: the column of the class or score.
+        classes: the labels as the file writes them, in the order of their numbers; none where the label is a score.
+        dev: the dev files; MNLI has one of the training genres and one of others.
+        header: the columns where the file does not name them.
+        broken_rows: whether rows of another number of fields are left out.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...] = ("0", "1")
+    dev: tuple[str, ...] = ("dev.tsv",)
+    header: tuple[str, ...] = ()
+    broken_rows: bool = False
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+_SENTENCES = ("sentence1", "sentence2")
+LAYOUTS: dict[str, Layout] = {
+    "MNLI": Layout(
+        _SENTENCES, "gold_label", ("entailment", "neutral", "contradiction"), ("dev_matched.tsv", "dev_mismatched.tsv")
+    ),
+    "QNLI": Layout(("question", "sentence"), "label", _ENTAILMENT),
+    "QQP": Layout(("question1", "question2"), "is_duplicate", broken_rows=True),
+    "RTE": Layout(_SENTENCES, "label", _ENTAILMENT),
+    "SST-2": Layout(("sentence",), "label"),
+    "MRPC": Layout(("#1 String", "#2 String"), "Quality"),
+    "CoLA": Layout(("sentence",), "label", header=("source", "label", "author's mark", "sentence")),
+    "STS-B": Layout(_SENTENCES, "score", classes=()),
+}
+"""The eight tasks of CLEAR's Table 1, in its order."""
+HIGHEST_SCORE = 5.0
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of one file.
+
+    Attributes:
+        texts: for each of the task's one or two text columns, n texts.
+        labels: float64 (n,): the number of the class, or the score, 0-5.
+        num_broken: rows left out for their number of fields.
+    """
+
+    texts: tuple[list[str], ...]
+    labels: NDArray[np.float64]
+    num_broken: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def read_glue(path: Path, layout: Layout) -> Split:
+    """One file of a GLUE task; a byte order mark, as before MRPC's header, is dropped.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: the header lacks a column, a row is malformed, or there is none.
+    """
+    columns, texts, labels, num_broken = list(layout.header), [], [], 0
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if not columns:
+            columns = fields
+            if lacking := [name for name in (*layout.texts, layout.label) if name not in columns]:
+                raise DataError(f"{path}:1: expected a header with the column {lacking[0]}, found {head(line)}")
+            continue
+        if len(fields) != len(columns):
+            if layout.broken_rows:
+                num_broken += 1
+                continue
+            raise DataError(f"{path}:{number}: expected {len(columns)} fields, found {len(fields)}: {head(line)}")
+        row = dict(zip(columns, fields, strict=True))
+        labels.append(_label(row[layout.label], layout, f"{path}:{number}"))
+        texts.append([row[name] for name in layout.texts])
+    if not texts:
+        raise DataError(f"{path}: holds no row; restore it from GLUE's download")
+    by_column = tuple(list(column) for column in zip(*texts, strict=True))
+    return Split(by_column, np.array(labels, np.float64), num_broken)
+
+
+def _label(text: str, layout: Layout, place: str) -> float:
+    if layout.classes:
+        if text not in layout.classes:
+            raise DataError(f"{place}: {layout.label} must be one of {', '.join(layout.classes)}, found {head(text)}")
+        return float(layout.classes.index(text))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= HIGHEST_SCORE:
+        raise DataError(f"{place}: {layout.label} must be a number from 0 to {HIGHEST_SCORE:g}, found {head(text)}")
+    return value

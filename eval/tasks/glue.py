@@ -1,0 +1,182 @@
+"""GLUE: fine-tuned on each task, scored on its dev set, as in CLEAR's Table 1.
+
+    glue/<TASK>/{train,dev}.tsv ──> fine-tuning by several seeds ──> each run's best epoch ──> the median run's figures
+
+The eight tasks, metrics and dev sets are those of CLEAR's Table 1. How CLEAR fine-tunes is not said there, so it is
+done as by RoBERTa (Liu et al. 2019, section 5.1): single task, a fixed recipe, the best epoch by the dev metric, the
+median over five seeds. Left out: the search over batch sizes and learning rates, and RTE, STS-B and MRPC starting from
+an MNLI model. Since the epoch is chosen on the dev set that it is scored on, figures are higher than a test set's.
+"""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.data.glue import LAYOUTS, Split, read_glue
+from eval.files import MissingDataError
+from eval.report.html import Section, Table
+from eval.scores import Examples, TaskScores, figure
+from eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
+
+METRICS: dict[str, dict[str, str]] = {
+    "CoLA": {"matthews": "matthews"},
+    "MRPC": {"mean": "accuracy_f1", "accuracy": "accuracy", "f1": "f1"},
+    "QQP": {"mean": "accuracy_f1", "accuracy": "accuracy", "f1": "f1"},
+    "STS-B": {"mean": "pearson_spearman", "pearson": "pearson", "spearman": "spearman"},
+    "MNLI": {"mean": "accuracy"},  # the plain mean of its two dev files, by Examples' groups
+}
+"""Task -> key of its scores -> key of eval.scores.METRICS, the table's figure first; of the others, accuracy."""
+SEEDS = {"full": 5, "fast": 1}
+EPOCHS = {"full": 10, "fast": 3}
+
+
+def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Split]) -> dict[str, Examples]:
+    """What each of a task's figures is of, the table's first: Matthews for CoLA, the mean of accuracy and F1 for MRPC
+    and QQP, of Pearson and Spearman for STS-B, of the two dev files' accuracies for MNLI, else accuracy.
+
+    Args:
+        predicted: class numbers or scores of the dev files' rows, one file after the other, float64 (n,).
+        dev: file name -> its rows.
+    """
+    gold = np.concatenate([split.labels for split in dev.values()])
+    groups = np.repeat(np.arange(len(dev)), [len(split) for split in dev.values()])
+    found = {
+        key: Examples.of(metric, predicted, gold, groups)
+        for key, metric in METRICS.get(task, {"accuracy": "accuracy"}).items()
+    }
+    if len(dev) > 1:
+        for number, name in enumerate(dev):
+            rows = groups == number
+            found[f"accuracy_{name}"] = Examples.of("accuracy", predicted[rows], gold[rows])
+    return found
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task: its training rows, and its dev rows by file (`matched` and `mismatched` for MNLI, else `dev`)."""
+
+    name: str
+    train: Split
+    dev: dict[str, Split]
+    num_classes: int
+    files: tuple[Path, ...] = ()
+
+    def score(self, run: Run) -> TaskScores:
+        """Fine-tune by each seed, and give the figures of the median run's best epoch.
+
+        All figures are of one run, the one whose main figure is the median, so that they and the examples agree.
+
+        Raises:
+            UnscoredError: the model is no folder with a transformer, or the Trainer cannot be kept to the device.
+            EncoderError: the folder's transformer cannot be fine-tuned.
+        """
+        # Only now, since torch takes seconds to import.
+        from eval.fit.finetuning import Settings, finetune, trainer_device, transformer_folder
+
+        folder = transformer_folder(run.folder) if run.folder else None
+        if folder is None:
+            raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
+        if not trainer_device(run.device):
+            raise UnscoredError(
+                f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
+                "CUDA_VISIBLE_DEVICES for another GPU than the first"
+            )
+        settings = replace(Settings(), epochs=EPOCHS[run.protocol])
+        task = self.name.partition("/")[2]
+        dev_texts = tuple(
+            [text for split in self.dev.values() for text in split.texts[column]]
+            for column in range(len(self.train.texts))
+        )
+        seeds = [run.seed + number for number in range(SEEDS[run.protocol])]
+        best: list[dict[str, Examples]] = []
+        epochs: list[int] = []
+        for seed in seeds:
+            history = finetune(
+                folder,
+                (self.train.texts, self.train.labels),
+                dev_texts,
+                self.num_classes,
+                settings,
+                seed,
+                run.device,
+                progress=f"{self.name}, seed {seed}" if run.progress else "",
+            )
+            found = [examples_of(task, predicted, self.dev) for predicted in history]
+            chosen = best_epoch([figure(next(iter(examples.values()))) for examples in found])
+            best.append(found[chosen])
+            epochs.append(chosen + 1)
+        by_seed = {key: [figure(examples[key]) for examples in best] for key in best[0]}
+        main = next(iter(by_seed))
+        median = median_run(by_seed[main])
+        section = Section(
+            heading=self.name,
+            text=f"Fine-tuned on {len(self.train)} rows; of each seed the best of {settings.epochs} epochs by the dev "
+            f"metric. The figures above are those of seed {seeds[median]}, the median.",
+            tables=[
+                Table(
+                    header=("seed", "epoch", *by_seed),
+                    rows=[
+                        (seed, epoch, *values)
+                        for seed, epoch, *values in zip(seeds, epochs, *by_seed.values(), strict=True)
+                    ],
+                )
+            ],
+        )
+        counts = {"train": len(self.train), "dev": sum(map(len, self.dev.values()))}
+        if broken := self.train.num_broken + sum(split.num_broken for split in self.dev.values()):
+            counts["broken rows left out"] = broken
+        return TaskScores(
+            scores={key: values[median] for key, values in by_seed.items()},
+            main=main,
+            headline=(main,),
+            counts=counts,
+            section=section,
+            examples=best[median],
+            settings={
+                **asdict(settings),
+                "seeds": seeds,
+                "best_epochs": epochs,
+                "median_seed": seeds[median],
+                "by_seed": by_seed,
+            },
+        )
+
+
+def best_epoch(figures: list[float]) -> int:
+    """The number, from 0, of the first epoch with the highest figure; an undefined one counts lowest."""
+    values = [-math.inf if math.isnan(value) else value for value in figures]
+    return values.index(max(values))
+
+
+def median_run(figures: list[float]) -> int:
+    """Which of the runs has the median figure; the lower of the middle two of an even number, undefined ones lowest."""
+    order = sorted(range(len(figures)), key=lambda i: -math.inf if math.isnan(figures[i]) else figures[i])
+    return order[(len(order) - 1) // 2]
+
+
+def load(data: Path) -> Loaded:
+    """Read each task of `glue/` in a data folder that has all its files.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    for task, layout in LAYOUTS.items():
+        folder = data / "glue" / task
+        files = (folder / "train.tsv", *(folder / name for name in layout.dev))
+        try:
+            splits = [read_glue(path, layout) for path in files]
+        except MissingDataError as error:
+            missing[f"glue/{task}"] = str(error) if folder.is_dir() else f"no folder {folder}"
+            continue
+        names = [name.removeprefix("dev_").removesuffix(".tsv") for name in layout.dev]
+        dev = dict(zip(names, splits[1:], strict=True))
+        tasks.append(GlueTask(f"glue/{task}", splits[0], dev, len(layout.classes), files))
+    return Loaded(tasks, missing)
+
+
+FAMILY = Family(load, "DATA/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tuned, for hours on a CPU")

@@ -1,0 +1,116 @@
+"""GLUE's files as they ship, and an error with its line for what is malformed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.data.glue import LAYOUTS, read_glue
+from eval.files import DataError, MissingDataError
+
+
+@pytest.mark.parametrize(
+    ("task", "num_train", "num_dev"),
+    [("RTE", 2490, 277), ("CoLA", 8551, 1043), ("MRPC", 3667, 408), ("STS-B", 5749, 1500)],
+)
+def test_a_task_has_the_rows_of_its_files(shared_data: Path, task: str, num_train: int, num_dev: int) -> None:
+    layout = LAYOUTS[task]
+    train, dev = (read_glue(shared_data / "glue" / task / f"{name}.tsv", layout) for name in ("train", "dev"))
+    assert (len(train), len(dev)) == (num_train, num_dev)
+    assert len(train.texts) == len(layout.texts)
+    assert all(len(texts) == num_train for texts in train.texts)
+    assert set(train.labels) == set(range(len(layout.classes))) or task == "STS-B"
+    assert all(texts == [text.strip() for text in texts] and all(texts) for texts in dev.texts)
+
+
+def test_a_byte_order_mark_and_quotes_belong_to_no_text(shared_data: Path) -> None:
+    """MRPC's header begins with the mark, and its second sentence here with a quotation mark that none closes."""
+    split = read_glue(shared_data / "glue" / "MRPC" / "dev.tsv", LAYOUTS["MRPC"])
+    assert split.texts[1][0].startswith('" The foodservice pie business')
+    assert split.labels[:3].tolist() == [1, 0, 0]
+
+
+def test_cola_has_no_header(shared_data: Path) -> None:
+    split = read_glue(shared_data / "glue" / "CoLA" / "dev.tsv", LAYOUTS["CoLA"])
+    assert (split.texts[0][0], split.labels[0]) == ("The sailors rode the breeze clear of the rocks.", 1)
+
+
+def test_scores_are_kept_as_numbers(shared_data: Path) -> None:
+    labels = read_glue(shared_data / "glue" / "STS-B" / "dev.tsv", LAYOUTS["STS-B"]).labels
+    assert labels[:2].tolist() == [5, 4.75]
+    assert (labels.min(), labels.max()) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "row", "texts", "label"),
+    [
+        ("SST-2", "sentence\tlabel", "it 's a charming journey . \t1", ("it 's a charming journey . ",), 1),
+        ("QNLI", "index\tquestion\tsentence\tlabel", "0\tWho ?\tHe .\tnot_entailment", ("Who ?", "He ."), 1),
+        (
+            "QQP",
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+            "1\t2\t3\tWhy ?\tHow ?\t0",
+            ("Why ?", "How ?"),
+            0,
+        ),
+        (
+            "MNLI",
+            "index\tpromptID\tpairID\tgenre\tsentence1\tsentence2\tlabel1\tgold_label",
+            "0\t1\t1n\tfiction\tIt is.\tIt is not.\tneutral\tcontradiction",
+            ("It is.", "It is not."),
+            2,
+        ),
+    ],
+)
+def test_columns_are_found_by_name(
+    tmp_path: Path, task: str, header: str, row: str, texts: tuple[str, ...], label: int
+) -> None:
+    (tmp_path / "dev.tsv").write_text(f"{header}\n{row}\n")
+    split = read_glue(tmp_path / "dev.tsv", LAYOUTS[task])
+    assert tuple(column[0] for column in split.texts) == texts
+    assert split.labels.tolist() == [label]
+
+
+def test_a_question_broken_over_two_lines_is_left_out_of_qqp_and_counted(tmp_path: Path) -> None:
+    lines = [
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "1\t2\t3\tWas he a real figure?\tWhat is the evidence",
+        '"\tWas he a real figure? What is the evidence?\t0',
+        "4\t5\t6\tWhy ?\tHow ?\t1",
+    ]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    split = read_glue(tmp_path / "train.tsv", LAYOUTS["QQP"])
+    assert (split.texts, split.labels.tolist(), split.num_broken) == ((["Why ?"], ["How ?"]), [1.0], 2)
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        ("RTE", "index\tsentence1\tlabel\n", r"dev\.tsv:1: expected a header with the column sentence2"),
+        ("RTE", "", r"dev\.tsv: holds no row"),
+        ("RTE", "index\tsentence1\tsentence2\tlabel\n", r"dev\.tsv: holds no row"),
+        ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\n", r"dev\.tsv:2: expected 4 fields, found 3"),
+        ("RTE", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tyes\n", r":2: label must be one of entail.* 'yes'"),
+        ("CoLA", "gj04\t1\t\tFine.\ngj04\t2\t*\tNot.\n", r":2: label must be one of 0, 1, found '2'"),
+        ("CoLA", "gj04\t1\tFine.\n", r":1: expected 4 fields, found 3"),
+        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\tnan\n", r":2: score must be a number from 0 to 5, found 'nan'"),
+        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\t5.5\n", r":2: score must be a number from 0 to 5"),
+        ("STS-B", "sentence1\tsentence2\tscore\n\n", r":2: expected 3 fields, found 1"),
+    ],
+)
+def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, task: str, content: str, message: str) -> None:
+    (tmp_path / "dev.tsv").write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        read_glue(tmp_path / "dev.tsv", LAYOUTS[task])
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"dev\.tsv"):
+        read_glue(tmp_path / "dev.tsv", LAYOUTS["RTE"])
+
+
+def test_labels_are_whole_numbers_of_classes(shared_data: Path) -> None:
+    labels = read_glue(shared_data / "glue" / "RTE" / "dev.tsv", LAYOUTS["RTE"]).labels
+    assert labels.dtype == np.float64
+    assert np.bincount(labels.astype(int)).tolist() == [146, 131]

@@ -1,0 +1,156 @@
+"""Retrieval collections as they are published, and a sentence naming file and line for every way to break them."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.data.retrieval import Collection, read_collection, read_cranfield, read_flickr8k, read_trecqa
+from eval.files import DataError
+
+
+def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in qrels)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_a_document_is_its_title_and_text(tmp_path: Path) -> None:
+    corpus = [{"_id": "d1", "title": "Wing", "text": "in a slipstream ."}, {"_id": "d2", "text": "no title"}]
+    collection = read_collection(beir(tmp_path / "c", corpus, [{"_id": "q", "text": "wings"}], [("q", "d1", 1)]))
+    assert collection.documents == ["Wing in a slipstream .", "no title"]
+
+
+def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> None:
+    corpus = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
+    queries = [{"_id": q, "text": q} for q in ("unjudged", "irrelevant", "graded")]
+    qrels = [("graded", "d2", 2), ("graded", "d1", 0), ("irrelevant", "d1", 0)]
+    collection = read_collection(beir(tmp_path / "c", corpus, queries, qrels))
+    assert collection.queries == ["graded"]
+    assert [r.tolist() for r in collection.relevant] == [[1]]
+    assert [g.tolist() for g in collection.grades] == [[2]]
+
+
+def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
+    contents = ([{"_id": "d1", "text": "one"}], [{"_id": "q", "text": "q"}], [("q", "d1", 1)])
+    folder = beir(tmp_path / "c", *contents)
+    for file in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (folder / file).write_bytes((folder / file).read_bytes().replace(b"\n", b"\r\n"))
+    collection = read_collection(folder)
+    assert (collection.documents, collection.relevant[0].tolist()) == (["one"], [0])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("corpus.jsonl", '{"_id": "d1", "text": "one"}\n{"_id": \n', r"corpus\.jsonl:2: not JSON"),
+        ("corpus.jsonl", "[1]\n", r"corpus\.jsonl:1: expected a JSON object"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: field text must be a string, found None"),
+        ("corpus.jsonl", '{"_id": 7, "text": "one"}\n', r"corpus\.jsonl:1: field _id must be a string, found 7"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' is there twice"),
+        ("queries.jsonl", '\n{"_id": "q", "text": null}\n', r"queries\.jsonl:2: field text must be a string"),
+        ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected the header"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r":2: corpus-id 'd9' is not in corpus\.jsonl"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: query-id 'x' is not in queries\.jsonl"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\tnan\n", r":2: score must be a whole number"),
+        ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
+        ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{'9' * 5000}\n", r":2: score must be a whole .{,90}$"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),
+        ("corpus.jsonl", '{"_id": "d1", "title": "\\udfff", "text": "a"}\n', r":1: field title holds"),
+        ("queries.jsonl", '{"_id": "\\ud83d", "text": "a"}\n', r"queries\.jsonl:1: field _id holds"),
+        ("corpus.jsonl", f'{{"_id": "d1", "n": {"9" * 5000}}}\n', r"corpus\.jsonl:1: cannot be read as JSON"),
+        ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: cannot be read as JSON: maximum recursion"),
+        ("corpus.jsonl", f'{{"_id": {[1] * 9999}, "text": "a"}}\n', r":1: field _id must be a string, .{,70}$"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* is there twice"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t0\n", r"test\.tsv: grades no document above 0"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, file: str, content: str, message: str) -> None:
+    folder = beir(tmp_path / "c", [{"_id": "d1", "text": "one"}], [{"_id": "q", "text": "q"}], [("q", "d1", 1)])
+    (folder / file).write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        read_collection(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_cranfields_queries_go_by_their_place(shared_data: Path) -> None:
+    """The second query is written as number 2 and the third as number 4; the judgements call that one 3."""
+    collection = read_cranfield(shared_data / "retrieval" / "cranfield")
+    assert (len(collection.documents), len(collection.queries), collection.num_dropped) == (1400, 225, 0)
+    rows = np.loadtxt(shared_data / "retrieval/cranfield/cranqrel", np.int64)
+    of_third = {document - 1: 5 - code for query, document, code in rows.tolist() if query == 3 and code > 0}
+    assert dict(zip(collection.relevant[2].tolist(), collection.grades[2].tolist(), strict=True)) == of_third
+    assert collection.queries[2].startswith("what problems of heat conduction in composite slabs")
+    assert sum(map(len, collection.relevant)) == 128 + 387 + 734 + 363
+
+
+def test_cranfields_title_stands_once_and_empty_documents_stay(shared_data: Path) -> None:
+    documents = read_cranfield(shared_data / "retrieval" / "cranfield").documents
+    assert documents[0].count("experimental investigation of the aerodynamics of a wing in a slipstream .") == 1
+    assert [number for number, text in enumerate(documents, start=1) if not text] == [471, 995]
+
+
+def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> None:
+    collection = read_flickr8k(shared_data / "retrieval" / "flickr8k")
+    assert len(collection.queries) == len(collection.documents) == 40460
+    assert collection.itself is not None
+    assert collection.queries[1] == "A girl going into a wooden building ."
+    assert collection.relevant[1].tolist() == [0, 2, 3, 4]
+    assert all(len(rows) == 4 for rows in collection.relevant)
+    assert not any(own in rows for own, rows in zip(collection.itself, collection.relevant, strict=True))
+
+
+def test_trecqa_keeps_questions_with_a_right_and_a_wrong_answer(shared_data: Path) -> None:
+    """68 questions, the number that papers on the clean test set give."""
+    collection = read_trecqa(shared_data / "retrieval" / "trecqa_wang")
+    assert (len(collection.queries), len(collection.documents), collection.num_dropped) == (68, 1442, 27)
+    assert collection.candidates is not None
+    for ranked, relevant in zip(collection.candidates, collection.relevant, strict=True):
+        assert 0 < len(relevant) < len(ranked)
+        assert set(relevant) <= set(ranked)
+    assert np.concatenate(collection.candidates).tolist() == list(range(1442))
+
+
+CRANFIELD = {
+    "cran.all.1400": ".I 1\n.T\nwings\n.W\nwings in flow\n",
+    "cran.qry": ".I 7\n.W\nwings ?\n",
+    "cranqrel": "1 1 2\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("read", "file", "content", "message"),
+    [
+        (read_cranfield, "cranqrel", "1 1\n", r"cranqrel:1: expected query, document and a code"),
+        (read_cranfield, "cranqrel", "1 1 6\n", r"cranqrel:1: expected query, document and a code"),
+        (read_cranfield, "cranqrel", "1 1 2\n1 9 2\n", r"cranqrel:2: there is no document '9'"),
+        (read_cranfield, "cranqrel", "7 1 2\n", r"cranqrel:1: there is no query '7'"),
+        (read_cranfield, "cranqrel", "1 1 -1\n", r"cranqrel: grades no document above 0"),
+        (read_cranfield, "cran.qry", "wings ?\n", r"cran\.qry:1: expected \.I and a number"),
+        (read_cranfield, "cran.all.1400", "", r"cran\.all\.1400: holds no record"),
+        (read_flickr8k, "Flickr8k.token.txt", "a.jpg\tA dog .\n", r"token\.txt:1: expected photograph#number"),
+        (read_flickr8k, "Flickr8k.token.txt", "a.jpg#0\tA dog .\n", r"token\.txt: 'a\.jpg' has one caption"),
+        (read_flickr8k, "Flickr8k.token.txt", "\n", r"token\.txt: holds no caption"),
+        (read_trecqa, "test.csv", "q,l,a\n", r"test\.csv:1: expected the header"),
+        (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1\n", r"test\.csv:2: expected a question"),
+        (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,yes,He .\n", r"test\.csv:2: expected a question"),
+        (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1,He .\n", r"test\.csv: no question has both"),
+        (read_trecqa, "test.csv", 'qtext,label,atext\n"Who ?,1,He .\n', r"test\.csv:\d+: no row of a csv"),
+    ],
+)
+def test_a_malformed_published_file_is_named_with_its_line(
+    tmp_path: Path, read: Callable[[Path], Collection], file: str, content: str, message: str
+) -> None:
+    for name, whole in CRANFIELD.items():
+        (tmp_path / name).write_text(whole)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)

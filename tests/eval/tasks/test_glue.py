@@ -1,0 +1,227 @@
+"""GLUE: fine-tuning of a tiny encoder on rows that it can learn, and figures that are scikit-learn's."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sklearn import metrics
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from eval.__main__ import main
+from eval.data.glue import Split
+from eval.fit.finetuning import Settings, finetune, transformer_folder
+from eval.models.embed import Embedder
+from eval.models.folder import EncoderError
+from eval.scores import figure
+from eval.tasks.glue import GlueTask, best_epoch, examples_of, load, median_run
+from eval.tasks.task import Run, UnscoredError
+
+GENERATOR = np.random.default_rng(3)
+QUICK = Settings(epochs=2, batch_size=16, learning_rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT, not trained, as a plain Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    tokenizer = AutoTokenizer.from_pretrained(shared_data / "tokenizers" / "bert-base-uncased")
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **size)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def rows(num: int, num_classes: int) -> Split:
+    """Rows of many lengths, whose first text alone tells the class; `num_classes` 0: whose score is 0 or 5."""
+    labels = GENERATOR.integers(0, num_classes or 2, num)
+    lengths = GENERATOR.integers(1, 9, num)
+    first = [f"it was {('awful', 'lovely', 'blue')[label]} today" for label in labels]
+    return Split((first, ["they said so . " * length for length in lengths]), labels * (1.0 if num_classes else 5.0))
+
+
+def run_of(folder: Path | None, device: str = "cpu") -> Run:
+    return Run(Embedder(lambda texts: np.zeros((len(texts), 2), np.float32)), "fast", device=device, folder=folder)
+
+
+@pytest.mark.parametrize("num_classes", [0, 2])
+def test_a_tiny_encoder_learns_what_can_be_learnt(encoder: Path, num_classes: int) -> None:
+    train, dev = rows(320, num_classes), rows(50, num_classes)
+    settings = replace(QUICK, epochs=8, learning_rate=2e-3)
+    history = finetune(encoder, (train.texts, train.labels), dev.texts, num_classes, settings, seed=1)
+    assert len(history) == 8
+    if num_classes:
+        assert history[-1].tolist() == dev.labels.tolist()
+    else:
+        assert stats.pearsonr(history[-1], dev.labels).statistic > 0.9
+
+
+def test_a_seed_decides_the_predictions(encoder: Path) -> None:
+    train, dev = rows(64, 0), rows(20, 0)
+    one, again, other = (
+        finetune(encoder, (train.texts, train.labels), dev.texts, 0, QUICK, seed)[-1] for seed in (1, 1, 2)
+    )
+    assert one.tolist() == again.tolist()
+    assert one.tolist() != other.tolist()
+
+
+def test_what_is_fine_tuned_is_the_folders_transformer(encoder: Path, tmp_path: Path) -> None:
+    """Of a sentence-transformers folder too; other weights give other predictions, so they are not drawn anew."""
+    transformer = Transformer(str(encoder))
+    SentenceTransformer(modules=[transformer, Pooling(32)], device="cpu").save_pretrained(str(tmp_path / "same"))
+    with torch.no_grad():
+        transformer.model.get_input_embeddings().weight.mul_(3)
+    SentenceTransformer(modules=[transformer, Pooling(32)], device="cpu").save_pretrained(str(tmp_path / "other"))
+    train, dev = rows(32, 0), rows(20, 0)
+    predictions = []
+    for folder in (encoder, tmp_path / "same", tmp_path / "other"):
+        found = transformer_folder(folder)
+        assert found is not None
+        predictions.append(finetune(found, (train.texts, train.labels), dev.texts, 0, QUICK, seed=1)[-1])
+    assert predictions[0].tolist() == predictions[1].tolist()
+    assert not np.allclose(predictions[0], predictions[2])
+
+
+def test_rows_longer_than_the_model_takes_are_cut(encoder: Path) -> None:
+    train = Split((["word " * 500] * 8, ["other " * 300] * 8), np.arange(8.0) % 2)
+    assert len(finetune(encoder, (train.texts, train.labels), train.texts, 2, QUICK, seed=1)[-1]) == 8
+
+
+def test_nothing_is_printed_and_no_file_is_left(
+    encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    train = rows(32, 2)
+    finetune(encoder, (train.texts, train.labels), train.texts, 2, QUICK, seed=1)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_no_head_fits_on_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(EncoderError, match=r"cannot be fine-tuned") as error:
+        finetune(tmp_path, ((["a"],), np.zeros(1)), (["a"],), 2, QUICK, seed=1)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("task", ["RTE", "CoLA", "MRPC", "QQP"])
+def test_figures_of_classes_are_scikit_learns(task: str) -> None:
+    gold = GENERATOR.integers(0, 2, 200)
+    predicted = np.where(GENERATOR.random(200) < 0.8, gold, 1 - gold)
+    found = {
+        key: figure(examples)
+        for key, examples in examples_of(task, predicted.astype(float), {"dev": Split(((),), gold)}).items()
+    }
+    accuracy, f1 = metrics.accuracy_score(gold, predicted), metrics.f1_score(gold, predicted)
+    expected = {
+        "RTE": {"accuracy": accuracy},
+        "CoLA": {"matthews": metrics.matthews_corrcoef(gold, predicted)},
+    }.get(task, {"mean": (accuracy + f1) / 2, "accuracy": accuracy, "f1": f1})
+    assert found == {key: pytest.approx(100 * value, abs=1e-9) for key, value in expected.items()}
+    assert list(found) == list(expected)
+
+
+def test_figures_of_scores_are_scipys() -> None:
+    gold = GENERATOR.integers(0, 26, 200) / 5
+    predicted = gold + GENERATOR.normal(0, 1, 200)
+    found = examples_of("STS-B", predicted, {"dev": Split(((),), gold)})
+    pearson, spearman = stats.pearsonr(predicted, gold).statistic, stats.spearmanr(predicted, gold).statistic
+    assert figure(found["mean"]) == pytest.approx(50 * (pearson + spearman), abs=1e-9)
+    assert figure(found["pearson"]) == pytest.approx(100 * pearson, abs=1e-9)
+
+
+def test_mnli_is_the_plain_mean_of_its_two_dev_files() -> None:
+    dev = {"matched": Split(((),), np.array([0.0, 1, 2, 0])), "mismatched": Split(((),), np.array([1.0, 2]))}
+    found = examples_of("MNLI", np.array([0.0, 1, 2, 1, 2, 2]), dev)
+    assert {key: figure(examples) for key, examples in found.items()} == {
+        "mean": 62.5,
+        "accuracy_matched": 75,
+        "accuracy_mismatched": 50,
+    }
+
+
+def test_the_first_best_epoch_and_the_median_run_are_taken() -> None:
+    assert best_epoch([10, 30, 30, 20]) == 1
+    assert best_epoch([float("nan"), -5.0]) == 1
+    assert [median_run(figures) for figures in ([5.0], [3.0, 9, 1], [3.0, float("nan"), 9, 1, 2])] == [0, 0, 4]
+
+
+def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs of two epochs, whose predictions are given: the best epoch of each, then the median of these."""
+    gold = np.array([0.0, 0, 0, 0])
+    right = {7: [1, 2], 8: [4, 0], 9: [3, 3]}
+    monkeypatch.setattr("eval.tasks.glue.SEEDS", {"fast": 3})
+    monkeypatch.setattr(
+        "eval.fit.finetuning.finetune",
+        lambda folder, train, dev, num_classes, settings, seed, device, progress: [
+            (np.arange(4) >= number).astype(float) for number in right[seed]
+        ],
+    )
+    split = Split((["a"] * 4,), gold)
+    found = GlueTask("glue/SST-2", split, {"dev": split}, 2).score(replace(run_of(encoder), seed=7))
+    assert found.scores == {"accuracy": 75}
+    assert found.settings["by_seed"] == {"accuracy": [50, 100, 75]}
+    assert (found.settings["best_epochs"], found.settings["median_seed"]) == ([2, 1, 1], 9)
+    assert figure(found.examples["accuracy"]) == 75
+
+
+def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tmp_path: Path) -> None:
+    task = GlueTask("glue/RTE", rows(8, 2), {"dev": rows(8, 2)}, 2)
+    with pytest.raises(UnscoredError, match="takes a model folder with a transformer"):
+        task.score(run_of(None))
+    with pytest.raises(UnscoredError, match="CUDA_VISIBLE_DEVICES"):
+        task.score(run_of(encoder, "cuda:1"))
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.WordEmbeddings"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    with pytest.raises(UnscoredError):
+        task.score(run_of(tmp_path))
+
+
+def test_a_task_without_its_files_is_missing_with_a_reason(shared_data: Path) -> None:
+    loaded = load(shared_data)
+    assert {task.name for task in loaded.tasks} == {"glue/RTE", "glue/MRPC", "glue/CoLA", "glue/STS-B"}
+    assert loaded.missing["glue/MNLI"].startswith("no folder ")
+
+
+def test_the_command_fine_tunes_on_real_rows(
+    encoder: Path, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first rows of CoLA and STS-B; stdout is the results alone."""
+    for task, num in (("CoLA", 200), ("STS-B", 100)):
+        (tmp_path / "data" / "glue" / task).mkdir(parents=True)
+        for name in ("train.tsv", "dev.tsv"):
+            lines = (shared_data / "glue" / task / name).read_bytes().split(b"\n")[:num]
+            (tmp_path / "data" / "glue" / task / name).write_bytes(b"\n".join(lines) + b"\n")
+    arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(tmp_path / "data"), "--protocol", "fast"]
+    assert main([*arguments, "--output", str(tmp_path / "out"), "--device", "cpu", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["scores"].keys() == {"glue/CoLA", "glue/STS-B"}
+    assert results["counts"]["glue/CoLA"] == {"train": 200, "dev": 200}
+    assert results["scores"]["glue/STS-B"].keys() == {"mean", "pearson", "spearman"}
+    assert results["settings"]["glue/CoLA"]["seeds"] == [1111]
+    assert results["skipped"]["glue/RTE"].startswith("no folder")
+    assert len(results["data"]["glue/STS-B"]) == 2
+    assert "glue/STS-B" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_where_nothing_can_be_scored_the_command_says_why(
+    encoder: Path,
+    shared_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eval.fit.finetuning.trainer_device", lambda device: False)
+    arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
+    assert main([*arguments, "--device", "cpu"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "skipped glue/RTE: transformers' Trainer cannot be told --device cpu" in "\n".join(lines)
+    assert lines[-1].endswith("no task of --tasks can be scored with it")
