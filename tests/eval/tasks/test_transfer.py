@@ -1,4 +1,4 @@
-"""Transfer and probing: SentEval's order of rows, its features, its figures on real files, and what cannot be scored."""
+"""Transfer and probing: SentEval's order of rows, its features, figures on real files, and what cannot be scored."""
 
 import shutil
 import zlib
