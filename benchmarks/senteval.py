@@ -163,7 +163,8 @@ def table(result: dict[str, Any]) -> str:
     """What is printed, and quoted in the README."""
     lines = [
         f"{result['threads']} threads of {result['machine']['cpu']}, protocol full, after embedding",
-        f"{'task, dimensions':<22} {'fits':>5} {'acc':>6} {'seconds':>8} {'one at a time':>14} {'of fits':>8} {'times':>6}",
+        f"{'task, dimensions':<22} {'fits':>5} {'acc':>6} {'seconds':>8} "
+        f"{'one at a time':>14} {'of fits':>8} {'times':>6}",
     ]
     for name, row in result["rows"].items():
         lines.append(

@@ -24,7 +24,7 @@ from eval.fit.folds import HELD_OUT, Ints
 
 # Bytes of a cohort's gathered batch: that, what is made of it and the weights shall stay in the processor's caches. An
 # accelerator is the faster the more is stepped at once.
-_CPU_BATCH, _ACCELERATOR_BATCH = 2 << 20, 1 << 28
+_CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
 
 
 @dataclass(frozen=True)
