@@ -54,6 +54,7 @@ setup(
         "pyyaml>=6",
         "rich>=13",
         "safetensors>=0.5",
+        "scikit-learn>=1.5",
         "scipy>=1.13",
         "sentence-transformers>=6.0,<7",
         "tensorboard>=2.17",

@@ -19,8 +19,8 @@ class MissingDataError(Exception):
     """A data file is not there. The message says which, and where it was looked for, in one line."""
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends (LF or CR LF); a byte order mark is dropped.
+def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a UTF-8 or Latin-1 file without their ends (LF or CR LF); a byte order mark of UTF-8 is dropped.
 
     Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
 
@@ -35,7 +35,8 @@ def read_lines(path: Path) -> Iterator[str]:
     with file:
         for number, line in enumerate(file, start=1):
             try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
+                marked = number == 1 and encoding == "utf-8"
+                yield line.decode("utf-8-sig" if marked else encoding).removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line; convert the file to UTF-8"

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from eval.files import DataError, MissingDataError, head, read_lines
 
+_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -40,13 +42,21 @@ def find_downstream(data: Path) -> Path:
     Raises:
         MissingDataError: `data` is none of these.
     """
-    places = [data / "downstream", data / "senteval" / "downstream"]
-    for place in places:
+    return find_folder(data, "downstream", _DOWNSTREAM)
+
+
+def find_folder(data: Path, name: str, holds: Sequence[str]) -> Path:
+    """`data/name`, `data/senteval/name`, or `data` itself where it holds one of the files or folders `holds`.
+
+    Raises:
+        MissingDataError: `data` is none of these.
+    """
+    for place in (data / name, data / "senteval" / name):
         if place.is_dir():
             return place
-    if (data / "STS").is_dir() or (data / "SICK").is_dir():
+    if any((data / one).exists() for one in holds):
         return data
-    raise MissingDataError(f"{data} is no SentEval data folder: it holds neither downstream/ nor senteval/downstream/")
+    raise MissingDataError(f"{data} is no SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
 
 
 def read_sts_subset(folder: Path, subset: str) -> Pairs:

@@ -1,12 +1,15 @@
 """The words that `--tasks` understands. A new task is a file with a `FAMILY`, and a line here."""
 
-from eval.tasks import captions, geometry, glue, multilingual, relatedness, retrieval, sts
+from eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
 from eval.tasks.task import Family
 
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,
+    "transfer": transfer.FAMILY,
     "relatedness": relatedness.FAMILY,
     "captions": captions.FAMILY,
+    "probing": probing.FAMILY,
+    "probing-mlp": probing.MLP_FAMILY,
     "geometry": geometry.FAMILY,
     "stsb-multilingual": multilingual.FAMILY,
     "retrieval": retrieval.FAMILY,

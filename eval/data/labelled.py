@@ -1,0 +1,236 @@
+"""Readers for SentEval's files of labelled sentences and pairs, as they are.
+
+    MR CR SUBJ MPQA   a file for each of two classes     SST TREC   a label and a sentence a line
+    MRPC SICK         TAB-separated tables               SNLI       three files, line by line
+    probing           one file for all three splits
+
+Texts are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept; some published
+sentences are empty. SentEval reads MR, CR, SUBJ, MPQA, TREC and SNLI's sentences as Latin-1, and so does this. It also
+breaks their lines where `str.splitlines` does; here only LF ends a line, which is the same on the published files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.data.sts import find_folder
+from eval.files import DataError, head, read_lines
+
+TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+SNLI_CLASSES = ("entailment", "neutral", "contradiction")
+BINARY = ("0", "1")
+PROBING = {
+    "Length": "sentence_length.txt",
+    "WordContent": "word_content.txt",
+    "Depth": "tree_depth.txt",
+    "TopConstituents": "top_constituents.txt",
+    "BigramShift": "bigram_shift.txt",
+    "Tense": "past_present.txt",
+    "SubjNumber": "subj_number.txt",
+    "ObjNumber": "obj_number.txt",
+    "OddManOut": "odd_man_out.txt",
+    "CoordinationInversion": "coordination_inversion.txt",
+}
+"""SentEval's name of a probing task -> its file."""
+_PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Sentences with a class each: n texts; labels int64 (n,), from 0."""
+
+    texts: list[str]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Sentence pairs with a class each: n texts left and right; labels int64 (n,), from 0."""
+
+    left: list[str]
+    right: list[str]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def find_probing(data: Path) -> Path:
+    """The `probing` folder of a SentEval data folder: inside it, inside its `senteval/`, or the folder itself.
+
+    Raises:
+        MissingDataError: `data` is none of these.
+    """
+    return find_folder(data, "probing", tuple(PROBING.values()))
+
+
+def read_two_classes(positive: Path, negative: Path) -> Labelled:
+    """Sentences of class 1 then of class 0, one a line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
+
+    Raises:
+        MissingDataError: a file is not there.
+        DataError: a file is empty.
+    """
+    texts, labels = [], []
+    for label, path in ((1, positive), (0, negative)):
+        lines = _lines(path, "latin-1")
+        texts += [_joined(line) for line in lines]
+        labels += [label] * len(lines)
+    return Labelled(texts, np.array(labels, np.int64))
+
+
+def read_sst(path: Path, num_classes: int) -> Labelled:
+    """A split of SST: of two classes `sentence TAB label`, of five `label SPACE sentence`. SST2's train has phrases.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: a line is malformed.
+    """
+    classes = tuple(str(label) for label in range(num_classes))
+    rows = []
+    for number, line in enumerate(_lines(path), start=1):
+        if num_classes == 2:
+            text, separator, label = line.strip().rpartition("\t")
+        else:
+            label, separator, text = line.strip().partition(" ")
+        if not separator:
+            form = "a sentence, a TAB and its label" if num_classes == 2 else "a label, a space and its sentence"
+            raise DataError(f"{path}:{number}: expected {form}, found {head(line)}")
+        rows.append((text, _label(label, classes, path, number)))
+    return _labelled(rows)
+
+
+def read_trec(path: Path) -> Labelled:
+    """A split of TREC, `COARSE:fine question`; the coarse class counts.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: a line is malformed.
+    """
+    rows = []
+    for number, line in enumerate(_lines(path, "latin-1"), start=1):
+        kind, space, text = line.strip().partition(" ")
+        label, colon, _ = kind.partition(":")
+        if not space or not colon:
+            raise DataError(f"{path}:{number}: expected COARSE:fine, a space and a question, found {head(line)}")
+        rows.append((text, _label(label, TREC_CLASSES, path, number)))
+    return _labelled(rows)
+
+
+def read_mrpc(path: Path) -> LabelledPairs:
+    """A split of MRPC, `msr_paraphrase_{train,test}.txt`: a header, TAB-separated; fields 1, 4 and 5 are used.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: the header is missing or a line is malformed.
+    """
+    return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
+
+
+def read_sick_entailment(path: Path) -> LabelledPairs:
+    """A split of SICK, `SICK_{train,trial,test_annotated}.txt`: a header, TAB-separated; fields 2, 3 and 5 are used.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: the header is missing or a line is malformed.
+    """
+    return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
+
+
+def read_snli(folder: Path, split: str) -> LabelledPairs:
+    """A split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line.
+
+    Raises:
+        MissingDataError: one of the files is not there.
+        DataError: they differ in length, or a label is unknown.
+    """
+    paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
+    left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
+    for path, lines in ((paths[1], right), (paths[2], labels)):
+        if len(lines) != len(left):
+            raise DataError(
+                f"{path}: {len(lines)} lines for the {len(left)} of {paths[0].name}, and they must match line by line; "
+                "restore the three files from the original"
+            )
+    found = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
+    return LabelledPairs([_joined(line) for line in left], [_joined(line) for line in right], np.array(found, np.int64))
+
+
+def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
+    """A probing task: its splits `train`, `dev` and `test`, and its classes, the training labels in alphabetical order.
+
+    A line is `tr`, `va` or `te`, a label, and last the sentence, with TABs between.
+
+    Raises:
+        MissingDataError: the file is not there.
+        DataError: a line is malformed, a split is absent, or a label occurs outside the training split alone.
+    """
+    rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
+    for number, line in enumerate(_lines(path), start=1):
+        fields = line.rstrip().split("\t")
+        if len(fields) < 2 or fields[0] not in _PROBING_SPLITS:
+            raise DataError(
+                f"{path}:{number}: expected tr, va or te, a label and a sentence by TABs, found {head(line)}"
+            )
+        # An empty sentence leaves two fields: SentEval then takes the label for it, which is followed.
+        rows[_PROBING_SPLITS[fields[0]]].append((fields[-1], fields[1], number))
+    for short, split in _PROBING_SPLITS.items():
+        if not rows[split]:
+            raise DataError(f"{path}: holds no line of the split {short}; it may be cut off, so restore the original")
+    classes = tuple(sorted({label for _, label, _ in rows["train"]}))
+    numbers = {label: number for number, label in enumerate(classes)}
+    for split in ("dev", "test"):
+        for _, label, number in rows[split]:
+            if label not in numbers:
+                raise DataError(f"{path}:{number}: the label {head(label)} does not occur in the training split (tr)")
+    return {
+        split: _labelled([(text, numbers[label]) for text, label, _ in part]) for split, part in rows.items()
+    }, classes
+
+
+def _read_table(path: Path, column: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabelledPairs:
+    lines = _lines(path)
+    if column not in lines[0].split("\t"):
+        raise DataError(f"{path}:1: expected a header with a field {column}, found {head(lines[0])}")
+    num_fields = max(columns) + 1
+    left, right, labels = [], [], []
+    for number, line in enumerate(lines[1:], start=2):
+        fields = line.strip().split("\t")
+        if len(fields) < num_fields:
+            raise DataError(
+                f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
+            )
+        left.append(_joined(fields[columns[0]]))
+        right.append(_joined(fields[columns[1]]))
+        labels.append(_label(fields[columns[2]], classes, path, number))
+    if not labels:
+        raise DataError(f"{path}: holds no pair; restore it from the original")
+    return LabelledPairs(left, right, np.array(labels, np.int64))
+
+
+def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    lines = list(read_lines(path, encoding))
+    if not lines:
+        raise DataError(f"{path}: is empty; restore it from the original")
+    return lines
+
+
+def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
+    if text not in classes:
+        raise DataError(f"{path}:{number}: expected one of {', '.join(classes)} as label, found {head(text)}")
+    return classes.index(text)
+
+
+def _labelled(rows: Sequence[tuple[str, int]]) -> Labelled:
+    return Labelled([_joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))
+
+
+def _joined(line: str) -> str:
+    return " ".join(line.split())

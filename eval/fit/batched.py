@@ -1,0 +1,178 @@
+"""The weights of many classifiers of one shape, stepped together: forward, gradients and optimizer written out.
+
+    rows (folds, batch, d) ──W──> logits (folds, L2 values x classes, batch) ──softmax──> errors ──> gradients ──> W
+
+All L2 values of a fold see the same rows, so each product serves them all. Logits lie with the batch last: there the
+softmax runs over whole registers, and the gradient has the layout of the weights. Buffers are kept from step to step.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from eval.fit.features import Features, padded
+
+_BLOCK = 1024  # rows predicted at once
+
+
+def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
+    """Weights (outputs, padded(inputs)) as torch draws them right after its seed, and its generator's state then."""
+    sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
+    layers = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for inputs, outputs in itertools.pairwise(sizes):
+            linear = nn.Linear(inputs, outputs)
+            layer = torch.zeros(outputs, padded(inputs))
+            layer[:, :inputs] = linear.weight
+            layer[:, inputs] = linear.bias
+            layers.append(layer)
+        return layers, torch.get_rng_state()
+
+
+class _Layer:
+    """One layer's weights of some folds' fits (folds, L2 values, outputs, inputs), and its optimizer's state."""
+
+    def __init__(self, weights: Tensor, optimizer: str) -> None:
+        self.weights = weights
+        self.optimizer = optimizer
+        self.mean, self.square, self.scratch = torch.zeros_like(weights), torch.zeros_like(weights), weights.clone()
+
+    def keep(self, at: tuple[Tensor, Tensor]) -> None:
+        """Only the fits at these folds and L2 values go on."""
+        self.weights, self.mean, self.square = self.weights[at], self.mean[at], self.square[at]
+        self.scratch = self.weights.clone()
+
+    def step(self, inputs: Tensor, errors: Tensor, share: float, decay: Tensor, step: int) -> None:
+        """One update by the mean gradient.
+
+        Args:
+            inputs: (n, batch, inputs), errors: (n, outputs, batch), n folds or n fits; share: of one row in the mean.
+            decay: L2 (folds, L2 values, 1, 1).
+            step: from 1.
+        """
+        gradient = torch.mul(self.weights, decay, out=self.scratch)
+        gradient.view(len(inputs), -1, inputs.shape[2]).baddbmm_(errors, inputs, alpha=share)
+        # The moments are held without their factors 1 - beta, which join the scalars: an operation less for each.
+        if self.optimizer == "adam":
+            lr, beta1, beta2, eps = 1e-3, 0.9, 0.999, 1e-8
+            torch.add(gradient, self.mean, alpha=beta1, out=self.mean)
+            self.square.mul_(beta2).addcmul_(gradient, gradient)
+            scale = ((1 - beta2) / (1 - beta2**step)) ** 0.5
+            rate = lr * (1 - beta1) / (1 - beta1**step) / scale
+            root = torch.sqrt(self.square, out=self.scratch).add_(eps / scale)
+            self.weights.addcdiv_(self.mean, root, value=-rate)
+        else:
+            lr, alpha, eps = 1e-2, 0.99, 1e-8
+            self.square.mul_(alpha).addcmul_(gradient, gradient)
+            scale = (1 - alpha) ** 0.5
+            root = torch.sqrt(self.square, out=self.mean).add_(eps / scale)
+            self.weights.addcdiv_(gradient, root, value=-lr / scale)
+
+
+class _Buffers:
+    """What a step of one batch size writes to."""
+
+    def __init__(self, folds: int, l2s: int, batch: int, width: int, hidden: int, num_classes: int, like: Tensor):
+        self.gathered = like.new_empty(folds * batch, width)
+        self.classes = torch.arange(num_classes, device=like.device)[None, None, :, None]
+        self.logits = like.new_empty(folds, l2s, num_classes, batch)
+        self.true = like.new_empty(folds, 1, num_classes, batch)
+        if hidden:
+            self.before = like.new_empty(folds, l2s, hidden, batch)
+            self.hidden = like.new_zeros(folds * l2s, padded(hidden), batch)
+            self.hidden[:, hidden] = 1
+
+
+class Classifiers:
+    """Fits (folds, L2 values) of one shape, all at the same step.
+
+    Args:
+        initial: the first weights of them all, by layer (outputs, inputs).
+        decay: L2 (folds, L2 values).
+    """
+
+    def __init__(self, features: Features, initial: Sequence[Tensor], decay: Tensor, optimizer: str) -> None:
+        self._features = features
+        self._decay = decay[:, :, None, None]
+        self._layers = [_Layer(layer.expand(*decay.shape, *layer.shape).clone(), optimizer) for layer in initial]
+        self._num_hidden = len(initial[0]) if len(initial) > 1 else 0
+        self._num_steps = 0
+        self._buffers: dict[int, _Buffers] = {}
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """By layer, (folds, L2 values, outputs, inputs)."""
+        return [layer.weights for layer in self._layers]
+
+    def keep(self, folds: Tensor, slots: Tensor) -> None:
+        """Only these folds (n,) go on, and of each these L2 values (n, m)."""
+        at = (folds[:, None], slots)
+        for layer in self._layers:
+            layer.keep(at)
+        self._decay = self._decay[at]
+        self._buffers.clear()
+
+    def predict(self, fold: int, rows: Tensor) -> Iterator[Tensor]:
+        """The classes of blocks of the rows by the fits of a fold: (L2 values, rows of the block)."""
+        return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
+
+    def step(
+        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, kept: Tensor | None = None
+    ) -> None:
+        """One update of every fit.
+
+        Args:
+            rows, labels: (folds, batch) int64.
+            share: of a row in the mean loss; times `shares` (folds, batch), where folds differ in size.
+            kept: dropout's factors (folds, 1, hidden, batch).
+        """
+        self._num_steps += 1
+        folds, batch = rows.shape
+        first, last = self._layers[0], self._layers[-1]
+        hidden = self._num_hidden
+        l2s, classes = self._decay.shape[1], last.weights.shape[2]
+        if batch not in self._buffers:
+            width = first.weights.shape[3]
+            self._buffers[batch] = _Buffers(folds, l2s, batch, width, hidden, classes, first.weights)
+        to = self._buffers[batch]
+        x = self._features.take(rows.view(-1), to.gathered).view(folds, batch, -1)
+        logits = to.logits
+        if hidden:
+            torch.bmm(first.weights.view(folds, l2s * hidden, -1), x.mT, out=to.before.view(folds, -1, batch))
+            if kept is not None:
+                to.before.mul_(kept)
+            active = to.hidden[:, :hidden]
+            torch.sigmoid(to.before.view(folds * l2s, hidden, batch), out=active)
+            torch.bmm(last.weights.view(folds * l2s, classes, -1), to.hidden, out=logits.view(-1, classes, batch))
+        else:
+            torch.bmm(last.weights.view(folds, l2s * classes, -1), x.mT, out=logits.view(folds, -1, batch))
+        errors = torch.softmax(logits, dim=2)
+        errors.sub_(torch.eq(labels[:, None, None], to.classes, out=to.true))
+        if shares is not None:
+            errors.mul_(shares[:, None, None])
+        if hidden:
+            errors = errors.view(folds * l2s, classes, batch)
+            slopes = torch.addcmul(active, active, active, value=-1)
+            slopes.mul_(torch.bmm(last.weights.view(folds * l2s, classes, -1)[:, :, :hidden].mT, errors))
+            last.step(to.hidden.mT, errors, share, self._decay, self._num_steps)
+            errors = slopes.view(folds, l2s, hidden, batch)
+            if kept is not None:
+                errors.mul_(kept)
+        first.step(x, errors.view(folds, -1, batch), share, self._decay, self._num_steps)
+
+
+def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Iterator[Tensor]:
+    """Classes (fits, n) of blocks of rows, by several fits of one fold: layers of (fits, outputs, inputs)."""
+    first, last = layers[0], layers[-1]
+    for block in rows.split(_BLOCK):
+        x = features.take(block, first.new_empty(len(block), first.shape[2]))
+        outputs = (first.flatten(0, 1) @ x.mT).view(*first.shape[:2], -1)
+        if len(layers) > 1:
+            inputs = outputs.new_zeros(len(outputs), last.shape[2], len(block))
+            torch.sigmoid(outputs, out=inputs[:, : first.shape[1]])
+            inputs[:, first.shape[1]] = 1
+            outputs = last @ inputs
+        yield outputs.argmax(dim=1)

@@ -1,0 +1,289 @@
+"""Many small classifiers as one batched problem: SentEval's, fit by fit, up to float rounding.
+
+    folds x L2 values ──> cohorts of folds with as many steps a pass ──> stepped together ──> best weights of each fit
+                          batch (folds, 64, d), gathered once for all L2; weights (folds, L2 x classes, d)
+
+SentEval seeds numpy and torch at each classifier, so all fits of one size start from the same weights and draw the same
+orders: only the rows differ between folds, only the decay between L2 values. Gradients are written out; a fit that has
+stopped leaves the batch. Covers logistic regression and one hidden layer of sigmoids, Adam and RMSprop.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from eval.fit.batched import Classifiers, initial_layers, predict
+from eval.fit.features import Features, padded
+from eval.fit.folds import HELD_OUT, Ints
+
+# Bytes of a cohort's gathered batch: that, what is made of it and the weights shall stay in the processor's caches. An
+# accelerator is the faster the more is stepped at once.
+_CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one classifier is trained; the defaults are those of SentEval's code, which the papers ran.
+
+    Attributes:
+        optimizer: torch's Adam, or RMSprop at 1e-2, each with torch's defaults; L2 is its weight decay, of biases too.
+        tenacity: checks without a better dev accuracy, over the whole fit, before the one that stops it.
+        epoch_size: passes over the training rows from one check to the next.
+        max_epoch: no passes begin once there were more.
+        num_hidden: sigmoids of a hidden layer; 0: logistic regression.
+        dropout: share of the hidden layer's inputs to its sigmoids set to 0 in training.
+    """
+
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    batch_size: int = 64
+    tenacity: int = 5
+    epoch_size: int = 4
+    max_epoch: int = 200
+    num_hidden: int = 0
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The rows (n,) that a fit learns from, and the rows by whose accuracy it stops; None: HELD_OUT of the first."""
+
+    train: Ints
+    dev: Ints | None = None
+
+
+@dataclass
+class Fits:
+    """Trained classifiers, each as it was at its best check.
+
+    Attributes:
+        layers: weights (folds, L2 values, outputs, padded(inputs)) by layer; the bias is the column after the inputs.
+        dev_accuracy: float64 (folds, L2 values), a share of 1.
+        num_epochs: int64 (folds, L2 values), passes until the fit stopped.
+    """
+
+    layers: list[Tensor]
+    dev_accuracy: NDArray[np.float64]
+    num_epochs: Ints
+
+    @torch.no_grad()
+    def predict(self, features: Features, rows: Ints, fold: int = 0, l2: int = 0) -> Ints:
+        """The class of each row (n,), by one of the fits: int64 (n,)."""
+        layers = [layer[fold, l2][None] for layer in self.layers]
+        at = torch.from_numpy(rows).to(layers[0].device)
+        return np.concatenate([found[0].cpu().numpy() for found in predict(layers, features, at)])
+
+
+@torch.no_grad()
+def fit(
+    features: Features,
+    labels: Ints,
+    folds: Sequence[Fold],
+    l2: NDArray[np.float64],
+    num_classes: int,
+    settings: Settings,
+    seed: int = 1111,
+    device: str = "cpu",
+    progress: str = "",
+) -> Fits:
+    """Trains a classifier for each fold and L2 value.
+
+    Args:
+        labels: (rows of features,), from 0 to num_classes - 1.
+        l2: (folds, L2 values).
+        progress: what a bar is called; empty: none is shown.
+
+    Raises:
+        ValueError: a fold has no dev row, or no row to learn from.
+    """
+    splits = [_split(fold, seed) for fold in folds]
+    if any(len(split.train) == 0 or len(split.dev) == 0 for split in splits):
+        raise ValueError("a fold is without rows to learn from or to stop by")
+    initial, drawn = initial_layers(features.dim, settings.num_hidden, num_classes, seed)
+    initial = [layer.to(device) for layer in initial]
+    fits = Fits(
+        [layer.expand(*l2.shape, *layer.shape).clone() for layer in initial],
+        np.zeros(l2.shape),
+        np.zeros(l2.shape, np.int64),
+    )
+    y = torch.from_numpy(labels).to(device)
+    most = _CPU_BATCH if device == "cpu" else _ACCELERATOR_BATCH
+    at_once = max(1, most // (4 * settings.batch_size * padded(features.dim)))
+    bar: tqdm[NoReturn]
+    with tqdm(total=l2.size, desc=progress, unit=" fits", disable=None if progress else True) as bar:
+        for members in _cohorts(splits, settings.batch_size, at_once):
+            decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
+            parts = [splits[member] for member in members]
+            cohort = _Cohort(features, y, parts, initial, decay, settings, seed, drawn)
+            cohort.run(fits, np.array(members), bar)
+    return fits
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A fold with its dev split drawn; `first_draw`: of how many rows a permutation was drawn for it."""
+
+    train: Ints
+    dev: Ints
+    first_draw: int
+
+    @property
+    def stream(self) -> tuple[int, int]:
+        """Splits of one stream draw the same orders."""
+        return self.first_draw, len(self.train)
+
+
+def _split(fold: Fold, seed: int) -> _Split:
+    if fold.dev is not None:
+        return _Split(fold.train, fold.dev, 0)
+    num = len(fold.train)
+    order = np.random.RandomState(seed).permutation(num)
+    held = int(HELD_OUT * num)
+    return _Split(fold.train[order[held:]], fold.train[order[:held]], num)
+
+
+def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
+    """Numbers of splits with as many steps a pass, at most so many together."""
+    by_steps: dict[int, list[int]] = {}
+    for number, split in enumerate(splits):
+        by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)
+    for members in by_steps.values():
+        num = -(-len(members) // at_once)
+        yield from (part.tolist() for part in np.array_split(members, num))
+
+
+class _Cohort:
+    """Folds with as many steps a pass, and their fits, from the first step to the last."""
+
+    def __init__(
+        self,
+        features: Features,
+        labels: Tensor,
+        splits: list[_Split],
+        initial: list[Tensor],
+        decay: Tensor,
+        settings: Settings,
+        seed: int,
+        drawn: Tensor,
+    ) -> None:
+        self.labels, self.splits, self.settings = labels, splits, settings
+        self.shape = tuple(decay.shape)
+        self.classifiers = Classifiers(features, initial, decay, settings.optimizer)
+        self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
+        self.orders: dict[tuple[int, int], np.random.RandomState] = {}
+        self.dropout: dict[tuple[int, int], torch.Generator] = {}
+        for split in splits:
+            self.orders[split.stream] = np.random.RandomState(seed)
+            if split.first_draw:
+                self.orders[split.stream].permutation(split.first_draw)
+            self.dropout[split.stream] = torch.Generator().set_state(drawn)
+
+    def run(self, fits: Fits, members: Ints, bar: "tqdm[NoReturn]") -> None:
+        """Trains until every fit has stopped; `members` says which fold of `fits` is whose."""
+        settings = self.settings
+        shape = self.shape
+        fold, slot = np.repeat(members[:, None], shape[1], 1), np.repeat(np.arange(shape[1])[None], shape[0], 0)
+        best = np.full(shape, -1)
+        stalls = np.zeros(shape, np.int64)
+        active = np.ones(shape, bool)
+        epochs = 0
+        while active.any() and epochs <= settings.max_epoch:
+            for _ in range(settings.epoch_size):
+                self._pass()
+            epochs += settings.epoch_size
+            correct = self._correct()
+            better = active & (correct > best)
+            self._copy_best(fits, better, fold[better], slot[better])
+            best[better] = correct[better]
+            stalled = active & ~better
+            stopping = stalled & (stalls >= settings.tenacity)
+            stalls += stalled
+            fits.num_epochs[fold[active], slot[active]] = epochs
+            sizes = np.repeat(np.array([len(dev) for dev in self.dev])[:, None], best.shape[1], 1)
+            fits.dev_accuracy[fold[better], slot[better]] = (best / sizes)[better]
+            active &= ~stopping
+            if stopping.any():
+                bar.update(int(stopping.sum()))
+                kept = self._compact(active)
+                fold, slot, best, stalls, active = (array[kept] for array in (fold, slot, best, stalls, active))
+        bar.update(int(active.sum()))
+
+    def _copy_best(self, fits: Fits, better: NDArray[np.bool_], fold: Ints, slot: Ints) -> None:
+        device = self.labels.device
+        here = torch.from_numpy(better).to(device)
+        there = torch.from_numpy(fold).to(device), torch.from_numpy(slot).to(device)
+        for target, weights in zip(fits.layers, self.classifiers.weights, strict=True):
+            target[there] = weights[here]
+
+    def _compact(self, active: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """Lets go of folds without active fits, and of as many L2 values as no fold needs; gives what is kept.
+
+        The number of fits stays equal over folds: one that needs fewer keeps some that have stopped, to no effect.
+        """
+        folds = np.flatnonzero(active.any(axis=1))
+        most = int(active.sum(axis=1).max())
+        slots = np.argsort(~active[folds], axis=1, kind="stable")[:, :most]
+        fold_at, slot_at = (torch.from_numpy(array).to(self.labels.device) for array in (folds, slots))
+        if len(folds) and (len(folds), most) != active.shape:
+            self.classifiers.keep(fold_at, slot_at)
+            self.shape = len(folds), most
+            self.splits = [self.splits[number] for number in folds]
+            self.dev = [self.dev[number] for number in folds]
+            return folds[:, None], slots
+        everything = np.arange(active.shape[0])[:, None], np.arange(active.shape[1])[None]
+        return everything
+
+    def _correct(self) -> Ints:
+        """Dev rows classified right: int64 (folds, L2 values)."""
+        counts = []
+        for number, rows in enumerate(self.dev):
+            start, count = 0, torch.zeros(self.shape[1], dtype=torch.int64, device=rows.device)
+            for found in self.classifiers.predict(number, rows):
+                count += (found == self.labels[rows[start : start + found.shape[1]]]).sum(dim=1)
+                start += found.shape[1]
+            counts.append(count)
+        correct: Ints = torch.stack(counts).cpu().numpy()
+        return correct
+
+    def _pass(self) -> None:
+        """One pass of each fold over its training rows."""
+        size = self.settings.batch_size
+        lengths = np.array([len(split.train) for split in self.splits])
+        steps = -(-int(lengths.max()) // size)
+        drawn = {stream: self.orders[stream].permutation(stream[1]) for stream in {s.stream for s in self.splits}}
+        order = np.zeros((len(self.splits), steps * size), np.int64)
+        for row, split in zip(order, self.splits, strict=True):
+            row[: len(split.train)] = split.train[drawn[split.stream]]
+        rows = torch.from_numpy(np.ascontiguousarray(order.reshape(-1, steps, size).swapaxes(0, 1)))
+        rows = rows.to(self.labels.device)
+        labels = self.labels[rows]
+        for step in range(steps - 1):
+            self.classifiers.step(rows[step], labels[step], 1 / size, kept=self._kept(size, None))
+        rest = lengths - (steps - 1) * size
+        width = int(rest.max())
+        weights = (np.arange(width) < rest[:, None]) / rest[:, None]
+        share = torch.from_numpy(weights.astype(np.float32)).to(self.labels.device)
+        kept = self._kept(width, share)
+        self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, kept)
+
+    def _kept(self, batch: int, shares: Tensor | None) -> Tensor | None:
+        """Dropout's factors (folds, 1, hidden, batch), drawn as torch does on a processor; None where nothing drops.
+
+        The last batch of a pass is as long as a fold's own rest.
+        """
+        rate = self.settings.dropout
+        if rate == 0:
+            return None
+        lengths = {split.stream: batch for split in self.splits}
+        if shares is not None:
+            lengths = {split.stream: int((share > 0).sum()) for split, share in zip(self.splits, shares, strict=True)}
+        drawn = {}
+        for stream, length in lengths.items():
+            drawn[stream] = torch.zeros(batch, self.settings.num_hidden)
+            drawn[stream][:length].bernoulli_(1 - rate, generator=self.dropout[stream]).div_(1 - rate)
+        return torch.stack([drawn[split.stream].mT[None] for split in self.splits]).to(self.labels.device)

@@ -1,0 +1,178 @@
+"""SentEval's three ways from labelled rows to an accuracy, each a grid over L2 and a last fit.
+
+    nested   MR CR SUBJ MPQA    k folds; in each, L2 by k folds of its training rows, then a fit tested on its test rows
+    kfold    TREC MRPC          L2 by k folds of the training rows, then a fit tested on the test rows
+    split    SST SICK-E SNLI    L2 by the dev rows; that fit tested on the test rows; the probing tasks too
+
+All fits of a grid, over all folds, are one batched problem; the last fits are another. Followed as it is, to compare
+with published figures: the fits of a grid stop early on the very rows that the L2 value is then chosen by, which
+flatters dev accuracies; accuracies are rounded to two decimals in percent before they are compared and averaged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.fit.classifiers import Fits, Fold, Settings, fit
+from eval.fit.features import Features
+from eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
+
+L2 = tuple(10.0**power for power in range(-5, -1))
+NO_L2 = (1e-9,)
+"""What SNLI is fitted with: no grid."""
+_NESTED_SEED = 1111  # of nested's folds, whatever the run's seed: SentEval writes it out
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How many folds there are and how a classifier is trained."""
+
+    num_folds: int
+    settings: Settings
+
+
+PROTOCOLS = {
+    "full": Protocol(NUM_FOLDS["full"], Settings()),
+    "fast": Protocol(NUM_FOLDS["fast"], Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
+}
+"""`full`: SentEval's defaults, which the papers ran. `fast`: its own for prototyping."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be classified.
+
+    Attributes:
+        features, labels: a row for each example of all splits; labels int64, from 0 to num_classes - 1.
+        splits: `train`, `dev`, `test` -> its rows, as far as the scheme has them; nested: `train` alone.
+    """
+
+    features: Features
+    labels: Ints
+    num_classes: int
+    splits: dict[str, Ints]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a scheme found.
+
+    Attributes:
+        accuracy, dev_accuracy: in percent, as SentEval reports them but for its last rounding.
+        rows, predicted: the test rows and their classes, int64 (n,).
+        groups: int64 (n,): the fold that a row was tested in; `accuracy` is the mean over folds.
+        l2: the values chosen, one a fold that was tested.
+        dev_accuracies: by fold that was tested, the dev accuracy in percent of each L2 value.
+    """
+
+    accuracy: float
+    dev_accuracy: float
+    rows: Ints
+    predicted: Ints
+    groups: Ints
+    l2: list[float]
+    dev_accuracies: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What all fits of a task share."""
+
+    problem: Problem
+    protocol: Protocol
+    seed: int
+    device: str = "cpu"
+    progress: str = ""
+
+    def fit(self, folds: Sequence[Fold], l2: NDArray[np.float64]) -> Fits:
+        problem = self.problem
+        return fit(
+            problem.features,
+            problem.labels,
+            folds,
+            l2,
+            problem.num_classes,
+            self.protocol.settings,
+            self.seed,
+            self.device,
+            self.progress,
+        )
+
+
+def run(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:
+    """The scheme's accuracy on the problem.
+
+    Raises:
+        ValueError: there are fewer examples than folds need; see `folds.too_few`.
+    """
+    schemes = {"nested": _nested, "kfold": _kfold, "split": _split}
+    return schemes[scheme](trainer, np.array(grid))
+
+
+def _nested(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
+    problem, num_folds = trainer.problem, trainer.protocol.num_folds
+    outer = stratified(problem.splits["train"], problem.labels, num_folds, _NESTED_SEED)
+    inner = [stratified(train, problem.labels, num_folds, _NESTED_SEED) for train, _ in outer]
+    fits = trainer.fit([Fold(*fold) for folds in inner for fold in folds], _repeated(grid, num_folds**2))
+    dev = np.array([_percent(scores) for scores in fits.dev_accuracy.reshape(num_folds, num_folds, -1).mean(axis=1)])
+    chosen = dev.argmax(axis=1)
+    last = trainer.fit([Fold(train) for train, _ in outer], grid[chosen][:, None])
+    predicted = [last.predict(problem.features, test, fold) for fold, (_, test) in enumerate(outer)]
+    accuracies = [
+        _percent(np.mean(found == problem.labels[test])) for found, (_, test) in zip(predicted, outer, strict=True)
+    ]
+    tests = [test for _, test in outer]
+    return Outcome(
+        accuracy=float(np.mean(accuracies)),
+        dev_accuracy=float(np.mean(dev.max(axis=1))),
+        rows=np.concatenate(tests),
+        predicted=np.concatenate(predicted),
+        groups=np.repeat(np.arange(num_folds), [len(test) for test in tests]),
+        l2=grid[chosen].tolist(),
+        dev_accuracies=dev.tolist(),
+    )
+
+
+def _kfold(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
+    problem, num_folds = trainer.problem, trainer.protocol.num_folds
+    train = problem.splits["train"]
+    folds = stratified(train, problem.labels, num_folds, trainer.seed)
+    fits = trainer.fit([Fold(*fold) for fold in folds], _repeated(grid, num_folds))
+    dev = _percent(fits.dev_accuracy.mean(axis=0))
+    chosen = int(dev.argmax())
+    return _tested(problem, trainer.fit([Fold(train)], grid[chosen][None, None]), 0, dev, grid[chosen])
+
+
+def _split(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
+    """The grid's fit with the chosen L2 is the one that is tested: SentEval fits it again, to the same weights."""
+    problem = trainer.problem
+    fits = trainer.fit([Fold(problem.splits["train"], problem.splits["dev"])], grid[None])
+    dev = _percent(fits.dev_accuracy[0])
+    chosen = int(dev.argmax())
+    return _tested(problem, fits, chosen, dev, grid[chosen])
+
+
+def _tested(problem: Problem, fits: Fits, slot: int, dev: NDArray[np.float64], l2: float) -> Outcome:
+    test = problem.splits["test"]
+    predicted = fits.predict(problem.features, test, 0, slot)
+    return Outcome(
+        accuracy=100 * float(np.mean(predicted == problem.labels[test])),
+        dev_accuracy=float(dev.max()),
+        rows=test,
+        predicted=predicted,
+        groups=np.zeros(len(test), np.int64),
+        l2=[float(l2)],
+        dev_accuracies=[dev.tolist()],
+    )
+
+
+def _repeated(grid: NDArray[np.float64], times: int) -> NDArray[np.float64]:
+    return np.tile(grid, (times, 1))
+
+
+def _percent(share: Any) -> NDArray[np.float64]:
+    rounded: NDArray[np.float64] = np.round(100 * np.asarray(share), 2)
+    return rounded

@@ -1,0 +1,61 @@
+"""SentEval's ten probing tasks: which properties of a sentence a classifier can read off its embedding.
+
+probing       logistic regression, SentEval's default and what DeCLUTR reports
+probing-mlp   a hidden layer of sigmoids, its size and dropout tuned on the dev split (Conneau et al. 2018)
+"""
+
+from functools import partial
+from pathlib import Path
+
+from eval.data.labelled import PROBING, find_probing, read_probing
+from eval.files import MissingDataError
+from eval.tasks.classification import ClassificationTask, Head, load_tasks
+from eval.tasks.task import Family, Loaded
+
+HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
+"""The grid of Conneau et al. 2018, section 4; each with SentEval's L2 values."""
+_WHERE = "DATA/probing/*.txt, SentEval's layout"
+
+
+def load_linear(data: Path) -> Loaded:
+    """Read the ten tasks for logistic regression, named as SentEval names them.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    return _load(data, "", (Head(),))
+
+
+def load_mlp(data: Path) -> Loaded:
+    """Read the ten tasks for a hidden layer, named `<task>-mlp`.
+
+    WordContent, with its thousand classes, is left to logistic regression, as SentEval does whatever it is told.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    return _load(data, "-mlp", HEADS)
+
+
+FAMILY = Family(load_linear, f"{_WHERE}; by logistic regression")
+MLP_FAMILY = Family(load_mlp, f"{_WHERE}; by a hidden layer of sigmoids")
+
+
+def _load(data: Path, suffix: str, heads: tuple[Head, ...]) -> Loaded:
+    try:
+        folder = find_probing(data)
+    except MissingDataError as error:
+        return Loaded([], {f"{name}{suffix}": str(error) for name in PROBING})
+    return load_tasks(
+        {
+            f"{name}{suffix}": partial(
+                _task, f"{name}{suffix}", folder / file, (Head(),) if name == "WordContent" else heads
+            )
+            for name, file in PROBING.items()
+        }
+    )
+
+
+def _task(name: str, file: Path, heads: tuple[Head, ...]) -> ClassificationTask:
+    splits, classes = read_probing(file)
+    return ClassificationTask(name, "split", splits, classes, (file,), heads=heads)

@@ -1,0 +1,112 @@
+"""SentEval's transfer tasks: what a linear classifier finds in an embedding.
+
+MR CR SUBJ MPQA   sentiment, subjectivity, opinion polarity: nested cross-validation
+TREC MRPC         question type, paraphrase: cross-validation, and a test split
+SST2 SST5 SICKEntailment SNLI   sentiment, entailment: train, dev and test splits
+"""
+
+from functools import partial
+from pathlib import Path
+
+from eval.data.labelled import (
+    BINARY,
+    SICK_CLASSES,
+    SNLI_CLASSES,
+    TREC_CLASSES,
+    read_mrpc,
+    read_sick_entailment,
+    read_snli,
+    read_sst,
+    read_trec,
+    read_two_classes,
+)
+from eval.data.sts import find_downstream
+from eval.files import MissingDataError
+from eval.tasks.classification import ClassificationTask, load_tasks
+from eval.tasks.task import Family, Loaded
+
+TWO_CLASSES = {
+    "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
+    "CR": ("CR/custrev.pos", "CR/custrev.neg"),
+    "SUBJ": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
+    "MPQA": ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
+}
+NAMES = (*TWO_CLASSES, "SST2", "SST5", "TREC", "MRPC", "SICKEntailment", "SNLI")
+_DIFFERENCE = ("difference", "product")
+_ALL_PARTS = ("left", "right", "product", "difference")
+
+
+def load(data: Path) -> Loaded:
+    """Read every transfer task of a SentEval data folder.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    try:
+        folder = find_downstream(data)
+    except MissingDataError as error:
+        return Loaded([], dict.fromkeys(NAMES, str(error)))
+    return load_tasks(
+        {
+            **{name: partial(_two_classes, name, folder) for name in TWO_CLASSES},
+            "SST2": partial(_sst, "SST2", folder / "SST" / "binary", 2),
+            "SST5": partial(_sst, "SST5", folder / "SST" / "fine", 5),
+            "TREC": partial(_trec, folder / "TREC"),
+            "MRPC": partial(_mrpc, folder / "MRPC"),
+            "SICKEntailment": partial(_sick, folder / "SICK"),
+            "SNLI": partial(_snli, folder / "SNLI"),
+        }
+    )
+
+
+FAMILY = Family(load, "DATA/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
+
+
+def _two_classes(name: str, folder: Path) -> ClassificationTask:
+    files = tuple(folder / file for file in TWO_CLASSES[name])
+    classes = tuple(file.suffix[1:] for file in reversed(files))
+    return ClassificationTask(name, "nested", {"train": read_two_classes(*files)}, classes, files)
+
+
+def _sst(name: str, folder: Path, num_classes: int) -> ClassificationTask:
+    files = {split: folder / f"sentiment-{split}" for split in ("train", "dev", "test")}
+    splits = {split: read_sst(file, num_classes) for split, file in files.items()}
+    classes = tuple(str(label) for label in range(num_classes))
+    return ClassificationTask(name, "split", splits, classes, tuple(files.values()))
+
+
+def _trec(folder: Path) -> ClassificationTask:
+    files = {"train": folder / "train_5500.label", "test": folder / "TREC_10.label"}
+    splits = {split: read_trec(file) for split, file in files.items()}
+    return ClassificationTask("TREC", "kfold", splits, TREC_CLASSES, tuple(files.values()))
+
+
+def _mrpc(folder: Path) -> ClassificationTask:
+    files = {split: folder / f"msr_paraphrase_{split}.txt" for split in ("train", "test")}
+    splits = {split: read_mrpc(file) for split, file in files.items()}
+    return ClassificationTask("MRPC", "kfold", splits, BINARY, tuple(files.values()), _DIFFERENCE, f1=True)
+
+
+def _sick(folder: Path) -> ClassificationTask:
+    names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+    files = {split: folder / name for split, name in names.items()}
+    splits = {split: read_sick_entailment(file) for split, file in files.items()}
+    return ClassificationTask("SICKEntailment", "split", splits, SICK_CLASSES, tuple(files.values()), _DIFFERENCE)
+
+
+def _snli(folder: Path) -> ClassificationTask:
+    """Its fits are without L2, are checked after each pass, and see 16 passes: SentEval's way with half a million."""
+    names = ("train", "dev", "test")
+    return ClassificationTask(
+        "SNLI",
+        "split",
+        {split: read_snli(folder, split) for split in names},
+        SNLI_CLASSES,
+        tuple(folder / f"{kind}.{split}" for split in names for kind in ("s1", "s2", "labels")),
+        _ALL_PARTS,
+        grid=(1e-9,),
+        max_epoch=15,
+        epoch_size=1,
+        snli_order=True,
+        keep=False,
+    )
