@@ -101,7 +101,9 @@ def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
     for task, scores in tasks.items():
         for key, examples in scores.examples.items():
             for column, value in vars(examples).items():
-                columns[f"{task}/{key}/{column}"] = np.asarray(value)
+                # A name in a zip holds no half character, as a folder's may.
+                name = f"{task}/{key}/{column}".encode("unicode_escape").decode("ascii")
+                columns[name] = np.asarray(value)
     np.savez_compressed(buffer, allow_pickle=False, **columns)
     return buffer.getvalue()
 
@@ -117,7 +119,7 @@ def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
     try:
         with np.load(path, allow_pickle=False) as columns:
             for name in columns.files:
-                task, key, column = name.rsplit("/", 2)
+                task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
                 found.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
         return {
             task: {

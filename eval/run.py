@@ -77,12 +77,12 @@ def evaluate(request: Request) -> list[Scored]:
     tasks, families, skipped = _load_tasks(request)
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
     found: list[Scored] = []
-    failed: list[str] = []
+    failed: list[EvaluationError] = []
     for name, spec in request.models.items():
         try:
             scored = _score(request, name, spec, tasks, families, skipped)
         except EvaluationError as error:  # of this model; the others are scored all the same
-            failed.append(str(error))
+            failed.append(error)
             continue
         scored.results.data = checksums
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
@@ -94,7 +94,8 @@ def evaluate(request: Request) -> list[Scored]:
         write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
     if failed:
         others = f" (scored, in {request.output}: {', '.join(one.results.model for one in found)})" if found else ""
-        raise EvaluationError("; ".join(failed) + others)
+        reasons = {task: reason for error in failed for task, reason in error.skipped.items()}
+        raise EvaluationError("; ".join(map(str, failed)) + others, reasons)
     return found
 
 

@@ -163,7 +163,7 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     Args:
         width: the cells of a line. Columns that do not fit into it follow in a table of their own, below.
     """
-    several = len(summary.columns) > 1
+    several = len(summary.names) > 1
     rows = [["task", *([] if several else ["over"]), "metric", *summary.columns]]
     num_names = len(rows[0]) - len(summary.columns)
     for task, metric in summary.figures:

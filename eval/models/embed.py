@@ -103,9 +103,9 @@ def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDA
 def unit_vectors(embeddings: Floats) -> Floats:
     """Rows scaled to unit L2 norm, in the dtype given; a zero row stays zero.
 
-    NaNs count as 0 and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
+    NaNs and infinities count as 0 and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
     """
-    finite: Floats = np.nan_to_num(embeddings)
+    finite: Floats = np.nan_to_num(embeddings, posinf=0, neginf=0)
     norms = np.linalg.norm(finite, axis=1, keepdims=True)
     unit: Floats = np.divide(finite, norms, out=np.zeros_like(finite), where=norms > 0)
     return unit

@@ -94,7 +94,7 @@ def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
         results = json.loads((output / name / "results.json").read_text())
         assert (results["model"], results["spec"]) == (name, str(minilm))
         scores[name] = results["scores"]["STS12"]["spearman_all"]
-    assert re.search(r"^task +metric +one +other$", out, re.MULTILINE)
+    assert re.search(r"^task +metric +one +other +GloVe", out, re.MULTILINE)
     assert re.search(rf"^STS12 +spearman_all +{scores['one']:.2f} +{scores['other']:.2f}$", out, re.MULTILINE)
     assert "<h1>Evaluation of one, other</h1>" in (output / "report.html").read_text()
 
@@ -163,7 +163,7 @@ def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_i
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, retrieval"),
+        ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, transfer, "),
         ("--tasks", "", "unknown task ''"),
         ("--model", "no/such/model", "--model: no such folder or file: no/such/model"),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),

@@ -18,7 +18,7 @@ ENVIRONMENT = {"versions": {}, "protocol": "full", "embedding_dim": 384}
 def write(folder: Path, model: str = "mine", scores: dict | None = None, **environment: object) -> Path:
     """An evaluation's folder as `python -m eval` leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
-    results = Results(model, SENTEVAL if scores is None else scores, environment={**ENVIRONMENT, **environment})
+    results = Results(model, scores=SENTEVAL if scores is None else scores, environment={**ENVIRONMENT, **environment})
     (folder / "results.json").write_text(results.to_json())
     return folder
 
