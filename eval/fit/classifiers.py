@@ -8,7 +8,8 @@ orders: only the rows differ between folds, only the decay between L2 values. Gr
 stopped leaves the batch. Covers logistic regression and one hidden layer of sigmoids, Adam and RMSprop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -116,12 +117,30 @@ def fit(
     at_once = max(1, most // (4 * settings.batch_size * padded(features.dim)))
     bar: tqdm[NoReturn]
     with tqdm(total=l2.size, desc=progress, unit=" fits", disable=None if progress else True) as bar:
-        for members in _cohorts(splits, settings.batch_size, at_once):
+
+        def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
             parts = [splits[member] for member in members]
             cohort = _Cohort(features, y, parts, initial, decay, settings, seed, drawn)
             cohort.run(fits, np.array(members), bar)
+
+        _each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
     return fits
+
+
+def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
+    """Trains the cohorts; on a processor one a thread, since their products are too small to be shared out."""
+    num_threads = torch.get_num_threads()
+    if device != "cpu" or num_threads == 1:
+        for members in cohorts:
+            train(members)
+        return
+    with ThreadPoolExecutor(num_threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+        try:
+            list(pool.map(torch.no_grad()(train), cohorts))
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(num_threads)
 
 
 @dataclass(frozen=True)
