@@ -81,7 +81,6 @@ setup(
             "pytest-xdist>=3.6",
             "pytorch-metric-learning>=2.8",
             "ruff>=0.9",
-            "scikit-learn>=1.5",
             "types-PyYAML",
             "types-tqdm",
         ],
