@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from eval.models.encoder import EncoderError
 from eval.report.html import is_report, write_report
 from eval.results import Results, Scored, environment, examples_bytes, is_results
 from eval.saved import EXAMPLES, RESULTS
@@ -138,7 +139,6 @@ def _score(
 
     from eval.models.cache import Cache
     from eval.models.embed import Embedder
-    from eval.models.folder import EncoderError
     from eval.models.load import load
 
     device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
