@@ -54,7 +54,6 @@ def _parser() -> Parser:
         prog="python -m eval",
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{data}\n", lines),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")

@@ -14,8 +14,8 @@ from pathlib import Path
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
 from eval.models.encoder import EncoderError
 from eval.report.html import is_report, write_report
-from eval.results import Results, Scored, environment, examples_bytes, is_results
-from eval.saved import EXAMPLES, RESULTS
+from eval.results import Results, Scored, environment, examples_bytes
+from eval.saved import EXAMPLES, RESULTS, is_results
 from eval.scores import TaskScores
 from eval.sections import report_lead, report_sections
 from eval.summary import Summary

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from eval.report.html import Section
 
@@ -32,11 +31,15 @@ def _pearson(predicted: Floats, gold: Floats) -> Floats:
     x = predicted - predicted.mean(axis=1, keepdims=True)
     y = gold - gold.mean(axis=1, keepdims=True)
     norms = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
-    return np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0)
+    # A constant's own mean may be off by a last digit, so norms alone do not show it.
+    vary = (np.ptp(predicted, axis=1) > 0) & (np.ptp(gold, axis=1) > 0) & (norms > 0)
+    return np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=vary)
 
 
 def _spearman(predicted: Floats, gold: Floats) -> Floats:
-    return _pearson(stats.rankdata(predicted, axis=1), stats.rankdata(gold, axis=1))
+    from scipy.stats import rankdata  # whose import takes half a second
+
+    return _pearson(rankdata(predicted, axis=1), rankdata(gold, axis=1))
 
 
 def _counts(predicted: Floats, gold: Floats) -> tuple[Floats, Floats, Floats, Floats]:

@@ -14,7 +14,8 @@ import numpy as np
 from eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
 from eval.data.sts import find_downstream
 from eval.files import DataError, MissingDataError
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores
 from eval.tasks.task import Family, Loaded, Run
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from eval.data.labelled import Labelled, LabelledPairs
 from eval.files import DataError, MissingDataError
 from eval.fit.folds import NUM_FOLDS, Scheme, too_few
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Loaded, Run, Task
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from eval.data.glue import LAYOUTS, Split, read_glue
 from eval.files import MissingDataError
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
 

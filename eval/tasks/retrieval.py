@@ -23,7 +23,8 @@ from tqdm import tqdm
 from eval.data.retrieval import LAYOUTS, Collection, Ints
 from eval.models.embed import Floats, unit_vectors
 from eval.report import plots
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task
 

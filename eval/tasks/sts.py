@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from eval.data.pairs import SUFFIXES, read_pairs
 from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
 from eval.files import MissingDataError
 from eval.models.embed import Embedder, Encode, Floats, unit_vectors
 from eval.report import plots
-from eval.report.html import Section, Table
-from eval.scores import Examples, TaskScores
+from eval.report.html import Section
+from eval.report.table import Table
+from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task
 
 # STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
@@ -58,12 +58,7 @@ def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
     """{"pearson", "spearman"} of two arrays (n,), in percent; NaN where undefined: n < 2, or an array is constant."""
-    if len(gold) < 2 or np.ptp(cosine) == 0 or np.ptp(gold) == 0:
-        return {"pearson": float("nan"), "spearman": float("nan")}
-    return {
-        "pearson": 100 * float(stats.pearsonr(cosine, gold).statistic),
-        "spearman": 100 * float(stats.spearmanr(cosine, gold).statistic),
-    }
+    return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
@@ -80,7 +75,7 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     together = correlations(*(np.concatenate(arrays) for arrays in zip(*subsets.values(), strict=True)))
     found = {}
     for metric in ("spearman", "pearson"):
-        values = [figure[metric] for figure in per_subset]
+        values = [subset[metric] for subset in per_subset]
         found[f"{metric}_all"] = together[metric]
         found[f"{metric}_mean"] = float(np.mean(values))
         found[f"{metric}_wmean"] = float(np.average(values, weights=sizes))

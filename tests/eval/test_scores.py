@@ -74,8 +74,10 @@ def test_figures_of_other_examples_are_not_compared() -> None:
         difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
 
 
-def test_a_constant_has_no_correlation_and_no_interval() -> None:
-    examples = Examples.of("spearman", np.ones(10), np.arange(10))
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
+@pytest.mark.parametrize("constant", [1.0, 0.1])  # of which the second's mean, as computed, is another number
+def test_a_constant_has_no_correlation_and_no_interval(metric: str, constant: float) -> None:
+    examples = Examples.of(metric, np.full(1500, constant), np.arange(1500))
     assert np.isnan(figure(examples))
     assert all(np.isnan(interval(examples)))
 
