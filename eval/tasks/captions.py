@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
-from eval.data.sts import find_downstream
+from eval.data.senteval import find_downstream
 from eval.files import DataError, MissingDataError
 from eval.report.html import Section
 from eval.report.table import Table

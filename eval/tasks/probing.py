@@ -7,7 +7,8 @@ probing-mlp   a hidden layer of sigmoids, its size and dropout tuned on the dev 
 from functools import partial
 from pathlib import Path
 
-from eval.data.labelled import PROBING, find_probing, read_probing
+from eval.data.labelled import read_probing
+from eval.data.senteval import PROBING, find_probing
 from eval.files import MissingDataError
 from eval.tasks.classification import ClassificationTask, Head, load_tasks
 from eval.tasks.task import Family, Loaded

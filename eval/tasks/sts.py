@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.data.pairs import SUFFIXES, read_pairs
-from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
+from eval.data.senteval import find_downstream
+from eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
 from eval.files import MissingDataError
 from eval.models.embed import Embedder, Encode, Floats, unit_vectors
 from eval.report import plots

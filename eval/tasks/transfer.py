@@ -20,7 +20,7 @@ from eval.data.labelled import (
     read_trec,
     read_two_classes,
 )
-from eval.data.sts import find_downstream
+from eval.data.senteval import find_downstream
 from eval.files import MissingDataError
 from eval.tasks.classification import ClassificationTask, load_tasks
 from eval.tasks.task import Family, Loaded
