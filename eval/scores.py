@@ -7,6 +7,7 @@ Pure functions of arrays. A figure is computed anew of each sample of the exampl
 itself: of a correlation, of F1, of a mean over subsets.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -203,6 +204,14 @@ def _ranks(values: Floats, rows: Ints) -> Floats:
     middle = np.cumsum(counts, axis=1) - (counts - 1) / 2
     ranks: Floats = middle.ravel()[keys]
     return ranks
+
+
+_OWN_UNITS = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
+
+
+def in_percent(metric: str) -> bool:
+    """Whether a key of `TaskScores.scores` is in percent, where more is better; of the others less is."""
+    return not _OWN_UNITS.fullmatch(metric)
 
 
 @dataclass(frozen=True)

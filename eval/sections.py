@@ -13,7 +13,8 @@ from eval.report import plots
 from eval.report.html import Section
 from eval.report.side_by_side import side_by_side
 from eval.report.table import Cell, Table, cell_text
-from eval.summary import AVERAGE, OWN_UNITS, Summary, counts_text
+from eval.scores import in_percent
+from eval.summary import AVERAGE, Summary, counts_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +90,7 @@ def _bars(summary: Summary) -> Iterator["Figure"]:
     families = summary.families
     for family in dict.fromkeys(families.values()):
         tasks = [(task, summary.main(task)) for task, its in families.items() if its == family]
-        tasks = [(task, metric) for task, metric in tasks if not metric.startswith(OWN_UNITS)]
+        tasks = [(task, metric) for task, metric in tasks if in_percent(metric)]
         parts = -(-len(tasks) // _BARS_A_CHART)
         for part in range(parts):
             yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])

@@ -13,14 +13,12 @@ from eval.files import printable
 from eval.report.table import Cell, cell_text
 from eval.report.terminal import fitting, folded, text_table
 from eval.results import Scored
-from eval.scores import TaskScores
+from eval.scores import TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """A published model -> (task, metric) -> its figure; an average is there as (AVERAGE, its name)."""
 
 AVERAGE = "average"
-OWN_UNITS = ("alignment", "uniformity", "mse", "medr")
-"""How the metrics begin that are not in percent; of all of them less is better."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Summary:
         """A figure of each model, with its interval, then of each baseline; the best of several models is strong."""
         found = [self._value(one, task, metric) for one in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(found) if value is not None and math.isfinite(value)}
-        best = (min if metric.startswith(OWN_UNITS) else max)(shown.values(), default=None)
+        best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)
         cells = []
         for i, (one, value) in enumerate(zip(self.scored, found, strict=True)):
             low, high = one.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))

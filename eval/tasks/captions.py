@@ -101,7 +101,7 @@ def load(data: Path) -> Loaded:
     return Loaded([CaptionsTask(splits, files)], {})
 
 
-FAMILY = Family(load, "DATA/downstream/COCO/{train,valid,test}.pkl, SentEval's; a GPU's work")
+FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; a GPU's work")
 
 
 def _side(run: Run, captioned: Captioned) -> "Side":

@@ -115,7 +115,7 @@ def load(data: Path) -> Loaded:
         return Loaded([], {NAME: str(error)})
 
 
-FAMILY = Family(load, "alignment and uniformity on DATA/downstream/STS/STSBenchmark/")
+FAMILY = Family(load, "alignment and uniformity on DIR/downstream/STS/STSBenchmark/")
 
 
 def _joined(splits: list[Pairs]) -> Pairs:

@@ -42,4 +42,4 @@ def load(data: Path) -> Loaded:
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DATA/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")
+FAMILY = Family(load, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")

@@ -15,7 +15,7 @@ from eval.tasks.task import Family, Loaded
 
 HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
 """The grid of Conneau et al. 2018, section 4; each with SentEval's L2 values."""
-_WHERE = "DATA/probing/*.txt, SentEval's layout"
+_WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:

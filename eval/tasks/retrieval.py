@@ -210,8 +210,7 @@ def load(data: Path) -> Loaded:
 
 FAMILY = Family(
     load,
-    "DATA/retrieval/<name>/: {corpus.jsonl,queries.jsonl,qrels/test.tsv}, BEIR's layout, or Cranfield's, Flickr8k's or "
-    "TREC-QA's own files",
+    "DIR/retrieval/<name>/, BEIR's layout, or Cranfield's, Flickr8k's or TREC-QA's files",
 )
 
 

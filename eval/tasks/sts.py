@@ -197,7 +197,7 @@ def load(data: Path) -> Loaded:
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DATA/downstream/STS/... and DATA/downstream/SICK/, SentEval's layout; by cosine")
+FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
 
 
 def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:

@@ -59,7 +59,7 @@ def load(data: Path) -> Loaded:
     )
 
 
-FAMILY = Family(load, "DATA/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
+FAMILY = Family(load, "DIR/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
 
 
 def _two_classes(name: str, folder: Path) -> ClassificationTask:

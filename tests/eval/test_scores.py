@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from eval.scores import METRICS, Examples, _figures, difference, figure, interval
+from eval.scores import METRICS, Examples, _figures, difference, figure, in_percent, interval
 
 GENERATOR = np.random.default_rng(7)
 GOLD = GENERATOR.integers(0, 2, 300)
@@ -72,6 +72,11 @@ def test_a_paired_difference_is_seen_where_the_two_intervals_overlap() -> None:
 def test_figures_of_other_examples_are_not_compared() -> None:
     with pytest.raises(ValueError, match="not of the same examples"):
         difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
+
+
+def test_what_is_not_in_percent_is_known_by_its_name() -> None:
+    metrics = ("acc", "t2i_r1", "spearman_all", "alignment", "uniformity_dev", "mse", "i2t_medr")
+    assert [in_percent(metric) for metric in metrics] == [True, True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
