@@ -15,6 +15,7 @@ from pathlib import Path
 from eval.command import Parser, UsageError, run
 from eval.files import json_text
 from eval.models.encoder import POOLINGS
+from eval.models.load import default_name
 from eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from eval.saved import EXAMPLES, RESULTS
 from eval.summary import terminal_summary
@@ -125,8 +126,6 @@ def _version() -> str:
 
 def _evaluated(args: argparse.Namespace) -> str:
     """Evaluates, and returns what goes to stdout."""
-    from eval.models.load import default_name
-
     if not args.tasks and not args.pairs:
         raise UsageError("give --tasks, --pairs or both")
     if args.tasks and args.data is None:

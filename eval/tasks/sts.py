@@ -7,7 +7,7 @@ Covers the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEv
 regressor on the pairs, are another protocol with other figures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,17 +184,28 @@ def load(data: Path) -> Loaded:
         except MissingDataError as error:
             missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
     for task, (folder, read, names) in SPLITS.items():
-        splits: dict[str, Pairs] = {}
-        for split in ("test", "dev"):
-            try:
-                splits[split] = read(downstream / folder / names[split])
-            except MissingDataError as error:
-                missing[task if split == "test" else f"{task} {split}"] = str(error)
-            if "test" not in splits:
-                break
-        if splits:
-            tasks.append(SplitTask(task, splits, tuple(downstream / folder / names[split] for split in splits)))
+        loaded = load_split_task(task, read, {split: downstream / folder / name for split, name in names.items()})
+        tasks += loaded.tasks
+        missing |= loaded.missing
     return Loaded(tasks, missing)
+
+
+def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
+    """One task of the files of its `test` split and, where it is there, of its `dev` split.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    splits: dict[str, Pairs] = {}
+    missing: dict[str, str] = {}
+    for split in ("test", "dev"):
+        try:
+            splits[split] = read(files[split])
+        except MissingDataError as error:
+            missing[name if split == "test" else f"{name} {split}"] = str(error)
+        if "test" not in splits:
+            return Loaded([], missing)
+    return Loaded([SplitTask(name, splits, tuple(files[split] for split in splits))], missing)
 
 
 FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
