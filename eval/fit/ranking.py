@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from eval.fit.folds import Ints
 from eval.fit.stopping import EarlyStopping
 
 BATCH = 128
@@ -30,7 +31,6 @@ _TENACITY = 3
 _FOLDS, _IMAGES_A_FOLD = 5, 1000
 
 CUTS = (1, 5, 10)
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

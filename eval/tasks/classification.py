@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eval.data.labelled import Labelled, LabelledPairs
 from eval.files import DataError, MissingDataError
-from eval.fit.folds import NUM_FOLDS, Scheme, too_few
+from eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from eval.report.html import Section
 from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
@@ -24,7 +23,6 @@ from eval.tasks.task import Loaded, Run, Task
 if TYPE_CHECKING:
     from eval.fit.protocols import Outcome, Problem
 
-Ints = NDArray[np.int64]
 Splits = Mapping[str, Labelled] | Mapping[str, LabelledPairs]
 _MOST_CLASSES = 30  # that the report lists one by one
 
