@@ -24,7 +24,8 @@ from benchmarks.docstrings import modules, write_corpus, write_retrieval
 from eval.data.retrieval import read_collection
 from eval.models.library import load as load_model
 from eval.report import plots
-from eval.report.html import Section, Table, write_report
+from eval.report.html import Section, write_report
+from eval.report.table import Table
 from eval.tasks.retrieval import search
 from pipelines.text.vocabulary import learn_tokenizer
 from shards import Dataset, terminal

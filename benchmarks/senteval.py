@@ -23,11 +23,12 @@ from torch import nn
 from benchmarks.pipelines import machine, write
 from eval.fit.classifiers import Fits, Fold, Settings
 from eval.fit.features import Features, padded
-from eval.fit.protocols import L2, PROTOCOLS, Problem, Trainer
-from eval.fit.protocols import run as run_scheme
+from eval.fit.folds import Scheme
+from eval.fit.protocols import L2, PROTOCOLS, Problem, Trainer, run_scheme
 from eval.models.embed import Embedder
 from eval.models.load import load
 from eval.tasks import transfer
+from eval.tasks.classification import ClassificationTask
 from eval.tasks.task import Run
 
 TASKS = ("MR", "SUBJ", "SST2", "TREC", "MRPC", "SICKEntailment")
@@ -90,7 +91,7 @@ def rows_of(features: Features) -> torch.Tensor:
     return features.take(torch.arange(len(features)), values)[:, : features.dim].contiguous()
 
 
-def measure_task(problem: Problem, scheme: Any, peer_fits: int) -> dict[str, Any]:
+def measure_task(problem: Problem, scheme: Scheme, peer_fits: int) -> dict[str, Any]:
     trainer = Asked(problem, PROTOCOLS["full"], 1111)
     ours, outcome = seconds(lambda: run_scheme(trainer, scheme, L2))
     fits = trainer.__dict__["asked"]
@@ -140,9 +141,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for dim in arguments.dims:
         embedder = Embedder(widened(known.embed, dim))
         for task in transfer.load(arguments.data).tasks:
-            if task.name in arguments.tasks:
-                problem = task._problem(Run(embedder))  # type: ignore[attr-defined]
-                row = measure_task(problem, task.scheme, arguments.peer_fits)  # type: ignore[attr-defined]
+            if isinstance(task, ClassificationTask) and task.name in arguments.tasks:
+                row = measure_task(task.problem(Run(embedder)), task.scheme, arguments.peer_fits)
                 rows[f"{task.name} {dim}"] = row
                 print(f"{task.name} {dim}: {row['seconds']} s, {row['times']} x", flush=True)
     versions = {"torch": torch.__version__, "numpy": np.__version__}

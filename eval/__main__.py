@@ -15,18 +15,27 @@ from pathlib import Path
 from eval.command import Parser, UsageError, run
 from eval.files import json_text
 from eval.models.encoder import POOLINGS
+from eval.models.load import default_name
 from eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from eval.saved import EXAMPLES, RESULTS
 from eval.summary import terminal_summary
 from eval.tasks.registry import FAMILIES
 
 _EXAMPLE = """example:
-  python -m eval --model runs/demo/model --tasks sts,retrieval --data data/senteval --output runs/demo/eval
+  python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
   fastText's or word2vec's, or JSON), averaged over a text's words; module:function, a Python function of a list of n
   texts that gives an array (n, dim), looked for in the working folder too
+
+tasks, and where in DIR, the data folder, they find their files:
+{families}
+A task whose files are not there is skipped with a line that says so; the rest runs.
+
+protocols:
+  full  the papers': SentEval's defaults (10 folds, Adam); GLUE by the median of five seeds
+  fast  SentEval's for prototyping (5 folds, RMSprop); GLUE by one seed, for fewer epochs
 
 pooling, of a plain Hugging Face folder (SimCSE's names):
   mean             over the tokens of the last layer
@@ -37,9 +46,10 @@ pooling, of a plain Hugging Face folder (SimCSE's names):
 cache:
   embeddings are kept by a fingerprint of all that decides them; of a function that is not known, so none are
 
-data:
-{data}
-A task whose files are not there is skipped with a line that says so; the rest runs.
+beside this:
+  python -m eval.data check DIR           what data is there and whole, where the rest is obtained
+  python -m eval.compare A B              which differences of two evaluations exceed noise
+  python -m eval.tables NAME RESULTS...   a paper's table with one's own models in it
 """
 
 
@@ -49,18 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    lines = "".join(f"  {word:<18} {family.description}\n" for word, family in FAMILIES.items())
+    families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
     parser = Parser(
         prog="python -m eval",
         description="Score sentence encoders with the published protocols.",
-        epilog=_EXAMPLE.replace("{data}\n", lines),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EXAMPLE.replace("{families}", families),
     )
     add = parser.add_argument
     add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")
     add("--name", action="append", default=[], type=_name, help="what results call it; one for each --model")
-    add("--tasks", default=[], type=_task_words, metavar="LIST", help=f"any of {','.join(FAMILIES)}")
-    add("--data", type=_existing_folder, metavar="DIR", help="the data folder, see below")
+    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, with commas between")
+    add("--data", type=_existing_folder, metavar="DIR", help="the data folder; --tasks needs it")
     add(
         "--pairs",
         action="append",
@@ -117,8 +126,6 @@ def _version() -> str:
 
 def _evaluated(args: argparse.Namespace) -> str:
     """Evaluates, and returns what goes to stdout."""
-    from eval.models.load import default_name
-
     if not args.tasks and not args.pairs:
         raise UsageError("give --tasks, --pairs or both")
     if args.tasks and args.data is None:

@@ -18,7 +18,12 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage before it."""
+    """Says what is wrong in one line, without the usage before it; `epilog` is shown as it is written."""
+
+    def __init__(self, prog: str, description: str, epilog: str) -> None:
+        super().__init__(
+            prog, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {printable(message)} (see --help)\n")

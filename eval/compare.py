@@ -15,16 +15,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from tqdm import tqdm
 
 from eval import saved
 from eval.command import Parser, run
 from eval.files import DataError, json_text, printable
 from eval.report.terminal import text_table
 from eval.saved import Saved
-
-if TYPE_CHECKING:  # these take a second to import, for their charts; --help needs none
-    from eval.scores import Examples
+from eval.scores import Examples, difference, figure
 
 _EXAMPLE = """example:
   python -m eval.compare runs/baseline/eval runs/mine/eval
@@ -34,7 +33,7 @@ A and B are what python -m eval wrote with --output: folders that hold results.j
 LEVEL = 0.05
 _LEAST_RESAMPLES = 1000
 
-TaskExamples = Mapping[str, Mapping[str, "Examples"]]
+TaskExamples = Mapping[str, Mapping[str, Examples]]
 """Task -> metric -> what the figure was computed of."""
 
 
@@ -95,10 +94,6 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
     The least p that a bootstrap gives, corrected for all figures, must be able to fall below the level: the more
     figures, the more samples. A difference whose p is above the level after the least number of them gets no more.
     """
-    from tqdm import tqdm
-
-    from eval.scores import difference, figure
-
     not_compared = _unlike(a, b, of_a, of_b)
     pairs = [
         (task, metric, of_a[task][metric], of_b[task][metric])
@@ -188,7 +183,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m eval.compare",
         description="Say which differences between two evaluated models exceed noise.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("a", type=Path, metavar="A", help="the first model's evaluation")
@@ -199,14 +193,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _output(args: argparse.Namespace) -> str:
-    from eval.results import read_examples
-
     a, b = saved.read(args.a), saved.read(args.b)
     paths = [one.folder / saved.EXAMPLES for one in (a, b)]
     for path in paths:
         if not path.is_file():
             raise DataError(f"{path}: no such file, and a comparison needs what the figures are of: evaluate again")
-    comparison = compare(a, b, read_examples(paths[0]), read_examples(paths[1]), progress=not args.quiet)
+    comparison = compare(a, b, saved.read_examples(paths[0]), saved.read_examples(paths[1]), progress=not args.quiet)
     if not comparison.rows:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in comparison.not_compared.items())
         raise DataError(f"{a.folder} and {b.folder} share no figure that can be compared ({reasons or 'no tasks'})")

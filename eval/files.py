@@ -1,5 +1,6 @@
 """Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
 
+import csv
 import hashlib
 import json
 import math
@@ -41,6 +42,26 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
                 raise DataError(
                     f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line; convert the file to UTF-8"
                 ) from None
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a UTF-8 csv, each with the number of its first line.
+
+    Raises:
+        MissingDataError: there is no such file.
+        DataError: a line is not UTF-8, or quotes do not match.
+    """
+    rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    number = 1
+    try:
+        for fields in rows:
+            yield number, fields
+            number = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{number}: no row of a csv ({error}): put a text that holds a quote within quotes, and its quotes "
+            "twice"
+        ) from None
 
 
 def head(text: str, limit: int = 60) -> str:

@@ -1,4 +1,4 @@
-"""What an evaluation found, as the files that keep it.
+"""What an evaluation found, as the files that keep it; `eval.saved` reads them again.
 
 Results ──> results.json     figures, intervals, and what they rest on
 Examples ─> examples.npz     what the figures were computed of, example by example, for `python -m eval.compare`
@@ -6,19 +6,16 @@ Examples ─> examples.npz     what the figures were computed of, example by exa
 
 import io
 import platform
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eval import saved
-from eval.files import DataError, json_text
-from eval.scores import Examples, TaskScores, interval
+from eval.files import json_text
+from eval.scores import TaskScores, interval
 
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
 
@@ -85,15 +82,6 @@ class Scored:
     families: dict[str, str] = field(default_factory=dict)
 
 
-def is_results(path: Path) -> bool:
-    """Whether a file is one that `Results.to_json` wrote, now or in an earlier version, which knew fewer fields."""
-    try:
-        saved.read(path)
-    except DataError:
-        return False
-    return True
-
-
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
     """What the figures were computed of, as `examples.npz`: `<task>/<metric>/<column>`, read again without pickle."""
     buffer = io.BytesIO()
@@ -106,30 +94,6 @@ def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
                 columns[name] = np.asarray(value)
     np.savez_compressed(buffer, allow_pickle=False, **columns)
     return buffer.getvalue()
-
-
-def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Task -> metric -> examples, of an `examples.npz`.
-
-    Raises:
-        DataError: the file is not one that an evaluation wrote.
-        OSError: it cannot be read.
-    """
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as columns:
-            for name in columns.files:
-                task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
-                found.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
-        return {
-            task: {
-                key: Examples(str(one["metric"]), one["predicted"], one["gold"], one["groups"])
-                for key, one in metrics.items()
-            }
-            for task, metrics in found.items()
-        }
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not the examples that python -m eval wrote ({error}): evaluate again") from None
 
 
 def environment(device: str, **more: object) -> dict[str, Any]:

@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from eval.models.cache import Cache
+from eval.models.embed import Embedder
+from eval.models.encoder import EncoderError
+from eval.models.load import load
 from eval.report.html import is_report, write_report
-from eval.results import Results, Scored, environment, examples_bytes, is_results
-from eval.saved import EXAMPLES, RESULTS
+from eval.results import Results, Scored, environment, examples_bytes
+from eval.saved import EXAMPLES, RESULTS, is_results
 from eval.scores import TaskScores
 from eval.sections import report_lead, report_sections
 from eval.summary import Summary
@@ -136,15 +140,8 @@ def _score(
     # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
-    from eval.models.cache import Cache
-    from eval.models.embed import Embedder
-    from eval.models.folder import EncoderError
-    from eval.models.load import load
-
     device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
     results = Results(model=name, spec=spec, skipped=dict(skipped))
-    scored: dict[str, TaskScores] = {}
-    seconds: dict[str, float] = {}
     try:
         model = load(spec, request.pooling, request.dtype, device)
         fingerprint = model.fingerprint
@@ -153,15 +150,7 @@ def _score(
             lambda texts: model.encode(texts, batch_tokens=request.batch_tokens, progress=not request.quiet), cache
         )
         run = Run(embedder, request.protocol, request.seed, device, not request.quiet, model.folder)
-        for task in tasks:
-            start, embedding_s = time.perf_counter(), embedder.encode_s
-            try:
-                scored[task.name] = task.score(run)
-            except UnscoredError as error:
-                results.skipped[task.name] = str(error)
-                continue
-            seconds[task.name] = round(time.perf_counter() - start - (embedder.encode_s - embedding_s), 3)
-            results.add(task.name, scored[task.name])
+        scored, seconds = _score_tasks(run, tasks, results)
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
     if not scored:
@@ -188,6 +177,22 @@ def _score(
         data_path=str(request.data),
     )
     return Scored(results, scored, families)
+
+
+def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[str, TaskScores], dict[str, float]]:
+    """Task -> its scores, which `results` gets too; task -> seconds of scoring, those of embedding left out."""
+    scored: dict[str, TaskScores] = {}
+    seconds: dict[str, float] = {}
+    for task in tasks:
+        start, embedding_s = time.perf_counter(), run.embedder.encode_s
+        try:
+            scored[task.name] = task.score(run)
+        except UnscoredError as error:
+            results.skipped[task.name] = str(error)
+            continue
+        seconds[task.name] = round(time.perf_counter() - start - (run.embedder.encode_s - embedding_s), 3)
+        results.add(task.name, scored[task.name])
+    return scored, seconds
 
 
 def _check_output(folder: Path) -> None:

@@ -5,12 +5,16 @@ folder, results.json, or a folder of several models' folders ──> Saved, one 
 
 import json
 import math
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eval.files import DataError
+from eval.scores import Examples
 
 RESULTS, EXAMPLES = "results.json", "examples.npz"
 _MOST_BYTES = 1 << 26  # they take some kilobytes
@@ -89,6 +93,39 @@ def read(path: Path) -> Saved:
         raise DataError(f"{problem}: it has no {error.args[0]!r}") from None
     except TypeError as error:
         raise DataError(f"{problem}: {error}") from None
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file is one that `Results.to_json` wrote, now or in an earlier version, which knew fewer fields."""
+    try:
+        read(path)
+    except DataError:
+        return False
+    return True
+
+
+def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
+    """Task -> metric -> examples, of an `examples.npz`.
+
+    Raises:
+        DataError: the file is not one that an evaluation wrote.
+        OSError: it cannot be read.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as columns:
+            for name in columns.files:
+                task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
+                found.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
+        return {
+            task: {
+                key: Examples(str(one["metric"]), one["predicted"], one["gold"], one["groups"])
+                for key, one in metrics.items()
+            }
+            for task, metrics in found.items()
+        }
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not the examples that python -m eval wrote ({error}): evaluate again") from None
 
 
 def _is(value: Any, kind: type) -> Any:

@@ -7,13 +7,13 @@ Pure functions of arrays. A figure is computed anew of each sample of the exampl
 itself: of a correlation, of F1, of a mean over subsets.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from eval.report.html import Section
 
@@ -32,11 +32,15 @@ def _pearson(predicted: Floats, gold: Floats) -> Floats:
     x = predicted - predicted.mean(axis=1, keepdims=True)
     y = gold - gold.mean(axis=1, keepdims=True)
     norms = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
-    return np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0)
+    # A constant's own mean may be off by a last digit, so norms alone do not show it.
+    vary = (np.ptp(predicted, axis=1) > 0) & (np.ptp(gold, axis=1) > 0) & (norms > 0)
+    return np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=vary)
 
 
 def _spearman(predicted: Floats, gold: Floats) -> Floats:
-    return _pearson(stats.rankdata(predicted, axis=1), stats.rankdata(gold, axis=1))
+    from scipy.stats import rankdata  # whose import takes half a second
+
+    return _pearson(rankdata(predicted, axis=1), rankdata(gold, axis=1))
 
 
 def _counts(predicted: Floats, gold: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -200,6 +204,14 @@ def _ranks(values: Floats, rows: Ints) -> Floats:
     middle = np.cumsum(counts, axis=1) - (counts - 1) / 2
     ranks: Floats = middle.ravel()[keys]
     return ranks
+
+
+_OWN_UNITS = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
+
+
+def in_percent(metric: str) -> bool:
+    """Whether a key of `TaskScores.scores` is in percent, where more is better; of the others less is."""
+    return not _OWN_UNITS.fullmatch(metric)
 
 
 @dataclass(frozen=True)

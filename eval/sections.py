@@ -7,15 +7,17 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from eval.report import plots
 from eval.report.html import Section
 from eval.report.side_by_side import side_by_side
 from eval.report.table import Cell, Table, cell_text
-from eval.summary import AVERAGE, OWN_UNITS, Summary, counts_text
+from eval.scores import in_percent
+from eval.summary import AVERAGE, Summary, counts_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _BARS_A_CHART = 12
 _GEOMETRY = ("uniformity", "alignment")
@@ -83,18 +85,18 @@ def _averages(summary: Summary) -> Iterator[Section]:
         yield Section("What the averages are of", "\n\n".join(lines), [table], folded=True, note=note)
 
 
-def _bars(summary: Summary) -> Iterator[Figure]:
+def _bars(summary: Summary) -> Iterator["Figure"]:
     """The main figures in charts of a dozen tasks at most, a family's in charts of about one size."""
     families = summary.families
     for family in dict.fromkeys(families.values()):
         tasks = [(task, summary.main(task)) for task, its in families.items() if its == family]
-        tasks = [(task, metric) for task, metric in tasks if not metric.startswith(OWN_UNITS)]
+        tasks = [(task, metric) for task, metric in tasks if in_percent(metric)]
         parts = -(-len(tasks) // _BARS_A_CHART)
         for part in range(parts):
             yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])
 
 
-def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> Figure:
+def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> "Figure":
     def of_model(number: int) -> list[float]:
         return [_float(summary.values(task, metric)[number]) for task, metric in tasks]
 
@@ -139,7 +141,7 @@ def _geometry(summary: Summary) -> Iterator[Section]:
 
 
 def _neighbours(summary: Summary) -> Iterator[Section]:
-    """The examples of retrieval: tables under their queries, the models' answers beside each other."""
+    """The examples of retrieval, the models' answers beside each other."""
     found = [
         table
         for task, family in summary.families.items()

@@ -5,31 +5,20 @@ published figures ─────┴─> Summary ─┬─> terminal_summary
                                     └─> sections.report_sections
 """
 
-import io
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-
-import rich.box
-import rich.table
-from rich.cells import cell_len
-from rich.console import Console
 
 from eval.files import printable
 from eval.report.table import Cell, cell_text
+from eval.report.terminal import fitting, folded, text_table
 from eval.results import Scored
-from eval.scores import TaskScores
+from eval.scores import TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """A published model -> (task, metric) -> its figure; an average is there as (AVERAGE, its name)."""
 
 AVERAGE = "average"
-OWN_UNITS = ("alignment", "uniformity", "mse", "medr")
-"""How the metrics begin that are not in percent; of all of them less is better."""
-_HEADING_CELLS, _TEXT_CELLS = 12, 36  # of a heading and of a name on the terminal, before they are folded
-_GAP = 3  # cells between two columns of a terminal table
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class Summary:
         """A figure of each model, with its interval, then of each baseline; the best of several models is strong."""
         found = [self._value(one, task, metric) for one in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(found) if value is not None and math.isfinite(value)}
-        best = (min if metric.startswith(OWN_UNITS) else max)(shown.values(), default=None)
+        best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)
         cells = []
         for i, (one, value) in enumerate(zip(self.scored, found, strict=True)):
             low, high = one.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
@@ -164,24 +153,17 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
         width: the cells of a line. Columns that do not fit into it follow in a table of their own, below.
     """
     several = len(summary.names) > 1
-    rows = [["task", *([] if several else ["over"]), "metric", *summary.columns]]
-    num_names = len(rows[0]) - len(summary.columns)
+    names = ["task", "metric"] if several else ["task", "over", "metric"]
+    rows = []
     for task, metric in summary.figures:
-        names = [metric, AVERAGE] if task == AVERAGE else [task, metric]
         over = [] if several else [summary.over(task, metric)]
-        values = [cell_text(value.value if several else value) for value in summary.values(task, metric)]
-        rows.append([names[0], *over, names[1], *values])
-    wraps = [
-        [max([_HEADING_CELLS, *(min(len(row[i]), _TEXT_CELLS) for row in rows[1:])]) for i in range(len(rows[0]))],
-        *[[_TEXT_CELLS] * len(rows[0])] * len(rows[1:]),
-    ]
-    rows = [
-        ["\n".join(textwrap.wrap(printable(text), limit)) for text, limit in zip(row, limits, strict=True)]
-        for row, limits in zip(rows, wraps, strict=True)
-    ]
+        row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
+        rows.append(row + [cell_text(cell.value if several else cell) for cell in summary.values(task, metric)])
+    header, rows = folded([*names, *summary.columns], rows)
     lines = [f"{', '.join(summary.names)}, in percent"]
-    for columns in _fitting(rows, num_names, width):
-        lines += _grid([[row[i] for i in columns] for row in rows], num_names)
+    for columns in fitting(header, rows, len(names), width):
+        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], len(names)))
+        lines += text_table([header[i] for i in columns], shown, len(names))
     lines += summary.incomplete
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
@@ -193,34 +175,11 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {noun}" for noun, number in counts.items())
 
 
-def _fitting(rows: Sequence[Sequence[str]], num_names: int, width: int) -> Iterator[list[int]]:
-    """The columns of each table: the naming ones in all, of the others as many as a line holds, one at least."""
-    widths = [
-        _GAP + max(cell_len(part) for text in column for part in text.splitlines() or [""])
-        for column in zip(*rows, strict=True)
-    ]
-    first = list(range(num_names))
-    columns = first
-    for i in range(num_names, len(widths)):
-        if columns != first and sum(widths[j] for j in columns) + widths[i] - _GAP > width:
-            yield columns
-            columns = first
-        columns = [*columns, i]
-    yield columns
-
-
-def _grid(rows: Sequence[Sequence[str]], num_names: int) -> list[str]:
-    """A table's lines: without rows that hold nothing, and a task's names on its first row alone."""
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, header_style="", pad_edge=False, padding=(0, 1))
-    for i, heading in enumerate(rows[0]):
-        side: Literal["left", "right"] = "left" if i < num_names else "right"
-        grid.add_column(heading, justify=side, vertical="bottom")
+def _without_repeats(rows: Sequence[Sequence[str]], num_names: int) -> Iterator[list[str]]:
+    """The rows that hold a figure, a task's name and what it is over on its first alone."""
     before = ""
-    for row in rows[1:]:
+    for row in rows:
         if any(row[num_names:]):
             again = row[0] == before
-            grid.add_row(*("" if again and i < num_names - 1 else text for i, text in enumerate(row)))
+            yield ["" if again and i < num_names - 1 else text for i, text in enumerate(row)]
             before = row[0]
-    shown = io.StringIO()
-    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
-    return [line for line in textwrap.dedent(shown.getvalue()).splitlines() if line.strip()]

@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
-from eval.models.folder import MOST_SAID, EncoderError, load_model, quiet_transformers, some
+from eval.models.encoder import MOST_SAID, EncoderError
+from eval.models.folder import load_model, quiet_transformers, some
 from shards import Dataset, ShardError
 from shards.terminal import one_line
 from train.data.feed import Feed

@@ -269,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
     parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
-        from eval.models.folder import EncoderError
+        from eval.models.encoder import EncoderError
         from shards import terminal
 
         parser.add_argument("--version", action="version", version=terminal.version())

@@ -257,7 +257,7 @@ def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch.distributed as dist
 
-    from eval.models.folder import EncoderError
+    from eval.models.encoder import EncoderError
     from shards import ShardError, terminal
     from shards.manifest import ManifestError
     from train.data.stream import StreamError

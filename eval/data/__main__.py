@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m eval.data",
         description="Say for each task whether its data is there, whole, and where it is obtained.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("what", choices=["check"], metavar="check", help="the one thing this does")

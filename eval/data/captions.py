@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.data.senteval import joined
 from eval.files import DataError, MissingDataError, head
 
 CAPTIONS_PER_IMAGE = 5
@@ -86,7 +87,7 @@ def _captioned(content: Any, path: Path) -> Captioned:
                     f"{path}: caption {_shown(number)} of picture {image} must be in captions, a dict with a text "
                     f"cleaned_caption, found {_shown(caption)}"
                 )
-            captions.append(" ".join(f"{text} .".split()))
+            captions.append(joined(f"{text} ."))
     return Captioned(images, captions)
 
 

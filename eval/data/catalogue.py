@@ -15,6 +15,9 @@ from typing import Literal
 
 import yaml
 
+from eval.data.senteval import find_downstream, find_probing
+from eval.files import MissingDataError
+
 Count = Literal["lines", "header", "filled", "records", "bytes"]
 State = Literal["whole", "not whole", "absent"]
 
@@ -44,7 +47,7 @@ class DataSet:
 
     Attributes:
         tasks: what is scored on them.
-        root: the folder of DATA that holds `folder`; it may also lie in `DATA/senteval`, or be DATA itself.
+        root: the folder of DATA that holds `folder`, found as the tasks find it.
         source: where they are obtained.
         licence: as far as known.
     """
@@ -136,9 +139,14 @@ def _check(data: Path, data_set: DataSet) -> Finding:
 
 
 def _root(data: Path, root: str) -> Path:
-    places = [data / root, data / "senteval" / root, *([data] if data.name == root else [])]
-    belongs = places[(data / "senteval").is_dir() and root in ("downstream", "probing")]
-    return next((place for place in places if place.is_dir()), belongs)
+    """Where the tasks would find it, else where it belongs."""
+    if find := {"downstream": find_downstream, "probing": find_probing}.get(root):
+        try:
+            return find(data)
+        except MissingDataError:
+            return (data / "senteval" if (data / "senteval").is_dir() else data) / root
+    is_itself = root == "stsb_multi_mt" == data.name and not (data / root).is_dir()
+    return data if is_itself else data / root
 
 
 def _read(path: Path, count: Count) -> tuple[int, int, str]:

@@ -4,9 +4,9 @@
     MRPC SICK         TAB-separated tables               SNLI       three files, line by line
     probing           one file for all three splits
 
-Texts are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept; some published
-sentences are empty. SentEval reads MR, CR, SUBJ, MPQA, TREC and SNLI's sentences as Latin-1, and so does this. It also
-breaks their lines where `str.splitlines` does; here only LF ends a line, which is the same on the published files.
+Some published sentences are empty. SentEval reads MR, CR, SUBJ, MPQA, TREC and SNLI's sentences as Latin-1, and so does
+this. It also breaks their lines where `str.splitlines` does; here only LF ends a line, which is the same on the
+published files.
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.sts import find_folder
+from eval.data.senteval import joined, table_rows
 from eval.files import DataError, head, read_lines
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 SNLI_CLASSES = ("entailment", "neutral", "contradiction")
 BINARY = ("0", "1")
-PROBING = {
-    "Length": "sentence_length.txt",
-    "WordContent": "word_content.txt",
-    "Depth": "tree_depth.txt",
-    "TopConstituents": "top_constituents.txt",
-    "BigramShift": "bigram_shift.txt",
-    "Tense": "past_present.txt",
-    "SubjNumber": "subj_number.txt",
-    "ObjNumber": "obj_number.txt",
-    "OddManOut": "odd_man_out.txt",
-    "CoordinationInversion": "coordination_inversion.txt",
-}
-"""SentEval's name of a probing task -> its file."""
 _PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 
@@ -62,15 +49,6 @@ class LabelledPairs:
         return len(self.labels)
 
 
-def find_probing(data: Path) -> Path:
-    """The `probing` folder of a SentEval data folder: inside it, inside its `senteval/`, or the folder itself.
-
-    Raises:
-        MissingDataError: `data` is none of these.
-    """
-    return find_folder(data, "probing", tuple(PROBING.values()))
-
-
 def read_two_classes(positive: Path, negative: Path) -> Labelled:
     """Sentences of class 1 then of class 0, one a line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
 
@@ -81,7 +59,7 @@ def read_two_classes(positive: Path, negative: Path) -> Labelled:
     texts, labels = [], []
     for label, path in ((1, positive), (0, negative)):
         lines = _lines(path, "latin-1")
-        texts += [_joined(line) for line in lines]
+        texts += [joined(line) for line in lines]
         labels += [label] * len(lines)
     return Labelled(texts, np.array(labels, np.int64))
 
@@ -160,7 +138,7 @@ def read_snli(folder: Path, split: str) -> LabelledPairs:
                 "restore the three files from the original"
             )
     found = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
-    return LabelledPairs([_joined(line) for line in left], [_joined(line) for line in right], np.array(found, np.int64))
+    return LabelledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(found, np.int64))
 
 
 def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
@@ -195,24 +173,16 @@ def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
     }, classes
 
 
-def _read_table(path: Path, column: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabelledPairs:
-    lines = _lines(path)
-    if column not in lines[0].split("\t"):
-        raise DataError(f"{path}:1: expected a header with a field {column}, found {head(lines[0])}")
-    num_fields = max(columns) + 1
-    left, right, labels = [], [], []
-    for number, line in enumerate(lines[1:], start=2):
-        fields = line.strip().split("\t")
-        if len(fields) < num_fields:
-            raise DataError(
-                f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
-            )
-        left.append(_joined(fields[columns[0]]))
-        right.append(_joined(fields[columns[1]]))
-        labels.append(_label(fields[columns[2]], classes, path, number))
-    if not labels:
+def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabelledPairs:
+    rows = table_rows(path, max(columns) + 1, header)
+    left, right, label = columns
+    if not rows:
         raise DataError(f"{path}: holds no pair; restore it from the original")
-    return LabelledPairs(left, right, np.array(labels, np.int64))
+    return LabelledPairs(
+        [joined(row[left]) for _, row in rows],
+        [joined(row[right]) for _, row in rows],
+        np.array([_label(row[label].strip(), classes, path, number) for number, row in rows], np.int64),
+    )
 
 
 def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
@@ -229,8 +199,4 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
 
 
 def _labelled(rows: Sequence[tuple[str, int]]) -> Labelled:
-    return Labelled([_joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))
-
-
-def _joined(line: str) -> str:
-    return " ".join(line.split())
+    return Labelled([joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))

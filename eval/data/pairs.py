@@ -3,12 +3,11 @@
 What `--pairs` and `training.eval_data` read, and STS-B in other languages: stsb_multi_mt's csv files are such files.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 from eval.data.sts import Pairs, pairs_of, parsed_score
-from eval.files import DataError, head, read_lines
+from eval.files import DataError, csv_rows, head, read_lines
 
 SUFFIXES = (".csv", ".tsv")
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
@@ -34,7 +33,7 @@ def read_pairs(path: Path) -> Pairs:
     rows = []
     expected = f"two sentences and a score with {'TABs' if is_tsv else 'commas'} between them"
     width, is_first = 3, True
-    for number, fields in _tsv_rows(path) if is_tsv else _csv_rows(path):
+    for number, fields in _tsv_rows(path) if is_tsv else csv_rows(path):
         if not any(fields) and len(fields) < 2:
             continue
         if is_first and len(fields) >= 3 and _SCORE_COLUMN & set(fields[2].lower().replace("_", " ").split()):
@@ -47,21 +46,6 @@ def read_pairs(path: Path) -> Pairs:
             rows.append((fields[0], fields[1], parsed_score(fields[2], path, number)))
         is_first = False
     return pairs_of(rows, path)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each row with the number of its first line."""
-    lines = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
-    number = 1
-    try:
-        for fields in lines:
-            yield number, fields
-            number = lines.line_num + 1
-    except csv.Error as error:
-        raise DataError(
-            f"{path}:{number}: no row of a csv ({error}): put a text that holds a quote within quotes, and its quotes "
-            "twice"
-        ) from None
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

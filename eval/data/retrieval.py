@@ -6,7 +6,6 @@ Flickr8k.token.txt                            captions, five a photograph       
 test.csv                                      TREC-QA, answers a question        ┘
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.files import DataError, head, read_lines
+from eval.files import DataError, csv_rows, head, read_lines
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_GRADE = 1 << 31
@@ -157,21 +156,15 @@ def read_trecqa(folder: Path) -> Collection:
         DataError: a row is malformed, or no question is left.
     """
     path = folder / "test.csv"
-    rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
     candidates: dict[str, list[tuple[str, str]]] = {}
-    try:
-        for number, row in enumerate(rows, start=1):
-            if number == 1:
-                if row != ["qtext", "label", "atext"]:
-                    raise DataError(f"{path}:1: expected the header qtext,label,atext, found {head(','.join(row))}")
-                continue
-            if len(row) != 3 or row[1] not in ("0", "1"):
-                raise DataError(
-                    f"{path}:{rows.line_num}: expected a question, 0 or 1, and an answer, found {head(','.join(row))}"
-                )
-            candidates.setdefault(row[0], []).append((row[2], row[1]))
-    except csv.Error as error:
-        raise DataError(f"{path}:{rows.line_num}: no row of a csv ({error}): restore it from the original") from None
+    for number, row in csv_rows(path):
+        if number == 1:
+            if row != ["qtext", "label", "atext"]:
+                raise DataError(f"{path}:1: expected the header qtext,label,atext, found {head(','.join(row))}")
+            continue
+        if len(row) != 3 or row[1] not in ("0", "1"):
+            raise DataError(f"{path}:{number}: expected a question, 0 or 1, and an answer, found {head(','.join(row))}")
+        candidates.setdefault(row[0], []).append((row[2], row[1]))
     kept = {question: found for question, found in candidates.items() if len({label for _, label in found}) == 2}
     if not kept:
         raise DataError(f"{path}: no question has both a right and a wrong answer, so there is nothing to rank")

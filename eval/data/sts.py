@@ -1,8 +1,4 @@
-"""Readers for SentEval's data files, as they are.
-
-Covers the sentence-pair files with a graded similarity: STS12-16, STS-B and SICK. Every reader gives `Pairs`. The
-sentences are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept.
-"""
+"""Readers for SentEval's sentence pairs with a graded similarity: STS12-16, STS-B and SICK. Every one gives `Pairs`."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.files import DataError, MissingDataError, head, read_lines
-
-_DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
+from eval.data.senteval import joined, table_rows
+from eval.files import DataError, head, read_lines
 
 
 @dataclass(frozen=True)
@@ -32,31 +27,6 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.gold)
-
-
-def find_downstream(data: Path) -> Path:
-    """The `downstream` folder of a SentEval data folder.
-
-    Accepts the folder that holds `downstream/`, a folder that holds that one as `senteval/`, or `downstream` itself.
-
-    Raises:
-        MissingDataError: `data` is none of these.
-    """
-    return find_folder(data, "downstream", _DOWNSTREAM)
-
-
-def find_folder(data: Path, name: str, holds: Sequence[str]) -> Path:
-    """`data/name`, `data/senteval/name`, or `data` itself where it holds one of the files or folders `holds`.
-
-    Raises:
-        MissingDataError: `data` is none of these.
-    """
-    for place in (data / name, data / "senteval" / name):
-        if place.is_dir():
-            return place
-    if any((data / one).exists() for one in holds):
-        return data
-    raise MissingDataError(f"{data} is no SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
 
 
 def read_sts_subset(folder: Path, subset: str) -> Pairs:
@@ -94,7 +64,8 @@ def read_stsb(path: Path) -> Pairs:
         MissingDataError: the file is not there.
         DataError: a line is malformed.
     """
-    return _read_columns(path, list(read_lines(path)), first_number=1, num_fields=7, columns=(5, 6, 4))
+    rows = table_rows(path, num_fields=7)
+    return pairs_of([(row[5], row[6], parsed_score(row[4], path, number)) for number, row in rows], path)
 
 
 def read_sick(path: Path) -> Pairs:
@@ -104,26 +75,8 @@ def read_sick(path: Path) -> Pairs:
         MissingDataError: the file is not there.
         DataError: the header is missing or a line is malformed.
     """
-    lines = list(read_lines(path))
-    header = lines[0] if lines else ""
-    if "relatedness_score" not in header.split("\t"):
-        raise DataError(f"{path}:1: expected SICK's header, with a field relatedness_score, found {head(header)}")
-    return _read_columns(path, lines[1:], first_number=2, num_fields=5, columns=(1, 2, 3))
-
-
-def _read_columns(
-    path: Path, lines: Sequence[str], first_number: int, num_fields: int, columns: tuple[int, int, int]
-) -> Pairs:
-    left, right, score = columns
-    rows = []
-    for number, line in enumerate(lines, start=first_number):
-        fields = line.split("\t")
-        if len(fields) < num_fields:
-            raise DataError(
-                f"{path}:{number}: expected {num_fields} TAB-separated fields, found {len(fields)}: {head(line)}"
-            )
-        rows.append((fields[left], fields[right], parsed_score(fields[score], path, number)))
-    return pairs_of(rows, path)
+    rows = table_rows(path, num_fields=5, header="relatedness_score")
+    return pairs_of([(row[1], row[2], parsed_score(row[3], path, number)) for number, row in rows], path)
 
 
 def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
@@ -135,7 +88,7 @@ def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
     left, right, gold = zip(*rows, strict=True)
-    return Pairs([" ".join(s.split()) for s in left], [" ".join(s.split()) for s in right], np.array(gold, np.float64))
+    return Pairs([joined(text) for text in left], [joined(text) for text in right], np.array(gold, np.float64))
 
 
 def parsed_score(text: str, path: Path, number: int) -> float:

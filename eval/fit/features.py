@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eval.fit.folds import Ints
+from eval.models.embed import finite
 
 _LANES = 16
 _HELD = 1 << 28  # bytes of pairs' features that are made beforehand
@@ -107,5 +108,4 @@ def of_pairs(
 
 
 def _finite(embeddings: NDArray[np.floating[Any]], device: str) -> Tensor:
-    values = np.nan_to_num(embeddings.astype(np.float32, copy=False), nan=0.0, posinf=0.0, neginf=0.0)
-    return torch.from_numpy(values).to(device)
+    return torch.from_numpy(finite(embeddings.astype(np.float32, copy=False))).to(device)

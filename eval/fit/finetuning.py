@@ -33,7 +33,8 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
-from eval.models.folder import EncoderError, first_position, load_model, one_line, quiet_transformers
+from eval.models.encoder import EncoderError, one_line
+from eval.models.folder import first_position, load_model, quiet_transformers
 from eval.models.settings import read_modules
 
 Texts = tuple[list[str], ...]

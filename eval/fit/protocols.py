@@ -21,8 +21,6 @@ from eval.fit.features import Features
 from eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
 
 L2 = tuple(10.0**power for power in range(-5, -1))
-NO_L2 = (1e-9,)
-"""What SNLI is fitted with: no grid."""
 _NESTED_SEED = 1111  # of nested's folds, whatever the run's seed: SentEval writes it out
 
 
@@ -102,7 +100,7 @@ class Trainer:
         )
 
 
-def run(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:
+def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:
     """The scheme's accuracy on the problem.
 
     Raises:

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from eval.fit.folds import Ints
+from eval.fit.stopping import EarlyStopping
+
 BATCH = 128
 _DIM = 1000
 _MARGIN = 0.2
@@ -28,7 +31,6 @@ _TENACITY = 3
 _FOLDS, _IMAGES_A_FOLD = 5, 1000
 
 CUTS = (1, 5, 10)
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,10 @@ class _Projections(nn.Module):
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ranked:
     """Trains until dev's recalls have failed to rise at four checks in all, or 21 passes.
 
-    SentEval's protocol to the detail: Adam, batches of 128 captions with their pictures; a check each pass. Its
-    count of failed checks is never reset and is looked at before it grows, and its limit of 20 passes is looked at
-    before one more. What a batch is contrasted with is drawn from the rows outside it, with replacement, and may be
-    another caption of the same picture.
+    SentEval's protocol to the detail: Adam, batches of 128 captions with their pictures; a check each pass, of which
+    the fourth that fails ends the training (`eval.fit.stopping`); the limit of 20 passes is looked at before one more.
+    What a batch is contrasted with is drawn from the rows outside it, with replacement, and may be another caption of
+    the same picture.
 
     Args:
         train_side: more than 128 captions.
@@ -113,9 +115,9 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters())
     images, captions = (torch.from_numpy(x).to(device) for x in (train_side.images, train_side.captions))
-    best, best_ranks, best_score = copy.deepcopy(model), None, -1.0
-    passes = failed = 0
-    while passes <= _MOST_PASSES:
+    best, best_ranks, passes = model, None, 0
+    checks = EarlyStopping(_TENACITY)
+    while passes <= _MOST_PASSES and not checks.over:
         for rows, other_images, other_captions in _batches(len(captions), generator):
             loss = _loss(model, images, captions, *(torch.from_numpy(x) for x in (rows, other_images, other_captions)))
             optimizer.zero_grad()
@@ -123,12 +125,8 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
             optimizer.step()
         passes += 1
         ranks = _ranks(model, dev, device)
-        if (score := ranks.mean_recall()) > best_score:
-            best, best_ranks, best_score = copy.deepcopy(model), ranks, score
-        else:
-            failed += 1
-            if failed > _TENACITY:
-                break
+        if checks.better(ranks.mean_recall()):
+            best, best_ranks = copy.deepcopy(model), ranks
     assert best_ranks is not None  # a recall is never below 0
     return Ranked(best_ranks, _ranks(best, test, device), passes)
 

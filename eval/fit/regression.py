@@ -15,6 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from eval.fit.stopping import EarlyStopping
+from eval.models.embed import finite
+
 Floats = NDArray[np.float32]
 
 SCORES = np.arange(1, 6)
@@ -46,7 +49,7 @@ class Regressor:
 
 def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[Any]]) -> Floats:
     """[|u-v|, u*v] of each row of two (n, d) arrays: float32 (n, 2d). A NaN or an infinity counts as 0."""
-    u, v = (np.nan_to_num(x.astype(np.float32), nan=0, posinf=0, neginf=0) for x in (left, right))
+    u, v = (finite(embeddings.astype(np.float32)) for embeddings in (left, right))
     return np.concatenate([np.abs(u - v), u * v], axis=1)
 
 
@@ -67,8 +70,8 @@ def train(
     """Trains until dev's Pearson has failed to rise at four checks in all, or 1,050 passes.
 
     SentEval's protocol to the detail: Adam without L2, batches of 64, rows in a new order each pass; a check every 50
-    passes. Its count of failed checks is never reset and is looked at before it grows, so the fourth ends the
-    training; its limit of 1,000 passes is looked at before fifty more. Weights and orders are those that torch and
+    passes, of which the fourth that fails ends the training (`eval.fit.stopping`); the limit of 1,000 passes is
+    looked at before fifty more. Weights and orders are those that torch and
     numpy draw from `seed`. A Pearson that is undefined counts as 0.
 
     Args:
@@ -80,19 +83,15 @@ def train(
     dev_rows = _with_ones(dev_features)
     order = np.random.RandomState(seed)
     adam = _Adam(_starting_weights(features.shape[1], seed))
-    best, best_pearson, best_passes = adam.weights.copy(), -1.0, 0
-    passes = failed = 0
-    while passes <= _MOST_PASSES:
+    best, best_passes, passes = adam.weights.copy(), 0, 0
+    checks = EarlyStopping(_TENACITY)
+    while passes <= _MOST_PASSES and not checks.over:
         for _ in range(_PASSES_A_CHECK):
             _one_pass(adam, rows, targets, order.permutation(len(rows)))
         passes += _PASSES_A_CHECK
         pearson = _pearson(_probabilities(dev_rows, adam.weights) @ SCORES, dev_scores)
-        if pearson > best_pearson:
-            best, best_pearson, best_passes = adam.weights.copy(), pearson, passes
-        else:
-            failed += 1
-            if failed > _TENACITY:
-                break
+        if checks.better(pearson):
+            best, best_passes = adam.weights.copy(), passes
     return Regressor(best, passes, best_passes)
 
 

@@ -100,14 +100,20 @@ def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDA
     return out
 
 
+def finite(embeddings: Floats) -> Floats:
+    """The same, with 0 for NaNs and infinities: as SentEval's STS protocol has NaNs, and so here everywhere."""
+    zeroed: Floats = np.nan_to_num(embeddings, nan=0, posinf=0, neginf=0)
+    return zeroed
+
+
 def unit_vectors(embeddings: Floats) -> Floats:
     """Rows scaled to unit L2 norm, in the dtype given; a zero row stays zero.
 
-    NaNs and infinities count as 0 and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
+    What is not finite counts as 0, and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
     """
-    finite: Floats = np.nan_to_num(embeddings, posinf=0, neginf=0)
-    norms = np.linalg.norm(finite, axis=1, keepdims=True)
-    unit: Floats = np.divide(finite, norms, out=np.zeros_like(finite), where=norms > 0)
+    rows = finite(embeddings)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
     return unit
 
 

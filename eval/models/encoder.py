@@ -1,4 +1,4 @@
-"""What every model is to the evaluator, whatever it was loaded from."""
+"""What every model is to the evaluator, whatever it was loaded from, and the error of one that is none."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,21 +9,29 @@ from numpy.typing import NDArray
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 """Of a plain Hugging Face folder; `eval.models.pooling` says what each is."""
+MOST_SAID = 300
+"""Characters of a library's message, which may be pages, at the end of one of ours."""
+
+
+class EncoderError(ValueError):
+    """A folder, file, function or configuration that gives no usable encoder. The message says why and what to do."""
+
+
+def one_line(error: BaseException) -> str:
+    """A library's message, which may be pages, for the end of a message of ours."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= MOST_SAID else text[:MOST_SAID] + " ..."
 
 
 class Encoder(Protocol):
     """Texts to embeddings.
 
     Attributes:
-        name: how results call it.
         dim: the embeddings' width.
         fingerprint: changes with whatever decides an embedding; what the cache on disk goes by. None where that cannot
             be known (a function), so that nothing is kept.
         folder: the model's folder, for what is fine-tuned; None for word vectors and functions.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def folder(self) -> Path | None: ...

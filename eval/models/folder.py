@@ -17,15 +17,11 @@ import transformers
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 
+from eval.models.encoder import EncoderError
+
 MOST_BYTES = 1 << 24
 """Of one JSON file of settings."""
-MOST_SAID = 300
-"""Characters of a library's message, which may be pages, at the end of one of ours."""
 MEND = "take the whole folder from its source again"
-
-
-class EncoderError(ValueError):
-    """A folder or configuration that gives no usable encoder. The message says why and what to do."""
 
 
 def read_json(path: Path, shape: type = dict) -> Any:
@@ -49,12 +45,6 @@ def read_json(path: Path, shape: type = dict) -> Any:
     if not isinstance(content, shape):
         raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
     return content
-
-
-def one_line(error: BaseException) -> str:
-    """A library's message, which may be pages, for the end of a message of ours."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= MOST_SAID else text[:MOST_SAID] + " ..."
 
 
 def some(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from eval.models.embed import batches_by_length
-from eval.models.folder import EncoderError, one_line
+from eval.models.encoder import EncoderError, one_line
 
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # of a token, about: how long a text is, without the function's tokenizer

@@ -21,8 +21,9 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
 from eval.models.embed import batches_by_length
+from eval.models.encoder import EncoderError, one_line
 from eval.models.fingerprint import folder_fingerprint
-from eval.models.folder import EncoderError, check_finite, first_position, load_model, one_line, quiet_transformers
+from eval.models.folder import check_finite, first_position, load_model, quiet_transformers
 from eval.models.pooling import as_float32, pooled
 from eval.models.settings import check_modules, check_transformer, read_modules
 

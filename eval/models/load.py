@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eval.models.encoder import Encoder
+from eval.models.encoder import Encoder, EncoderError
 
 
 def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:
@@ -16,11 +16,10 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
     Raises:
         EncoderError: there is no usable model of that name.
     """
-    from eval.models.folder import EncoderError  # and torch, which takes seconds
 
     path = Path(spec)
     if path.is_dir():
-        from eval.models import library
+        from eval.models import library  # and torch, which takes seconds
 
         return library.load(path, pooling, device, dtype)
     if pooling:

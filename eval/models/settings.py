@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from eval.models.folder import EncoderError, check_config, one_line, read_json
+from eval.models.encoder import EncoderError, one_line
+from eval.models.folder import check_config, read_json
 
 LIMITS = [
     f"sentence_{kind}_config.json"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.files import head
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 
 Row = NDArray[np.float32]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]

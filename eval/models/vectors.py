@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from tqdm import tqdm
 
 from eval.files import sha256
+from eval.models.encoder import EncoderError
 from eval.models.fingerprint import digest
-from eval.models.folder import EncoderError
 from eval.models.vector_files import open_vectors
 
 EMPTY = "."
@@ -25,12 +25,12 @@ _CHUNK = 1 << 15  # texts summed at once
 
 
 class WordVectors:
-    """Texts to embeddings. Attributes: `name`, the file's; `folder`, None; `dim`, the vectors'."""
+    """Texts to embeddings. Attributes: `folder`, None; `dim`, the vectors'."""
 
     folder = None
 
     def __init__(self, path: Path) -> None:
-        self.name, self._path = path.name, path
+        self._path = path
         self._vectors = open_vectors(path)
         self.dim = self._vectors.dim
         self._numbers: dict[str, int] = {}  # word -> row of the table; -1 where the file does not have it

@@ -13,15 +13,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import matplotlib
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from eval.files import write_text
 from eval.report.style import STYLE
-from eval.report.table import Cell, Table, cell_text, table_html
+from eval.report.table import Table, table_html
 
-__all__ = ["Cell", "Section", "Table", "cell_text", "is_report", "write_report"]
+if TYPE_CHECKING:  # whose import takes half a second, which no command's --help should
+    from matplotlib.figure import Figure
 
 _MARK = '<meta name="generator" content="clearspan">'
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -43,7 +42,7 @@ class Section:
     heading: str
     text: str = ""
     tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
+    figures: Sequence["Figure"] = ()
     sections: Sequence["Section"] = ()
     folded: bool = False
     note: str = ""
@@ -162,8 +161,10 @@ def _images(section: Section) -> str:
     return images
 
 
-def _data_uri(figure: Figure) -> str:
+def _data_uri(figure: "Figure") -> str:
     """The figure as an image of its own: the ids of several SVGs within one page would collide."""
+    import matplotlib
+
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "clearspan"}):
         figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})

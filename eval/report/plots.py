@@ -6,14 +6,18 @@ wide as half a page, so that they can be read on a phone too, and each has a lab
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from eval.files import printable
-from eval.models.embed import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.floating[Any]]
 
 WIDTH = 4.8
 """Inches of a chart."""
@@ -25,7 +29,7 @@ _LABEL_CHARACTERS = 24
 _INSIDE_FROM = 16.0  # a bar shorter than this has its figure after it
 
 
-def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> Figure:
+def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> "Figure":
     """Horizontal bars from the top down, each with its value; a NaN is shown as `undefined`."""
     return grouped_bars(labels, {"": values}, xlabel)
 
@@ -36,7 +40,7 @@ def grouped_bars(
     xlabel: str,
     intervals: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     marks: Mapping[str, Sequence[float]] | None = None,
-) -> Figure:
+) -> "Figure":
     """Horizontal bars in a group a label, each with its value in percent; a NaN is shown as `undefined`.
 
     Args:
@@ -48,8 +52,7 @@ def grouped_bars(
     thickness = 0.8 / len(values)
     inches = max(0.17 * len(values) + 0.12, 0.16 * max((len(found) for found in lines), default=1) + 0.06)
     legend = len(marks or {}) + (len(values) if len(values) > 1 else 0)
-    figure = Figure(figsize=(WIDTH, 0.75 + inches * len(labels) + 0.2 * ((legend + 1) // 2)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(0.75 + inches * len(labels) + 0.2 * ((legend + 1) // 2))
     for series, (name, row) in enumerate(values.items()):
         heights = np.nan_to_num(np.asarray(row, dtype=float))
         places = np.arange(len(labels)) + (series - (len(values) - 1) / 2) * thickness
@@ -78,7 +81,6 @@ def grouped_bars(
     axes.set_xlim(lowest * 1.1, 108)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(xlabel)
-    axes.spines[["top", "right"]].set_visible(False)
     if legend:
         _legend(figure)
     figure.set_label(f"Bars, {xlabel}. " + _in_words(labels, values, marks or {}))
@@ -90,15 +92,14 @@ def plane(
     xlabel: str,
     ylabel: str,
     marks: Mapping[str, tuple[float, float]] | None = None,
-) -> Figure:
+) -> "Figure":
     """Named points on a plane, of which both ends are said: alignment against uniformity, where low is good.
 
     Args:
         points: name -> (x, y), in the models' colours; what is not finite is left out.
         marks: what they are held against: name -> (x, y), in grey.
     """
-    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(3.6)
     shown = [(name, xy, COLORS[i % len(COLORS)]) for i, (name, xy) in enumerate(points.items())]
     shown += [(name, xy, _GREY) for name, xy in (marks or {}).items()]
     shown = [one for one in shown if np.isfinite(one[1]).all()]
@@ -109,7 +110,6 @@ def plane(
     axes.set_xlabel(f"{xlabel} (lower is better)")
     axes.set_ylabel(f"{ylabel} (lower is better)")
     axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
     if shown:
         _legend(figure)
     words = "; ".join(f"{printable(name)}: {xlabel} {x:.2f}, {ylabel} {y:.2f}" for name, (x, y), _ in shown)
@@ -117,51 +117,57 @@ def plane(
     return figure
 
 
-def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: str) -> Figure:
+def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: str) -> "Figure":
     """One point cloud: group -> (x (n,), y (n,)), a colour each."""
-    figure = Figure(figsize=(WIDTH, 3.2 + 0.2 * ((len(groups) + 1) // 2)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(3.2 + 0.2 * ((len(groups) + 1) // 2))
     for name, (x, y) in groups.items():
         # Thousands of points as vector shapes would make the report megabytes.
         axes.plot(x, y, ".", markersize=3, alpha=0.45, label=_said(name), rasterized=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
     _legend(figure, markerscale=3)
     sizes = ", ".join(f"{printable(name)} ({len(x)})" for name, (x, _) in groups.items())
     figure.set_label(f"A point cloud, {ylabel} over {xlabel}, of {sizes}")
     return figure
 
 
-def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> Figure:
+def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> "Figure":
     """Share of queries whose first relevant document is within rank k, over k on a logarithmic axis.
 
     Args:
         first_ranks: 1-based rank of each query's best relevant document, (num_queries,).
     """
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(3.0)
     ranks = np.sort(first_ranks)
     percent = 100 * np.arange(1, len(ranks) + 1) / len(ranks)
     axes.step([*ranks, num_documents], [*percent, 100], where="post", color=COLORS[0])
     axes.set_xscale("log")
     axes.set_xlim(1, max(num_documents, 2))
     axes.set_ylim(0, 101)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
+    axes.xaxis.set_major_formatter(lambda k, _: f"{k:g}")
     axes.set_xlabel("rank k")
     axes.set_ylabel("queries answered within k, %")
     axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
     within = ", ".join(f"{100 * np.mean(ranks <= k):.0f} % within {k}" for k in (1, 10, 100) if k < num_documents)
     figure.set_label(f"Share of queries answered within rank k of {num_documents}, a rising curve: {within}")
     return figure
 
 
-def titled(figure: Figure, title: str) -> Figure:
+def titled(figure: "Figure", title: str) -> "Figure":
     """The same figure under a title, which its label begins with."""
     figure.suptitle(printable(title), size=10, parse_math=False)
     figure.set_label(f"{title}: {figure.get_label()}")
     return figure
+
+
+def _figure(inches: float) -> "tuple[Figure, Axes]":
+    """A chart of this height, without a box around it."""
+    from matplotlib.figure import Figure  # half a second: no command's --help should take it
+
+    figure = Figure(figsize=(WIDTH, inches), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
 
 
 def _said(name: str) -> str:
@@ -169,7 +175,7 @@ def _said(name: str) -> str:
     return f" {printable(name)}" if name.startswith("_") else printable(name)
 
 
-def _legend(figure: Figure, **options: float) -> None:
+def _legend(figure: "Figure", **options: float) -> None:
     legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, **options)
     for text in legend.get_texts():
         text.set_parse_math(False)

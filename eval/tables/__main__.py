@@ -31,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m eval.tables",
         description="Print a table of a paper with one's own models in it.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="which table; --list names all")

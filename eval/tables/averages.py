@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from eval.data.senteval import PROBING
+
 Scores = Mapping[str, Mapping[str, float]]
 """Task -> metric -> percent."""
 
@@ -35,10 +37,6 @@ class Average:
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 SUPERVISED = ("SICKRelatedness-finetune", "STSBenchmark-finetune")
-PROBING = (
-    "Length", "WordContent", "Depth", "TopConstituents", "BigramShift", "Tense", "SubjNumber", "ObjNumber",
-    "OddManOut", "CoordinationInversion",
-)  # fmt: skip
 _PLAIN = ("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC")
 
 
@@ -70,10 +68,10 @@ AVERAGES: dict[str, Average] = {
     "transfer_simcse": Average(_each(("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"), "acc"), rounded=True),
     "downstream_declutr": Average(_DOWNSTREAM, least=9),
     "downstream_declutr_snli": Average({**_DOWNSTREAM, "SNLI": ("acc",)}, least=9),
-    "probing_declutr": Average(_each(PROBING, "acc")),
+    "probing_declutr": Average(_each(tuple(PROBING), "acc")),
     "downstream_declutr_dev": Average(_DOWNSTREAM_DEV, least=9),
     "downstream_declutr_snli_dev": Average({**_DOWNSTREAM_DEV, "SNLI": ("devacc",)}, least=9),
-    "probing_declutr_dev": Average(_each(PROBING, "devacc")),
+    "probing_declutr_dev": Average(_each(tuple(PROBING), "devacc")),
     "clear_sts": Average({**_each(SUPERVISED, "spearman"), **_each(YEARS, "spearman_mean")}, least=6),
     "glue_clear": Average(_GLUE),
     "glue_clear_matched": Average({**_GLUE, "glue/MNLI": ("accuracy_matched",)}),

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
-from eval.data.sts import find_downstream
+from eval.data.senteval import find_downstream
 from eval.files import DataError, MissingDataError
-from eval.report.html import Section, Table
+from eval.models.embed import finite
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores
 from eval.tasks.task import Family, Loaded, Run
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 NAME = "ImageCaptionRetrieval"
 _FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
-_BATCH = 128  # eval.fit.ranking's, which would import torch
 
 
 @dataclass(frozen=True)
@@ -86,26 +87,27 @@ def load(data: Path) -> Loaded:
         splits = {split: read_captioned(file) for split, file in zip(_FILES, files, strict=True)}
     except MissingDataError as error:
         return Loaded([], {NAME: str(error)})
+    from eval.fit.ranking import BATCH  # and torch, once there is something to score
+
     width = splits["train"].images.shape[1]
     for captioned, file in zip(splits.values(), files, strict=True):
         if (found := captioned.images.shape[1]) != width:
             raise DataError(f"{file}: features of {found} numbers for the {width} of train.pkl: take all from one copy")
-    if len(splits["train"].captions) <= _BATCH:
+    if len(splits["train"].captions) <= BATCH:
         raise DataError(
-            f"{files[0]}: {len(splits['train'])} pictures, and a batch of {_BATCH} captions needs some outside it: "
-            f"give {_BATCH // CAPTIONS_PER_IMAGE + 1} or more"
+            f"{files[0]}: {len(splits['train'])} pictures, and a batch of {BATCH} captions needs some outside it: "
+            f"give {BATCH // CAPTIONS_PER_IMAGE + 1} or more"
         )
     return Loaded([CaptionsTask(splits, files)], {})
 
 
-FAMILY = Family(load, "DATA/downstream/COCO/{train,valid,test}.pkl, SentEval's; a GPU's work")
+FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; a GPU's work")
 
 
 def _side(run: Run, captioned: Captioned) -> "Side":
     from eval.fit.ranking import Side
 
-    embeddings = run.embedder.embed(captioned.captions, keep=False)
-    return Side(captioned.images, np.nan_to_num(embeddings, nan=0, posinf=0, neginf=0))
+    return Side(captioned.images, finite(run.embedder.embed(captioned.captions, keep=False)))
 
 
 def _examples(ranks: "Ranks") -> Examples:

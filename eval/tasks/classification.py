@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eval.data.labelled import Labelled, LabelledPairs
 from eval.files import DataError, MissingDataError
-from eval.fit.folds import NUM_FOLDS, Scheme, too_few
-from eval.report.html import Section, Table
+from eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Loaded, Run, Task
 
 if TYPE_CHECKING:
     from eval.fit.protocols import Outcome, Problem
 
-Ints = NDArray[np.int64]
 Splits = Mapping[str, Labelled] | Mapping[str, LabelledPairs]
 _MOST_CLASSES = 30  # that the report lists one by one
 
@@ -74,10 +73,9 @@ class ClassificationTask:
 
     def score(self, run: Run) -> TaskScores:
         """Accuracy on test rows and dev rows, in percent, and F1 where the task has it."""
-        from eval.fit.protocols import L2, PROTOCOLS, Trainer
-        from eval.fit.protocols import run as run_scheme
+        from eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
 
-        problem = self._problem(run)
+        problem = self.problem(run)
         protocol = PROTOCOLS[run.protocol]
         settings = replace(
             protocol.settings,
@@ -105,11 +103,12 @@ class ClassificationTask:
         }
         return self._scores(best, problem.labels, grid, rests_on)
 
-    def _problem(self, run: Run) -> "Problem":
+    def problem(self, run: Run) -> "Problem":
+        """The task as arrays: the rows of its splits one after the other, each split in SentEval's order."""
         from eval.fit import features
         from eval.fit.protocols import Problem
 
-        orders = {split: self._order(data) for split, data in self.splits.items()}
+        orders = {split: self.order(data) for split, data in self.splits.items()}
         labels = np.concatenate([data.labels[orders[split]] for split, data in self.splits.items()])
         texts = [[_pick(side, orders[split]) for side in _sides(data)] for split, data in self.splits.items()]
         columns = [[text for split in texts for text in split[side]] for side in range(len(texts[0]))]
@@ -127,7 +126,8 @@ class ClassificationTask:
         }
         return Problem(rows, labels, len(self.classes), splits)
 
-    def _order(self, data: Labelled | LabelledPairs) -> Ints:
+    def order(self, data: Labelled | LabelledPairs) -> Ints:
+        """The rows of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
         lengths = [np.array([len(text.split()) for text in side]) for side in _sides(data)]
         labels = data.labels
         if self.snli_order:

@@ -16,7 +16,8 @@ import numpy as np
 from eval.data.sts import Pairs
 from eval.files import MissingDataError
 from eval.models.embed import Floats, unit_vectors
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import TaskScores
 from eval.tasks.sts import read_all_splits
 from eval.tasks.task import Family, Loaded, Run
@@ -114,7 +115,7 @@ def load(data: Path) -> Loaded:
         return Loaded([], {NAME: str(error)})
 
 
-FAMILY = Family(load, "alignment and uniformity on DATA/downstream/STS/STSBenchmark/")
+FAMILY = Family(load, "alignment and uniformity on DIR/downstream/STS/STSBenchmark/")
 
 
 def _joined(splits: list[Pairs]) -> Pairs:

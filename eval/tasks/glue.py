@@ -11,15 +11,20 @@ an MNLI model. Since the epoch is chosen on the dev set that it is scored on, fi
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.data.glue import LAYOUTS, Split, read_glue
 from eval.files import MissingDataError
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
+
+if TYPE_CHECKING:
+    from eval.fit.finetuning import Settings
 
 METRICS: dict[str, dict[str, str]] = {
     "CoLA": {"matthews": "matthews"},
@@ -74,7 +79,7 @@ class GlueTask:
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Only now, since torch takes seconds to import.
-        from eval.fit.finetuning import Settings, finetune, trainer_device, transformer_folder
+        from eval.fit.finetuning import Settings, trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
@@ -85,46 +90,17 @@ class GlueTask:
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
             )
         settings = replace(Settings(), epochs=EPOCHS[run.protocol])
-        task = self.name.partition("/")[2]
-        dev_texts = tuple(
-            [text for split in self.dev.values() for text in split.texts[column]]
-            for column in range(len(self.train.texts))
-        )
         seeds = [run.seed + number for number in range(SEEDS[run.protocol])]
-        best: list[dict[str, Examples]] = []
-        epochs: list[int] = []
-        for seed in seeds:
-            history = finetune(
-                folder,
-                (self.train.texts, self.train.labels),
-                dev_texts,
-                self.num_classes,
-                settings,
-                seed,
-                run.device,
-                progress=f"{self.name}, seed {seed}" if run.progress else "",
-            )
-            found = [examples_of(task, predicted, self.dev) for predicted in history]
-            chosen = best_epoch([figure(next(iter(examples.values()))) for examples in found])
-            best.append(found[chosen])
-            epochs.append(chosen + 1)
+        runs = [self._best_epoch(run, folder, settings, seed) for seed in seeds]
+        epochs, best = [epoch for epoch, _ in runs], [examples for _, examples in runs]
         by_seed = {key: [figure(examples[key]) for examples in best] for key in best[0]}
         main = next(iter(by_seed))
         median = median_run(by_seed[main])
-        section = Section(
-            heading=self.name,
-            text=f"Fine-tuned on {len(self.train)} rows; of each seed the best of {settings.epochs} epochs by the dev "
-            f"metric. The figures above are those of seed {seeds[median]}, the median.",
-            tables=[
-                Table(
-                    header=("seed", "epoch", *by_seed),
-                    rows=[
-                        (seed, epoch, *values)
-                        for seed, epoch, *values in zip(seeds, epochs, *by_seed.values(), strict=True)
-                    ],
-                )
-            ],
+        text = (
+            f"Fine-tuned on {len(self.train)} rows; of each seed the best of {settings.epochs} epochs by the dev "
+            f"metric. The figures above are those of seed {seeds[median]}, the median."
         )
+        rows = list(zip(seeds, epochs, *by_seed.values(), strict=True))
         counts = {"train": len(self.train), "dev": sum(map(len, self.dev.values()))}
         if broken := self.train.num_broken + sum(split.num_broken for split in self.dev.values()):
             counts["broken rows left out"] = broken
@@ -133,7 +109,7 @@ class GlueTask:
             main=main,
             headline=(main,),
             counts=counts,
-            section=section,
+            section=Section(self.name, text, [Table(("seed", "epoch", *by_seed), rows)]),
             examples=best[median],
             settings={
                 **asdict(settings),
@@ -143,6 +119,28 @@ class GlueTask:
                 "by_seed": by_seed,
             },
         )
+
+    def _best_epoch(self, run: Run, folder: Path, settings: "Settings", seed: int) -> tuple[int, dict[str, Examples]]:
+        """Fine-tunes by one seed: the number of the best epoch, from 1, and what its figures are of."""
+        from eval.fit.finetuning import finetune
+
+        dev_texts = tuple(
+            [text for split in self.dev.values() for text in split.texts[column]]
+            for column in range(len(self.train.texts))
+        )
+        history = finetune(
+            folder,
+            (self.train.texts, self.train.labels),
+            dev_texts,
+            self.num_classes,
+            settings,
+            seed,
+            run.device,
+            progress=f"{self.name}, seed {seed}" if run.progress else "",
+        )
+        found = [examples_of(self.name.partition("/")[2], predicted, self.dev) for predicted in history]
+        best = best_epoch([figure(next(iter(examples.values()))) for examples in found])
+        return best + 1, found[best]
 
 
 def best_epoch(figures: list[float]) -> int:
@@ -179,4 +177,4 @@ def load(data: Path) -> Loaded:
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DATA/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tuned, for hours on a CPU")
+FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tuned, for hours on a CPU")

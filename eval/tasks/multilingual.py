@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from eval.data.pairs import read_pairs
-from eval.files import MissingDataError
-from eval.tasks.sts import SplitTask
+from eval.tasks.sts import load_split_task
 from eval.tasks.task import Family, Loaded, Task
 
 _FILE = re.compile(r"stsb-(.+)-(test|dev)\.csv")
@@ -27,19 +26,11 @@ def load(data: Path) -> Loaded:
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for language in languages:
-        name = f"stsb/{language}"
         files = {split: folder / f"stsb-{language}-{split}.csv" for split in ("test", "dev")}
-        try:
-            splits = {"test": read_pairs(files["test"])}
-        except MissingDataError as error:
-            missing[name] = str(error)
-            continue
-        try:
-            splits["dev"] = read_pairs(files["dev"])
-        except MissingDataError as error:
-            missing[f"{name} dev"] = str(error)
-        tasks.append(SplitTask(name, splits, tuple(files[split] for split in splits)))
+        loaded = load_split_task(f"stsb/{language}", read_pairs, files)
+        tasks += loaded.tasks
+        missing |= loaded.missing
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DATA/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")
+FAMILY = Family(load, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")

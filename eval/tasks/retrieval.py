@@ -23,7 +23,8 @@ from tqdm import tqdm
 from eval.data.retrieval import LAYOUTS, Collection, Ints
 from eval.models.embed import Floats, unit_vectors
 from eval.report import plots
-from eval.report.html import Section, Table
+from eval.report.html import Section
+from eval.report.table import Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task
 
@@ -209,8 +210,7 @@ def load(data: Path) -> Loaded:
 
 FAMILY = Family(
     load,
-    "DATA/retrieval/<name>/: {corpus.jsonl,queries.jsonl,qrels/test.tsv}, BEIR's layout, or Cranfield's, Flickr8k's or "
-    "TREC-QA's own files",
+    "DIR/retrieval/<name>/, BEIR's layout, or Cranfield's, Flickr8k's or TREC-QA's files",
 )
 
 

@@ -7,21 +7,22 @@ Covers the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEv
 regressor on the pairs, are another protocol with other figures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from eval.data.pairs import SUFFIXES, read_pairs
-from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
+from eval.data.senteval import find_downstream
+from eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
 from eval.files import MissingDataError
 from eval.models.embed import Embedder, Encode, Floats, unit_vectors
 from eval.report import plots
-from eval.report.html import Section, Table
-from eval.scores import Examples, TaskScores
+from eval.report.html import Section
+from eval.report.table import Table
+from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task
 
 # STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
@@ -58,12 +59,7 @@ def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
     """{"pearson", "spearman"} of two arrays (n,), in percent; NaN where undefined: n < 2, or an array is constant."""
-    if len(gold) < 2 or np.ptp(cosine) == 0 or np.ptp(gold) == 0:
-        return {"pearson": float("nan"), "spearman": float("nan")}
-    return {
-        "pearson": 100 * float(stats.pearsonr(cosine, gold).statistic),
-        "spearman": 100 * float(stats.spearmanr(cosine, gold).statistic),
-    }
+    return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
@@ -80,7 +76,7 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     together = correlations(*(np.concatenate(arrays) for arrays in zip(*subsets.values(), strict=True)))
     found = {}
     for metric in ("spearman", "pearson"):
-        values = [figure[metric] for figure in per_subset]
+        values = [subset[metric] for subset in per_subset]
         found[f"{metric}_all"] = together[metric]
         found[f"{metric}_mean"] = float(np.mean(values))
         found[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
@@ -188,20 +184,31 @@ def load(data: Path) -> Loaded:
         except MissingDataError as error:
             missing[year] = str(error) if folder.is_dir() else f"no folder {folder}"
     for task, (folder, read, names) in SPLITS.items():
-        splits: dict[str, Pairs] = {}
-        for split in ("test", "dev"):
-            try:
-                splits[split] = read(downstream / folder / names[split])
-            except MissingDataError as error:
-                missing[task if split == "test" else f"{task} {split}"] = str(error)
-            if "test" not in splits:
-                break
-        if splits:
-            tasks.append(SplitTask(task, splits, tuple(downstream / folder / names[split] for split in splits)))
+        loaded = load_split_task(task, read, {split: downstream / folder / name for split, name in names.items()})
+        tasks += loaded.tasks
+        missing |= loaded.missing
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DATA/downstream/STS/... and DATA/downstream/SICK/, SentEval's layout; by cosine")
+def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
+    """One task of the files of its `test` split and, where it is there, of its `dev` split.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    splits: dict[str, Pairs] = {}
+    missing: dict[str, str] = {}
+    for split in ("test", "dev"):
+        try:
+            splits[split] = read(files[split])
+        except MissingDataError as error:
+            missing[name if split == "test" else f"{name} {split}"] = str(error)
+        if "test" not in splits:
+            return Loaded([], missing)
+    return Loaded([SplitTask(name, splits, tuple(files[split] for split in splits))], missing)
+
+
+FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
 
 
 def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:

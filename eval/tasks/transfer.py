@@ -20,7 +20,7 @@ from eval.data.labelled import (
     read_trec,
     read_two_classes,
 )
-from eval.data.sts import find_downstream
+from eval.data.senteval import find_downstream
 from eval.files import MissingDataError
 from eval.tasks.classification import ClassificationTask, load_tasks
 from eval.tasks.task import Family, Loaded
@@ -59,7 +59,7 @@ def load(data: Path) -> Loaded:
     )
 
 
-FAMILY = Family(load, "DATA/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
+FAMILY = Family(load, "DIR/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
 
 
 def _two_classes(name: str, folder: Path) -> ClassificationTask:

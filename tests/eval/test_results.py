@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.results import Results, environment, is_results
+from eval.results import Results, environment
+from eval.saved import is_results
 
 
 def strict(text: str) -> Any:

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from eval.scores import METRICS, Examples, _figures, difference, figure, interval
+from eval.scores import METRICS, Examples, _figures, difference, figure, in_percent, interval
 
 GENERATOR = np.random.default_rng(7)
 GOLD = GENERATOR.integers(0, 2, 300)
@@ -74,8 +74,15 @@ def test_figures_of_other_examples_are_not_compared() -> None:
         difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
 
 
-def test_a_constant_has_no_correlation_and_no_interval() -> None:
-    examples = Examples.of("spearman", np.ones(10), np.arange(10))
+def test_what_is_not_in_percent_is_known_by_its_name() -> None:
+    metrics = ("acc", "t2i_r1", "spearman_all", "alignment", "uniformity_dev", "mse", "i2t_medr")
+    assert [in_percent(metric) for metric in metrics] == [True, True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
+@pytest.mark.parametrize("constant", [1.0, 0.1])  # of which the second's mean, as computed, is another number
+def test_a_constant_has_no_correlation_and_no_interval(metric: str, constant: float) -> None:
+    examples = Examples.of(metric, np.full(1500, constant), np.arange(1500))
     assert np.isnan(figure(examples))
     assert all(np.isnan(interval(examples)))
 

@@ -19,7 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from train.build import add_embeddings, load_tokenizer
 from train.export import save_model
 from train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from eval.models.library import load as load_model
 from train.build import build_encoder
 from train.export import load_skeleton, save_model, save_skeleton

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from shards.vocabulary import USUAL_IDS, vocab_size
 from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 

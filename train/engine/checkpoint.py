@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import torch
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from eval.models.folder import MOST_SAID
+from eval.models.encoder import MOST_SAID
 from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
 from shards.terminal import one_line, visible

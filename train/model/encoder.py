@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from eval.models.embed import batches_by_length
-from eval.models.folder import EncoderError, first_position
+from eval.models.encoder import EncoderError
+from eval.models.folder import first_position
 from train.losses import in_fp32
 from train.model.attention import PACKED_ATTENTION
 from train.model.folder import Inference

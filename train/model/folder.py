@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from eval.models.settings import read_modules
 
 

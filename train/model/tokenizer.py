@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from eval.models.folder import MOST_SAID, EncoderError
+from eval.models.encoder import MOST_SAID, EncoderError
 from eval.models.settings import check_tokenizer_files
 from shards.terminal import one_line
 from shards.vocabulary import vocab_size

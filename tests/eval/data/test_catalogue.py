@@ -11,7 +11,8 @@ import pytest
 
 from eval.data.__main__ import main
 from eval.data.catalogue import DataSet, File, Finding, catalogue, check
-from eval.tables.averages import AVERAGES, PROBING
+from eval.data.senteval import PROBING
+from eval.tables.averages import AVERAGES
 from eval.tables.published import tables
 from eval.tasks import sts
 
@@ -124,6 +125,7 @@ def test_data_is_found_where_the_evaluator_finds_it(shared_data: Path) -> None:
     folders = (shared_data, shared_data / "senteval", shared_data / "senteval" / "downstream")
     assert [finding(folder, "TREC").state for folder in folders] == ["whole"] * 3
     assert finding(shared_data / "stsb_multi_mt", "stsb/de").state == "whole"
+    assert finding(shared_data / "glue", "glue/RTE").state == "absent"  # --tasks glue wants the folder around it
 
 
 def test_a_file_of_unknown_rows_is_said_to_be_one(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from eval.data.labelled import (
-    find_probing,
     read_mrpc,
     read_probing,
     read_sick_entailment,
@@ -17,6 +16,7 @@ from eval.data.labelled import (
     read_trec,
     read_two_classes,
 )
+from eval.data.senteval import find_probing
 from eval.files import DataError, MissingDataError
 
 REAL: list[tuple[Callable, tuple[str, ...], list[int]]] = [

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.data.sts import Pairs, find_downstream, read_sick, read_sts_subset, read_stsb
+from eval.data.senteval import find_downstream
+from eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
 from eval.files import DataError, MissingDataError
 
 
@@ -81,8 +82,8 @@ HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgmen
         (read_stsb, "g\tf\ty\t1\t2.5\ta\tb\ng\tf\ty\t2\t3\n", r"table:2: expected 7 TAB-separated fields, found 5"),
         (read_stsb, "g\tf\ty\t1\tx\ta\tb\n", r"table:1: expected a number.*'x'"),
         (read_stsb, "", r"table: holds no scored pair"),
-        (read_sick, "1\ta\tb\t3.3\tNEUTRAL\n", r"table:1: expected SICK's header"),
-        (read_sick, "", r"table:1: expected SICK's header"),
+        (read_sick, "1\ta\tb\t3.3\tNEUTRAL\n", r"table:1: expected a header with a field relatedness_score"),
+        (read_sick, "", r"table:1: expected a header with a field relatedness_score"),
         (read_sick, HEADER + "1\ta\tb\n", r"table:2: expected 5 TAB-separated fields, found 3"),
         (read_sick, HEADER + "1\ta\tb\tinf\tNEUTRAL\n", r"table:2: expected a number"),
     ],

@@ -39,7 +39,7 @@ class Always(Fits):
 def test_kfold_chooses_by_the_mean_over_folds_of_the_run_s_seed_and_refits_on_all_training_rows() -> None:
     splits = {"train": np.arange(30), "test": np.arange(30, 40)}
     trainer = Recorded(splits, [[[0.9, 0.5, 0.6, 0.6], [0.1, 0.7, 0.6, 0.6]], [[0.5]]])
-    outcome = protocols.run(trainer, "kfold")
+    outcome = protocols.run_scheme(trainer, "kfold")
     (folds, l2), (last, chosen) = trainer.__dict__["asked"]
     expected = list(StratifiedKFold(2, shuffle=True, random_state=7).split(np.zeros(30), LABELS[:30]))
     assert [(f.train.tolist(), f.dev.tolist()) for f in folds] == [(a.tolist(), b.tolist()) for a, b in expected]
@@ -52,7 +52,7 @@ def test_kfold_chooses_by_the_mean_over_folds_of_the_run_s_seed_and_refits_on_al
 def test_split_tests_the_very_fit_that_the_dev_rows_chose() -> None:
     splits = {"train": np.arange(20), "dev": np.arange(20, 30), "test": np.array([31, 33, 35, 36])}
     trainer = Recorded(splits, [[[0.3, 0.2, 0.1, 0.3]]])
-    outcome = protocols.run(trainer, "split")
+    outcome = protocols.run_scheme(trainer, "split")
     ((folds, l2),) = trainer.__dict__["asked"]
     assert (folds[0].train.tolist(), folds[0].dev.tolist()) == (list(range(20)), list(range(20, 30)))
     assert l2.tolist() == [list(L2)]
@@ -62,7 +62,7 @@ def test_split_tests_the_very_fit_that_the_dev_rows_chose() -> None:
 def test_nested_chooses_within_each_fold_whose_seed_is_never_the_run_s() -> None:
     inner = np.array([[[0.1, 0.3, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2]], [[0.1, 0.1, 0.1, 0.4], [0.2, 0.1, 0.1, 0.4]]])
     trainer = Recorded({"train": np.arange(NUM)}, [inner.reshape(4, 4), [[0.5], [0.5]]])
-    outcome = protocols.run(trainer, "nested")
+    outcome = protocols.run_scheme(trainer, "nested")
     (folds, _), (last, chosen) = trainer.__dict__["asked"]
     outer = list(StratifiedKFold(2, shuffle=True, random_state=1111).split(np.zeros(NUM), LABELS))
     at = 0
@@ -81,8 +81,8 @@ def test_nested_chooses_within_each_fold_whose_seed_is_never_the_run_s() -> None
 
 def test_accuracies_are_compared_after_rounding_to_two_decimals() -> None:
     splits = {"train": np.arange(20), "dev": np.arange(20, 30), "test": np.arange(30, 40)}
-    assert protocols.run(Recorded(splits, [[[0.5, 0.50004, 0.4, 0.4]]]), "split").l2 == [L2[0]]
-    assert protocols.run(Recorded(splits, [[[0.5, 0.50006, 0.4, 0.4]]]), "split").l2 == [L2[1]]
+    assert protocols.run_scheme(Recorded(splits, [[[0.5, 0.50004, 0.4, 0.4]]]), "split").l2 == [L2[0]]
+    assert protocols.run_scheme(Recorded(splits, [[[0.5, 0.50006, 0.4, 0.4]]]), "split").l2 == [L2[1]]
 
 
 def test_the_protocols_are_senteval_s() -> None:

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
-from eval.models.folder import EncoderError, load_model
+from eval.models.encoder import EncoderError
+from eval.models.folder import load_model
 from eval.models.library import load
 from tests.train.test_encoder import CONFIGS, SIZE
 

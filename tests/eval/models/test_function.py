@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from eval.models.function import FunctionEncoder, load
 
 TEXTS = ["a text", "a much longer text, of many more words than the others have", "", "ein Satz"]

@@ -20,8 +20,7 @@ from transformers import (
     T5EncoderModel,
 )
 
-from eval.models.encoder import POOLINGS
-from eval.models.folder import EncoderError
+from eval.models.encoder import POOLINGS, EncoderError
 from eval.models.library import load
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from eval.models.function import FunctionEncoder
 from eval.models.library import Model
 from eval.models.load import default_name, load

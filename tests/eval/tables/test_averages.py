@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from eval.tables.averages import AVERAGES, HALVES, PROBING, SUPERVISED, YEARS, average, averages
+from eval.data.senteval import PROBING
+from eval.tables.averages import AVERAGES, HALVES, SUPERVISED, YEARS, average, averages
 from eval.tables.published import Cell, Column, PaperTable, Row, tables
 
 STS_SCORES = {

@@ -100,7 +100,3 @@ def test_splits_that_do_not_do_are_refused(data: Path, num: int, width: int, mes
     (data / "downstream/COCO/train.pkl").write_bytes(pickle.dumps(content))
     with pytest.raises(DataError, match=message):
         captions.load(data)
-
-
-def test_the_batch_that_train_must_exceed_is_the_trainings() -> None:
-    assert captions._BATCH == ranking.BATCH

@@ -17,7 +17,7 @@ from eval.__main__ import main
 from eval.data.glue import Split
 from eval.fit.finetuning import Settings, finetune, transformer_folder
 from eval.models.embed import Embedder
-from eval.models.folder import EncoderError
+from eval.models.encoder import EncoderError
 from eval.scores import figure
 from eval.tasks.glue import GlueTask, best_epoch, examples_of, load, median_run
 from eval.tasks.task import Run, UnscoredError

@@ -88,7 +88,7 @@ def test_sentences_are_sorted_by_tokens_then_label_and_else_keep_their_order() -
     texts = ["c c", "b", "a a", "", "d d"]
     train = Labelled(texts, np.array([1, 1, 0, 1, 0]))
     made = ClassificationTask("x", "split", {"train": train, "dev": train, "test": train}, ("0", "1"))
-    assert [texts[row] for row in made._order(train)] == ["", "b", "a a", "d d", "c c"]
+    assert [texts[row] for row in made.order(train)] == ["", "b", "a a", "d d", "c c"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_pairs_are_sorted_by_tokens_of_the_first_and_snli_s_of_the_second(snli: 
         parts=("product",),
         snli_order=snli,
     )
-    rows = [(pairs.left[row], pairs.right[row]) for row in made._order(pairs)]
+    rows = [(pairs.left[row], pairs.right[row]) for row in made.order(pairs)]
     assert [text for pair in rows for text in pair] == expected
 
 
@@ -114,7 +114,7 @@ def test_snli_labels_are_sorted_by_name() -> None:
     made = ClassificationTask(
         "x", "split", {"train": pairs}, ("entailment", "neutral", "contradiction"), parts=("left",), snli_order=True
     )
-    assert made._order(pairs).tolist() == [2, 0, 1]
+    assert made.order(pairs).tolist() == [2, 0, 1]
 
 
 def write_snli(folder: Path, num: int) -> None:
