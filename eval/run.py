@@ -172,6 +172,11 @@ def _score(
             f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
             "the model is broken or overflows in this precision"
         )
+    if embedder.num_zero:
+        results.warnings.append(
+            f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
+            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
+        )
     results.warnings += cache.warnings if cache else []
     results.environment = environment(
         device=device,
