@@ -197,8 +197,8 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
             if _ends_in_number(chunk[begins[row] : words[row]].tobytes()):
                 line = chunk[begins[row] : ends[row]].tobytes()
                 raise EncoderError(
-                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, with single spaces between, "
-                    f"found {found[row] + 1} fields: {_shown(line)}: {AGAIN}"
+                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, with single spaces "
+                    f"between, found {found[row] + 1} fields: {_shown(line)}: {AGAIN}"
                 )
         starts.append(begins + start)
         lengths.append(words - begins)
