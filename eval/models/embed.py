@@ -81,7 +81,8 @@ class Embedder:
         if embeddings.ndim != 2 or len(embeddings) != len(texts):
             raise ValueError(f"the encoder returned shape {embeddings.shape} for {len(texts)} texts")
         self.num_texts += len(texts)
-        finite, zero = np.isfinite(embeddings).all(axis=1), ~embeddings.any(axis=1)
+        finite = np.asarray(np.isfinite(embeddings).all(axis=1))
+        zero = np.asarray(~embeddings.any(axis=1))
         self.num_nonfinite += int((~finite).sum())
         self.num_zero += int(zero.sum())
         if self._cache is None:
