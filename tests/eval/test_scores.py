@@ -74,6 +74,14 @@ def test_figures_of_other_examples_are_not_compared() -> None:
         difference(Examples.of("spearman", COSINES, SCORES), Examples.of("spearman", COSINES, SCORES[::-1]))
 
 
+def test_samples_without_a_correlation_speak_for_no_difference() -> None:
+    """Of three pairs every ninth sample is one pair alone: as opposite as two models are, that is no proof."""
+    gold = np.arange(3)
+    apart = difference(Examples.of("spearman", -gold, gold), Examples.of("spearman", gold, gold))
+    assert apart.value == 200
+    assert apart.p == pytest.approx(2 / 9, abs=0.05)
+
+
 def test_a_constant_has_no_correlation_and_no_interval() -> None:
     examples = Examples.of("spearman", np.ones(10), np.arange(10))
     assert np.isnan(figure(examples))
