@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from eval.data.catalogue import other_rows
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
 from eval.report.html import is_report, write_report
 from eval.results import Results, Scored, environment, examples_bytes, is_results
@@ -75,6 +76,7 @@ def evaluate(request: Request) -> list[Scored]:
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
     tasks, families, skipped = _load_tasks(request)
+    cut = _other_rows([task for task in tasks if families[task.name] != "pairs"])
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
     found: list[Scored] = []
     failed: list[EvaluationError] = []
@@ -85,6 +87,7 @@ def evaluate(request: Request) -> list[Scored]:
             failed.append(error)
             continue
         scored.results.data = checksums
+        scored.results.warnings += cut
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
         found.append(scored)
@@ -128,6 +131,18 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
             skipped,
         )
     return tasks, families, skipped
+
+
+def _other_rows(tasks: list[Task]) -> list[str]:
+    """A warning where tasks were read from files that are cut or added to: figures of such look like any others."""
+    found = {task.name: other for task in tasks if (other := other_rows(task.files))}
+    if not found:
+        return []
+    each = [f"{name} ({other[0]}{', ...' * (len(other) > 1)})" for name, other in found.items()]
+    return [
+        f"not the published data, so not comparable with published figures: {', '.join(each)}; python -m eval.data "
+        "check says more"
+    ]
 
 
 def _score(
