@@ -1,6 +1,7 @@
 """The command `python -m eval`: score a model, print a summary, write `results.json` and `report.html`.
 
-Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed data, nothing to score); 2 bad usage.
+Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed data, nothing to score); 2 bad usage; 130
+interrupted.
 """
 
 import argparse

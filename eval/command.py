@@ -1,9 +1,10 @@
 """What eval's commands share: one-line errors, exit codes, and output that arrives or is missed.
 
-Exit codes: 0 done; 1 the work failed, or standard output could not be written; 2 bad usage.
+Exit codes: 0 done; 1 the work failed, or standard output could not be written; 2 bad usage; 130 interrupted (Ctrl-C).
 """
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -46,7 +47,10 @@ def run(
     for_user: tuple[type[Exception], ...] = (DataError, OSError, *failures)
     code, output = 0, ""
     try:
-        output, code = work(parser.parse_args(argv))
+        args = parser.parse_args(argv)
+        # What a model's own code or a library prints must not get among the results.
+        with contextlib.redirect_stdout(sys.stderr):
+            output, code = work(args)
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     except UsageError as error:
@@ -57,6 +61,9 @@ def run(
             print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
         print(f"{parser.prog}: {printable(str(error))}", file=sys.stderr)
         code = 1
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        code = 130
     return _print(parser.prog, output) or code
 
 

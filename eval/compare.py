@@ -32,6 +32,7 @@ A and B are what python -m eval wrote with --output: folders that hold results.j
 """
 LEVEL = 0.05
 _LEAST_RESAMPLES = 1000
+_ROUNDED = 0.01  # percentage points that a figure may differ from its examples': SentEval rounds a fold's accuracy
 
 TaskExamples = Mapping[str, Mapping[str, Examples]]
 """Task -> metric -> what the figure was computed of."""
@@ -105,11 +106,15 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
     resamples = max(_LEAST_RESAMPLES, 4 * math.ceil(2 * len(pairs) / LEVEL))
     found = []
     for task, metric, first, second in tqdm(pairs, "comparing", unit=" figures", disable=None if progress else True):
+        figures = figure(first), figure(second)
+        if other := _of_another_run(figures, (a.scores[task], b.scores[task]), metric):
+            not_compared[task] = other
+            continue
         try:
             apart = difference(first, second, resamples=_LEAST_RESAMPLES)
             if apart.p < LEVEL and resamples > _LEAST_RESAMPLES:
                 apart = difference(first, second, resamples=resamples)
-            found.append((task, metric, figure(first), figure(second), apart))
+            found.append((task, metric, *figures, apart))
         except ValueError as error:
             not_compared[task] = f"{metric}: {error}"
     found = [one for one in found if one[0] not in not_compared]
@@ -133,6 +138,18 @@ def _unlike(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples) -> dict[
         elif not set(of_a.get(task, {})) & set(of_b.get(task, {})):
             found[task] = "no figure whose examples both kept"
     return found
+
+
+def _of_another_run(figures: tuple[float, float], scores: tuple[Mapping[str, float], ...], metric: str) -> str:
+    """Whose examples do not give the figure that its results.json has; "" where both do."""
+    for side, found, given in zip("AB", figures, scores, strict=True):
+        saved_figure = given.get(metric, math.nan)
+        if not abs(found - saved_figure) <= _ROUNDED and not (math.isnan(found) and math.isnan(saved_figure)):
+            return (
+                f"{metric} is {_number(saved_figure)} in {side}'s {saved.RESULTS} and {_number(found)} by its "
+                f"{saved.EXAMPLES}, so they are of two runs: evaluate {side} again"
+            )
+    return ""
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:

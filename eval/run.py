@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from eval.data.catalogue import other_rows
 from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
 from eval.models.cache import Cache
 from eval.models.embed import Embedder
@@ -79,6 +80,7 @@ def evaluate(request: Request) -> list[Scored]:
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
     tasks, families, skipped = _load_tasks(request)
+    cut = _other_rows([task for task in tasks if families[task.name] != "pairs"])
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
     found: list[Scored] = []
     failed: list[EvaluationError] = []
@@ -89,6 +91,7 @@ def evaluate(request: Request) -> list[Scored]:
             failed.append(error)
             continue
         scored.results.data = checksums
+        scored.results.warnings += cut
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
         found.append(scored)
@@ -134,6 +137,18 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
     return tasks, families, skipped
 
 
+def _other_rows(tasks: list[Task]) -> list[str]:
+    """A warning where tasks were read from files that are cut or added to: figures of such look like any others."""
+    found = {task.name: other for task in tasks if (other := other_rows(task.files))}
+    if not found:
+        return []
+    each = [f"{name} ({other[0]}{', ...' * (len(other) > 1)})" for name, other in found.items()]
+    return [
+        f"not the published data, so not comparable with published figures: {', '.join(each)}; python -m eval.data "
+        "check says more"
+    ]
+
+
 def _score(
     request: Request, name: str, spec: str, tasks: list[Task], families: dict[str, str], skipped: dict[str, str]
 ) -> Scored:
@@ -160,6 +175,11 @@ def _score(
         results.warnings.append(
             f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
             "the model is broken or overflows in this precision"
+        )
+    if embedder.num_zero:
+        results.warnings.append(
+            f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
+            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
         )
     results.warnings += cache.warnings if cache else []
     results.environment = environment(

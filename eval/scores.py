@@ -116,8 +116,8 @@ class Difference:
     Attributes:
         value: the second's minus the first's.
         low, high: the 95 % interval of the value.
-        p: the share of samples in which the difference has the other sign or none, both sides: small where the
-            difference exceeds noise. Never under 1 / (samples + 1).
+        p: the share of samples in which the difference has the other sign or none, or is undefined, both sides: small
+            where the difference exceeds noise. Never under 1 / (samples + 1).
     """
 
     value: float
@@ -149,7 +149,8 @@ def difference(first: Examples, second: Examples, seed: int = 0, resamples: int 
     one, two = _figures((first, second), _samples(first.groups, seed, resamples))
     apart = two - one
     low, high = _quantiles(apart)
-    tail = min(np.sum(apart <= 0), np.sum(apart >= 0))
+    undefined = np.isnan(apart)  # as of a sample of one pair many times; it counts against either sign
+    tail = min(np.sum((apart <= 0) | undefined), np.sum((apart >= 0) | undefined))
     p = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
     return Difference(figure(second) - figure(first), low, high, p)
 

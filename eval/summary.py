@@ -132,12 +132,12 @@ class Summary:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know before trusting the scores; with the model's name where there are several."""
-        return [
-            f"{one.results.model}: {text}" if len(self.scored) > 1 else text
-            for one in self.scored
-            for text in one.results.warnings
-        ]
+        """What a reader should know before trusting the scores; with the models' names where it is not of all."""
+        models: dict[str, list[str]] = {}
+        for one in self.scored:
+            for text in one.results.warnings:
+                models.setdefault(text, []).append(one.results.model)
+        return [text if len(of) == len(self.scored) else f"{', '.join(of)}: {text}" for text, of in models.items()]
 
     def _value(self, one: Scored, task: str, metric: str) -> float | None:
         if task == AVERAGE:

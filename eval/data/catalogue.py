@@ -103,6 +103,22 @@ def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Findin
     return [_check(data, one) for one in (catalogue() if data_sets is None else data_sets)]
 
 
+def other_rows(files: Iterable[Path]) -> list[str]:
+    """Of files that a task was read from, those without the rows that are known to belong there, a few words each."""
+    known = {
+        (*Path(data_set.folder).parts, *Path(file.name).parts): file
+        for data_set in catalogue()
+        for file in data_set.files
+    }
+    longest = max(map(len, known))
+    found = []
+    for path in files:
+        file = next((known[end] for n in range(longest, 0, -1) if (end := path.parts[-n:]) in known), None)
+        if file and file.rows and (num_rows := _read(path, file.count)[1]) not in file.rows:
+            found.append(f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}")
+    return found
+
+
 def _check(data: Path, data_set: DataSet) -> Finding:
     place = _root(data, data_set.root) / data_set.folder
     present = [file for file in data_set.files if (place / file.name).is_file()]

@@ -25,12 +25,13 @@ class Embedder:
     Args:
         encode: n texts -> array (n, dim); its rows need not have unit norm.
         cache: where embeddings of earlier runs are found, and this one's are left; rows that are there are not held in
-            memory too. One with a NaN or an infinity is not left there.
+            memory too. One that is counted as broken, below, is not left there, so that other runs count it too.
 
     Attributes:
         num_texts: how many texts the encoder was given.
         num_cached: how many distinct texts were found in the cache instead.
         num_nonfinite: how many of the encoder's embeddings hold a NaN or an infinity.
+        num_zero: how many of them are all zeros, as of a text of which a file of word vectors has no word.
         encode_s: seconds spent in the encoder.
     """
 
@@ -41,6 +42,7 @@ class Embedder:
         self.num_texts = 0
         self.num_cached = 0
         self.num_nonfinite = 0
+        self.num_zero = 0
         self.encode_s = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
@@ -80,12 +82,15 @@ class Embedder:
             raise ValueError(f"the encoder returned shape {embeddings.shape} for {len(texts)} texts")
         self.num_texts += len(texts)
         finite = np.asarray(np.isfinite(embeddings).all(axis=1))
+        zero = np.asarray(~embeddings.any(axis=1))
         self.num_nonfinite += int((~finite).sum())
+        self.num_zero += int(zero.sum())
         if self._cache is None:
             return embeddings
-        if finite.all():
+        whole = finite & ~zero
+        if whole.all():
             return self._cache.add(texts, embeddings)
-        self._cache.add([text for text, good in zip(texts, finite, strict=True) if good], embeddings[finite])
+        self._cache.add([text for text, good in zip(texts, whole, strict=True) if good], embeddings[whole])
         return embeddings
 
 
@@ -112,8 +117,9 @@ def unit_vectors(embeddings: Floats) -> Floats:
     What is not finite counts as 0, and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
     """
     rows = finite(embeddings)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+    # Squares of float32 leave its range from 1e19 up and 1e-23 down, and the row would come out as zero.
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
+    unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0, casting="same_kind")
     return unit
 
 

@@ -28,6 +28,7 @@ MOST_WORD = 1 << 12
 """Bytes of one word of a binary file; what is longer is no word."""
 MOST_JSON = 1 << 29
 """Bytes of a JSON file, which is read at once, into some five times as many."""
+_BOM = "\ufeff".encode()
 OTHERS = {
     b"\x1f\x8b": "is packed with gzip: unpack it first",
     b"PK": "is a zip archive: unpack it first",
@@ -166,6 +167,8 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
     starts, lengths, count = [], [], 0
     first_line = 1 if number is None else 2
     size = len(content)
+    if not start and content[:3] == _BOM:
+        start = 3
     while size > start and content[size - 1] in b"\r\n ":
         size -= 1  # the end of the last line, and empty ones after it
     while start < size:
@@ -189,8 +192,16 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
                 f"{path}:{first_line + count + row}: expected a word and {dim} numbers, found {found[row] + 1} "
                 f"fields: {_shown(line)}: {AGAIN}"
             )
+        words = spaces[up_to - dim]
+        for row in np.flatnonzero(found > dim).tolist():
+            if _ends_in_number(chunk[begins[row] : words[row]].tobytes()):
+                line = chunk[begins[row] : ends[row]].tobytes()
+                raise EncoderError(
+                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, with single spaces "
+                    f"between, found {found[row] + 1} fields: {_shown(line)}: {AGAIN}"
+                )
         starts.append(begins + start)
-        lengths.append(spaces[up_to - dim] - begins)
+        lengths.append(words - begins)
         start, count = stop, count + len(begins)
     if count < (number or 1):
         raise EncoderError(f"{path}: holds {count:,} words of the {number or 1:,} that it promises: {AGAIN}")
@@ -211,7 +222,22 @@ def _binary_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: i
         start = end + 1 + 4 * dim
     if not number:
         raise EncoderError(f"{path}: holds no word")
+    if content[start : start + MOST_WORD].strip():
+        raise EncoderError(
+            f"{path}: goes on after the {number:,} words of {dim} numbers that it promises, so it holds others: {AGAIN}"
+        )
     return np.frombuffer(starts, np.int64), np.frombuffer(lengths, np.int64)
+
+
+def _ends_in_number(word: bytes) -> bool:
+    """Whether a word with spaces ends in a number, or in nothing: then its row is longer than others, or its spaces are
+    doubled, and no text would ever have that word."""
+    last = word.rpartition(b" ")[2]
+    try:
+        float(last or b"0")
+    except ValueError:
+        return False
+    return True
 
 
 def _is_text(start: bytes) -> bool:

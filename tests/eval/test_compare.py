@@ -57,6 +57,18 @@ def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object)
     return err
 
 
+def test_examples_of_another_run_than_the_results_are_not_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    a, b = (write(tmp_path / name, {"MR": accuracy(WEAK), "CR": accuracy(WEAK)}) for name in "ab")
+    other = write(tmp_path / "other", {"MR": accuracy(STRONG), "CR": accuracy(WEAK)})
+    (b / "examples.npz").write_bytes((other / "examples.npz").read_bytes())
+    found = compared(capsys, a, b)
+    assert [row["task"] for row in found["rows"]] == ["CR"]
+    assert "in B's results.json and" in found["not_compared"]["MR"]
+    assert found["not_compared"]["MR"].endswith("so they are of two runs: evaluate B again")
+
+
 def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

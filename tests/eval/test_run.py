@@ -39,6 +39,15 @@ def not_finite(texts: list[str]) -> np.ndarray:
     return np.array([[np.nan if "owl" in text else len(text), 1] for text in texts])
 
 
+def talks(texts: list[str]) -> np.ndarray:
+    print("loading my model")
+    return letters(texts)
+
+
+def is_interrupted(texts: list[str]) -> np.ndarray:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def vectors(tmp_path: Path) -> Path:
     words = sorted({word for *texts, _ in ROWS for text in texts for word in text.split()})
@@ -200,3 +209,17 @@ def test_a_model_that_cannot_be_used_is_the_callers_error(tmp_path: Path) -> Non
     pairs.write_text("".join(f'"{left}","{right}",{score}\n' for left, right, score in ROWS))
     with pytest.raises(EvaluationError, match=r"--model: .*:breaks_down: gave an array of shape \(2, 2\)"):
         evaluate(request(tmp_path, f"{__name__}:breaks_down", None, [pairs]))
+
+
+def test_what_a_models_code_prints_does_not_get_among_the_results(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--model", f"{__name__}:talks", *arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"] == f"{__name__}:talks"
+    assert "loading my model" in err
+
+
+def test_ctrl_c_is_one_line_and_a_code_of_its_own(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", f"{__name__}:is_interrupted", *arguments]) == 130
+    assert capsys.readouterr() == ("", "python -m eval: interrupted\n")

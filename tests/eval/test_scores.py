@@ -79,6 +79,14 @@ def test_what_is_not_in_percent_is_known_by_its_name() -> None:
     assert [in_percent(metric) for metric in metrics] == [True, True, True, False, False, False, False]
 
 
+def test_samples_without_a_correlation_speak_for_no_difference() -> None:
+    """Of three pairs every ninth sample is one pair alone: as opposite as two models are, that is no proof."""
+    gold = np.arange(3)
+    apart = difference(Examples.of("spearman", -gold, gold), Examples.of("spearman", gold, gold))
+    assert apart.value == 200
+    assert apart.p == pytest.approx(2 / 9, abs=0.05)
+
+
 @pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
 @pytest.mark.parametrize("constant", [1.0, 0.1])  # of which the second's mean, as computed, is another number
 def test_a_constant_has_no_correlation_and_no_interval(metric: str, constant: float) -> None:

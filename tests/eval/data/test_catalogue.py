@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eval.data.__main__ import main
-from eval.data.catalogue import DataSet, File, Finding, catalogue, check
+from eval.data.catalogue import DataSet, File, Finding, catalogue, check, other_rows
 from eval.data.senteval import PROBING
 from eval.tables.averages import AVERAGES
 from eval.tables.published import tables
@@ -36,6 +36,14 @@ def test_every_task_of_the_papers_tables_has_data_in_the_catalogue() -> None:
     assert wanted <= known
     assert set(PROBING) <= known
     assert {*sts.YEARS, *sts.SPLITS} <= known
+
+
+def test_a_task_read_from_a_cut_file_is_told_from_one_read_from_the_whole(shared_data: Path, tmp_path: Path) -> None:
+    place = copied(shared_data, tmp_path, "TREC")
+    files = [place / "train_5500.label", place / "TREC_10.label"]
+    assert other_rows(files) == []
+    files[1].write_bytes(b"".join(files[1].read_bytes().splitlines(keepends=True)[:100]))
+    assert other_rows([*files, tmp_path / "mine.csv"]) == ["TREC_10.label: 100 rows, not 500"]
 
 
 def test_every_data_set_says_where_it_is_from_and_has_files() -> None:

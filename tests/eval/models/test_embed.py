@@ -87,6 +87,16 @@ def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp
         assert (embedder.num_nonfinite, embedder.num_cached) == (1, cached)
 
 
+def test_an_embedding_of_zeros_is_counted_by_each_run(tmp_path: Path) -> None:
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[0, 0] if text == "unknown" else [1, len(text)] for text in texts], np.float32)
+
+    for cached in (0, 1):
+        embedder = Embedder(encode, Cache(tmp_path, 2))
+        np.testing.assert_array_equal(embedder.embed(["unknown", "good"]), [[0, 0], [1, 4]])
+        assert (embedder.num_zero, embedder.num_nonfinite, embedder.num_cached) == (1, 0, cached)
+
+
 def test_a_cache_that_cannot_be_written_stops_nothing() -> None:
     embedder = Embedder(Recorder(), Cache(Path("/proc/no-folder-can-be-here"), 2))
     for _ in range(2):
@@ -121,6 +131,13 @@ def test_an_encoder_that_loses_a_text_is_refused() -> None:
 def test_unit_vectors_have_unit_norm_and_zero_stays_zero() -> None:
     unit = unit_vectors(np.array([[3, 4], [0, 0], [np.nan, 2]], np.float32))
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0, 1]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e25, 1e37])
+def test_unit_vectors_have_unit_norm_where_squares_leave_the_range_of_float32(scale: float) -> None:
+    unit = unit_vectors(np.array([[3 * scale, 4 * scale]], np.float32))
+    assert unit.dtype == np.float32
+    np.testing.assert_allclose(unit, [[0.6, 0.8]], rtol=1e-6)
 
 
 @given(st.lists(st.integers(0, 300)), st.integers(1, 500))

@@ -106,6 +106,11 @@ def test_of_a_word_that_is_there_twice_the_first_counts(content: bytes, tmp_path
     np.testing.assert_array_equal(load(written(tmp_path / "vectors", content)).encode(["owl"]), [[1, 2]])
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    model = load(written(tmp_path / "vectors.txt", b"\xef\xbb\xbfthe 1 2\nowl 3 4\n"))
+    np.testing.assert_array_equal(model.encode(["the", "owl"]), [[1, 2], [3, 4]])
+
+
 def test_a_word_that_is_not_utf8_harms_no_other(tmp_path: Path) -> None:
     model = load(written(tmp_path / "vectors.txt", b"caf\xe9 1 2\nowl 3 4\n"))
     np.testing.assert_array_equal(model.encode(["café", "owl", "\udce9"]), [[0, 0], [3, 4], [0, 0]])
@@ -136,6 +141,10 @@ def test_words_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
         (b"", "is empty"),
         (b"the 1 2 3\nowl 1 2\n", r":2: expected a word and 3 numbers, found 3 fields: 'owl 1 2': take the whole"),
         (b"the 1 2\n\nowl 1 2\n", r":2: expected a word and 2 numbers, found 1 fields"),
+        (b"the 1 2\nowl 1 2 3\n", r":2: expected a word and 2 numbers, with single spaces between, found 4 fields"),
+        (b"the  1 2\nowl  1 2\n", r":1: expected a word and 2 numbers, with single spaces between"),
+        (b"2 1\nthe 1 2\nowl 1 2\n", r":2: expected a word and 1 numbers, with single spaces between"),
+        (word2vec_binary(WORDS).replace(b"4 3", b"3 3"), "goes on after the 3 words of 3 numbers that it promises"),
         (b"just a line of text\n", r":1: expected a word and its numbers with spaces between"),
         (b"the 1 2\nowl 1 two\n", r":2: expected 2 numbers after 'owl'"),
         (b"the 1 2\nowl 1 nan\n", r":2: the vector of 'owl' holds a NaN or an infinity"),

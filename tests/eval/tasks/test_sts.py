@@ -99,6 +99,13 @@ def test_a_cosine_that_is_not_a_number_counts_as_0() -> None:
     assert sts.cosines(left, np.ones((2, 2), np.float32)).tolist() == [0, 0]
 
 
+def test_an_encoder_of_one_direction_has_no_correlation_by_rounding() -> None:
+    generator = np.random.default_rng(0)
+    left, right = (np.outer(generator.random(50), [0.1, 0.3, 0.7]).astype(np.float32) for _ in range(2))
+    assert set(sts.cosines(left, right)) == {1.0}
+    assert math.isnan(sts.correlations(sts.cosines(left, right), generator.random(50))["spearman"])
+
+
 @pytest.mark.parametrize(
     ("cosine", "gold"), [([0.5, 0.5, 0.5], [1.0, 2.0, 3.0]), ([0.1, 0.2], [3.0, 3.0]), ([0.1], [3.0])]
 )
