@@ -79,6 +79,8 @@ def evaluate(request: Request) -> list[Scored]:
     folders = {name: request.output if len(request.models) == 1 else request.output / name for name in request.models}
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
+        for name in (RESULTS, EXAMPLES) if folder not in folders.values() else ():
+            (folder / name).unlink(missing_ok=True)  # one model's of before would be read in place of these models'
     tasks, families, skipped = _load_tasks(request)
     cut = _other_rows([task for task in tasks if families[task.name] != "pairs"])
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}

@@ -77,7 +77,7 @@ def open_vectors(path: Path) -> Vectors:
         number, dim = int(fields[0]), int(fields[1])
         if not dim:
             raise EncoderError(f"{path}:1: promises vectors of 0 numbers")
-        if _is_text(rest[:4096]):
+        if _is_text(rest[:4096]) and _is_numbers(rest[:4096]):
             return _Rows(path, content, dim, _text_rows(path, content, len(line) + 1, dim, number), first_line=2)
         return _Rows(path, content, dim, _binary_rows(path, content, len(line) + 1, dim, number))
     if not _is_text(line):
@@ -243,6 +243,12 @@ def _ends_in_number(word: bytes) -> bool:
 def _is_text(start: bytes) -> bool:
     """Whether there is no control character but white space: float32 are full of them."""
     return not any(byte < 0x20 and byte not in b"\t\n\r" for byte in start)
+
+
+def _is_numbers(start: bytes) -> bool:
+    """Whether what follows the first word is written with what numbers are written with."""
+    row = bytes(start).partition(b"\n")[0].partition(b" ")[2]
+    return not row.strip(b"0123456789+-.,eE infatyINFATY\t\r")
 
 
 def _dim_of(fields: list[bytes]) -> int:

@@ -94,6 +94,14 @@ def test_each_of_several_models_has_its_folder_and_all_have_one_report(
     assert "by letter" in report and "glove" in report
 
 
+def test_several_models_leave_no_results_of_one_before_them(arguments: list[str], tmp_path: Path) -> None:
+    assert main([*models("letters"), *arguments]) == 0
+    assert files(tmp_path / "out") == {"report.html", "results.json", "examples.npz"}
+    assert main([*models("letters", "lengths"), "--name", "letters", "--name", "lengths", *arguments]) == 0
+    assert (tmp_path / "out" / "lengths" / "results.json").is_file()
+    assert not (tmp_path / "out" / "results.json").exists() and not (tmp_path / "out" / "examples.npz").exists()
+
+
 def test_without_names_models_are_called_after_what_they_are(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
