@@ -8,6 +8,7 @@ Everything that decides a step is a function of (recipe, step, state): the learn
 masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
 """
 
+import dataclasses
 import hashlib
 import math
 import signal
@@ -23,10 +24,14 @@ from torch import Tensor, nn
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
+from train.engine.display import Display, device_name
+from train.engine.faults import Recent, check_finite, check_limit
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
-from train.engine.stopping import launcher_watch
-from train.engine.tracking import Clock, Tracker, check_finite, flops_per_token, peak_flops
+from train.engine.resuming import flat, judged_by
+from train.engine.stopping import deadline, launcher_watch
+from train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
+from train.engine.validation import PREFIX, HeldOut
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
@@ -100,7 +105,10 @@ class Trainer:
     """One run, from its first or its last saved step to its end.
 
     Args:
-        evaluate: scores the encoder on rank 0, higher is better; None: the last checkpoint is the one to export.
+        evaluate: scores the encoder on rank 0, higher is better; without it, the loss on the examples held out picks
+            the best checkpoint, and without those the last one is the one to export.
+        held_out: examples that training leaves out, with a loss to be logged.
+        show: is given the run's first micro-batch, on rank 0.
     """
 
     def __init__(
@@ -110,8 +118,11 @@ class Trainer:
         feed: Feed,
         evaluate: Callable[[Learner], float] | None,
         quiet: bool = False,
+        held_out: HeldOut | None = None,
+        show: Callable[[MicroBatch], None] | None = None,
     ) -> None:
         self.recipe, self.feed, self.evaluate, self.quiet = recipe, feed, evaluate, quiet
+        self.held_out, self.show = held_out, show
         self.run = Path(recipe.output)
         self.checkpoints = Checkpoints(self.run)
         self.total = total_steps(recipe, feed)
@@ -124,20 +135,43 @@ class Trainer:
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
         self.step, self.state, self.best = 0, feed.start(), float("-inf")
+        self.began_at: float | None = None  # the first logged loss
+        self.judged_by, self.judged_anew = judged_by(recipe), False
+        self.recent = Recent()
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
         self._pending_stop: tuple[Tensor, Any] | None = None
-        self._launcher_gone = launcher_watch()
+        self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
-    def resume(self) -> None:
-        """Takes up the last checkpoint.
+    def resume(self) -> list[str]:
+        """Takes up the last checkpoint; returns what to say of what is otherwise than it was.
 
         Raises:
             CheckpointError: there is none, or the dataset or an objective's file is another one now.
+            RecipeError: the run is longer already than it shall be.
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
         self.step, self.state, self.best = saved["step"], from_plain(saved["feed"]), saved["best"]
+        self.began_at, before = saved.get("began_at"), saved.get("total", self.total)
+        if self.total < self.step:
+            key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
+            raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: give as many or more")
+        self.judged_anew = saved.get("judged_by", self.judged_by) != self.judged_by
+        if self.judged_anew:
+            self.best = float("-inf")
+            self.checkpoints.judge_anew(best=False)
+        if before == self.total:
+            return []
+        rates = [
+            f"{learning_rate(self.step, self.total, options):.2g}, not {learning_rate(self.step, before, options):.2g}"
+            if self.step < before
+            else f"{learning_rate(self.step, self.total, options):.2g}"
+            for options in self.optimizers.values()
+            if self.step < self.total
+        ]
+        said = f"; the learning rate goes on as theirs does, next {'; '.join(rates)}" if rates else ""
+        return [f"{self.run}: {self.total:,} steps in place of {before:,}{said}"]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():
@@ -147,13 +181,14 @@ class Trainer:
             )
 
     def fit(self) -> None:
-        """Trains to the last step, or until SIGTERM or SIGINT: then it saves and returns.
+        """Trains to the last step, or until SIGTERM, SIGINT or `training.max_hours`: then it saves and returns.
 
-        One rank does so after the step in hand; of several, all together one step later.
+        One rank does so after the step in hand; of several, all together one step later. Where something is there to
+        pick the best checkpoint by, the weights of before the first step are the first to be it.
 
         Raises:
-            FloatingPointError: a loss, the gradient's norm or the weights are not finite: found when they are logged,
-                and before they are saved.
+            FloatingPointError: a loss, the gradient's norm or the weights are not finite, or a loss has exploded: found
+                when they are logged, and before they are saved. The examples are in the run's folder.
             CheckpointError: a checkpoint could not be saved.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -163,6 +198,15 @@ class Trainer:
         training = self.recipe.training
         clock = Clock()
         try:
+            if self.judged_by and (self.judged_anew or (self.step == 0 and self.best == float("-inf"))):
+                better = self._evaluate()
+                if better and self.step == 0:
+                    self._save({}, better)
+                elif better:
+                    self.checkpoints.judge_anew(best=True)
+            if self.tracker:
+                self.tracker.display.begin()
+            clock.restart()
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
                 clock.add(metrics["tokens"])
@@ -171,18 +215,20 @@ class Trainer:
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
                 if self.tracker:
-                    self.tracker.advance()
+                    self.tracker.display.advance()
                     for line in begun:
                         self.tracker.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.evaluate and (last or self.step % training.eval_steps == 0):
+                if self.judged_by and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
                     self._save(metrics, better)
                     clock.restart()
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}{self.recent.save(self.run, self.step, str(error))}") from None
         finally:
             batches.close()  # type: ignore[attr-defined]
             for number, handler in handlers.items():
@@ -199,8 +245,16 @@ class Trainer:
             with clock.waiting():
                 batch, after = next(batches)
             found.append(batch)
+        if self.step == 0 and self.show is not None:
+            show = self.show
+            agreed(lambda: show(found[0]))
         turns = {turn: self._update(turn, number, found) for number, turn in enumerate(self.optimizers)}
-        return merged(turns), after
+        metrics = merged(turns)
+        ids = {name: [batch[name].ids for batch in found] for name in found[0]}
+        norms = [value for name, value in metrics.items() if name.split("/")[0] == "grad_norm"]
+        on_device = [norm for norm in norms if norm.device == metrics["loss"].device]
+        self.recent.add(self.step + 1, ids, [metrics["loss"], *on_device])
+        return metrics, after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
         """One turn's update; `number` is its place in the step. Of each micro-batch, what the turn reads goes to
@@ -214,9 +268,14 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
-                torch.manual_seed(integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number))
-                loss, metrics = self.engine({name: batch[name].to(self.engine.device) for name in read}, turn)
+                inputs = {name: batch[name].to(self.engine.device) for name in read}
+                seed = integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number)
+                norms = self._gradient_norms(turn, inputs, seed) if self._norms_due and batch is batches[-1] else {}
+                torch.manual_seed(seed)
+                loss, metrics = self.engine(inputs, turn)
                 found.append(metrics)
+                if self.tracker:
+                    self.tracker.display.forwarded(len(found), len(batches))
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(found) == len(batches):
                     norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
@@ -225,10 +284,39 @@ class Trainer:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
         summed = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
         means = {name: value / len(found) for name, value in summed.items() if name not in COUNTS}
-        return {**summed, **means, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+        return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+
+    @property
+    def _norms_due(self) -> bool:
+        """Whether the step in hand is one that is logged with each objective's own gradient norm."""
+        training = self.recipe.training
+        due = (self.step + 1) % training.logging_steps == 0 or self.step + 1 == self.total
+        return training.gradient_norms and due
+
+    def _gradient_norms(self, turn: str, inputs: MicroBatch, seed: int) -> Metrics:
+        """The norm of the gradient of each objective's weighted loss, on one micro-batch of all ranks, before clipping.
+
+        A forward of its own, with the dropout that training's will have, and a backward an objective: what the engine
+        does with gradients (accumulation, ZeRO) has no part in it.
+        """
+        parameters = [parameter for parameter in self.parameters[turn] if parameter.requires_grad]
+        torch.manual_seed(seed)
+        with torch.autocast(self.engine.device.type, torch.bfloat16, enabled=self.recipe.training.bf16):
+            losses, _ = self.learner.losses(inputs, turn)
+        norms = {}
+        for name, loss in losses.items():
+            found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            whole = torch.cat([gradient.float().flatten() for gradient in found if gradient is not None])
+            norms[f"{name}/grad_norm"] = sum_over_ranks(whole).div(self.ranks).norm()
+        return norms
 
     def _open_tracker(self) -> None:
-        self.tracker = Tracker(self.run, self.total, self.step, self.quiet)
+        kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
+        units = kinds if len(set(kinds.values())) == len(kinds) else {name: f"{name} examples" for name in kinds}
+        display = Display(self.total, self.step, self.quiet, units, device_name(self.engine.device, self.ranks))
+        project = self.recipe.training.wandb
+        online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
+        self.tracker = Tracker(self.run, self.total, self.step, self.quiet, display, online)
 
     def _write(self, metrics: dict[str, Any]) -> None:
         assert self.tracker is not None
@@ -246,6 +334,7 @@ class Trainer:
         for name, passed in self.feed.epochs(self.state).items():
             reduced[f"examples_per_s/{name}"] = clock.steps * self.recipe.data[name].batch_size / seconds
             reduced[f"epoch/{name}"] = passed
+        self._check_loss(reduced["loss"])
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
@@ -262,31 +351,48 @@ class Trainer:
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
+        self.recent.looked()
         return reduced
 
+    def _check_loss(self, loss: float) -> None:
+        """Raises FloatingPointError for one that has exploded; chance is that of guessing among all tokens."""
+        self.began_at = loss if self.began_at is None else self.began_at
+        chance = math.log(self.learner.encoder.config.vocab_size)
+        chance *= sum(options.weight for options in self.recipe.objectives.values())
+        if limit := self.recipe.training.loss_limit * max(chance, self.began_at):
+            check_limit(loss, limit, self.step)
+
     def _flops_per_token(self, tokens: float) -> float:
-        encoder = self.learner.encoder
-        embeddings = sum(p.numel() for n, p in encoder.base.named_parameters() if "embeddings" in n)
-        weights = sum(p.numel() for p in encoder.base.parameters()) - embeddings
-        sequences = 0
+        encoder, sequences = self.learner.encoder, 0
         for turn in self.optimizers:
             for objective in self.learner.of_turn(turn):
                 asked = objective.workload()
                 examples = self.recipe.data[objective.data].batch_size
                 sequences += examples * (asked.sequences + asked.patch_sequences)
-        return flops_per_token(weights, encoder.config.num_hidden_layers, encoder.dim, tokens / sequences)
+        return flops_per_token(
+            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
+        )
 
     def _evaluate(self) -> bool:
-        """Scores on rank 0, tells all ranks; whether it is the best so far."""
-        assert self.evaluate is not None
-        score = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
-        if self.tracker:
-            score += self.evaluate(self.learner)
-            if score.isfinite():  # undefined for an encoder that gives every text the same vector: never the best
-                self._write({"dev_score": score.item()})
-        found = sum_over_ranks(score).item()
+        """Scores on rank 0 and takes the losses on what is held out, tells all ranks; whether it is the best so far."""
+        figures = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
+        scores: dict[str, float] = {}
+        if self.evaluate and self.tracker:
+            figures += self.evaluate(self.learner)
+        found = sum_over_ranks(figures).item()
+        if self.evaluate and math.isfinite(found):  # undefined where every text gets the same vector: never the best
+            scores["dev_score"] = found
+        if self.held_out:
+            scores |= self.held_out.metrics(self.engine, self.quiet)
+        if not self.evaluate:
+            found = -scores[f"{PREFIX}loss"]
         better = found > self.best
         self.best = found if better else self.best
+        if scores:
+            agreed(lambda: self._write(scores))
+        if self.tracker:
+            shown = {name: scores[name] for name in ("dev_score", f"{PREFIX}loss") if name in scores}
+            self.tracker.display.score(self.step, shown, better)
         return better
 
     def _save(self, metrics: Metrics, best: bool) -> None:
@@ -294,6 +400,7 @@ class Trainer:
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
         state = {"step": self.step, "feed": to_plain(self.state), "best": self.best, "data": self._data_hash()}
+        state |= {"total": self.total, "began_at": self.began_at, "judged_by": self.judged_by}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
@@ -305,8 +412,10 @@ class Trainer:
         return hashlib.sha256(contents.encode()).hexdigest()
 
     def _shared_stop(self) -> bool:
-        """Whether any rank was signalled. Several ranks read last step's answer, so that none waits for this step."""
-        stop = self._signalled or self._launcher_gone()
+        """Whether any rank was signalled, or its time is over. Several ranks read last step's answer, so that none
+        waits for this step.
+        """
+        stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:
             return stop
         flag = torch.tensor(float(stop), device=self.engine.device)

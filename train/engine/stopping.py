@@ -6,6 +6,7 @@ The training loop has its own way (`train.engine.loop`): it saves first, and doe
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -25,6 +26,17 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def deadline(max_hours: float) -> Callable[[], bool]:
+    """A function that says whether this process began so many hours ago or more; 0: never.
+
+    Its beginning is what a batch system's limit counts from, or nearly: starting up is part of the time.
+    """
+    import psutil
+
+    begun = psutil.Process().create_time()
+    return lambda: bool(max_hours) and time.time() - begun >= 3600 * max_hours
 
 
 def launcher_watch() -> Callable[[], bool]:

@@ -294,6 +294,10 @@ class Objective(nn.Module):
         """What to encode, computed on the device without waiting for it."""
         raise NotImplementedError
 
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """Which of its sequences show what it learns from an example of its batch: what each is, its block and row."""
+        return {block: (block, number) for block in request.sequences}
+
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
         """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log."""
         raise NotImplementedError

@@ -98,6 +98,24 @@ class SpanContrast(Objective):
             }
         )
 
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """A document's first anchor and its first positive, another anchor of the document, and one of the next."""
+        anchors, positives = (request.sequences[block].content for block in ("anchors", "positives"))
+        assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
+        split, per_anchor = self.config.sampler.num_anchors, self.config.sampler.num_positives
+        documents, own = len(anchors) // split, number * split
+        begin, positive = int(anchors.starts[own]), int(positives.starts[own * per_anchor])
+        end, last = begin + int(anchors.lengths[own]), positive + int(positives.lengths[own * per_anchor])
+        lies = (
+            "subsumed" if begin <= positive and last <= end else "adjacent" if last <= begin or positive >= end else ""
+        )
+        found = {"anchor": ("anchors", own), f"positive, {lies or 'overlapping'}": ("positives", own * per_anchor)}
+        if split > 1:
+            found["hard negative"] = ("anchors", own + 1)
+        if documents > 1:
+            found["easy negative"] = ("anchors", (number + 1) % documents * split)
+        return found
+
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         anchors = encoded.pooled("anchors")
         positives = encoded.pooled("positives").view(len(anchors), -1, anchors.shape[1]).mean(1)
