@@ -119,7 +119,8 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
         else:
             check_own(run)
         check_replaceable(run / "model")
-        storage.publish_bytes(to_file(recipe), str(saved))
+        if not resume:  # else when it is known that the run can go on with this one
+            storage.publish_bytes(to_file(recipe), str(saved))
         yield
 
 
@@ -144,7 +145,7 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from eval.models.folder import some
-    from shards import Dataset, terminal
+    from shards import Dataset, storage, terminal
     from train.build import build_feed, build_held_out, build_learner
     from train.engine.loop import Trainer, total_steps
     from train.engine.ranks import agreed, join_ranks
@@ -152,7 +153,7 @@ def train(options: argparse.Namespace) -> None:
     from train.estimate import describe
     from train.export import SKELETON, save_skeleton
     from train.options import RecipeError
-    from train.recipe import load, superseded, to_yaml
+    from train.recipe import load, superseded, to_file, to_yaml
 
     recipe = load(options.recipe, options.overrides)
     check_wandb(recipe.training.wandb)
@@ -195,6 +196,7 @@ def train(options: argparse.Namespace) -> None:
         for note in trainer.resume() if options.resume else ():
             if rank == 0:
                 terminal.notice(note)
+        agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
         agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / SKELETON))
         trainer.fit()
         agreed(lambda: finish(trainer))
