@@ -20,6 +20,8 @@ SLOW_S = 30.0
 """A first step, or a first forward of one of several micro-batches, that takes longer is told at once."""
 WARM_STEPS = 3
 """The first step is left out of what a step takes, and so many tell it."""
+BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+"""tqdm's, with the figures in place of the bar."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
@@ -81,7 +83,7 @@ class Display:
         self.step, self.marks = step, [time.perf_counter()]
         self.scores = ""
         self.bar = tqdm(
-            total=total, initial=step, unit="step", desc="train", dynamic_ncols=True, disable=True if quiet else None
+            total=total, initial=step, desc="train", dynamic_ncols=True, bar_format=BAR, disable=True if quiet else None
         )
         self.lines = not quiet and self.bar.disable
 

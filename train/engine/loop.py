@@ -161,8 +161,9 @@ class Trainer:
         if self.judged_anew:
             self.best = float("-inf")
             self.checkpoints.judge_anew(best=False)
+        anew = [f"{self.run}: the best checkpoint is picked by something else from here on"] if self.judged_anew else []
         if before == self.total:
-            return []
+            return anew
         rates = [
             f"{learning_rate(self.step, self.total, options):.2g}, not {learning_rate(self.step, before, options):.2g}"
             if self.step < before
@@ -171,7 +172,7 @@ class Trainer:
             if self.step < self.total
         ]
         said = f"; the learning rate goes on as theirs does, next {'; '.join(rates)}" if rates else ""
-        return [f"{self.run}: {self.total:,} steps in place of {before:,}{said}"]
+        return [*anew, f"{self.run}: {self.total:,} steps in place of {before:,}{said}"]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():

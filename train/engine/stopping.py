@@ -1,14 +1,19 @@
-"""Ctrl-C and SIGTERM where there is nothing to save yet: one line and exit code 1, whatever is being imported or read.
+"""What ends a run before its last step: Ctrl-C, SIGTERM, the time that it has, a launcher that died.
 
-The training loop has its own way (`train.engine.loop`): it saves first, and does so too where its launcher has died.
+Where there is nothing to save yet, a signal is one line and exit code 1, whatever is being imported or read. The
+training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and end
+with 1 whatever they say: so `python -m train` keeps signals from it and hands them to the ranks itself.
 """
 
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 @contextlib.contextmanager
@@ -20,12 +25,35 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
             os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
         os._exit(1)
 
-    handlers = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, end) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # which who started this process keeps from the launcher
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def hand_signals_to_ranks(name: str, mend: str) -> None:
+    """From here on signals wait, for this process and for the launcher that it will start; a thread of its own hands
+    them to the launcher's children, the ranks, which take them up. Without ranks yet, it ends all at once.
+    """
+    import psutil
+
+    def hand_on() -> None:
+        while True:
+            number = signal.sigwait(SIGNALS)
+            launchers = psutil.Process().children()
+            ranks = [rank for launcher in launchers for rank in launcher.children()]
+            for process in ranks or launchers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number if ranks else signal.SIGKILL)
+            if not ranks:
+                os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
+                os._exit(1)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    threading.Thread(target=hand_on, daemon=True, name="signals").start()
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
