@@ -2,8 +2,9 @@
 
 All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks, so that contrastive losses
 compare with those in training; the last ones, fewer than that, are left out. Batches and draws (spans, masks, views)
-are the same every time and on any number of ranks, dropout is off, and nothing is learned. An objective whose positives
-differ by dropout alone sees the same vector twice: its loss then tells how far apart examples are.
+are the same every time and on any number of ranks (uniformity alone is of one rank's points), dropout is off, and
+nothing is learned. An objective whose positives differ by dropout alone sees the same vector twice: its loss then tells
+how far apart examples are.
 """
 
 from collections.abc import Mapping
