@@ -30,7 +30,7 @@ class KeyedError(RecipeError):
 
     def blamed(self, overrides: Sequence[str]) -> str | None:
         """The last argument that gave the key, or what holds it, or is in it; None: it is the file's."""
-        for override in reversed(overrides):
+        for override in reversed(overrides if self.key else ()):
             given = override.split("=", 1)[0]
             if f"{self.key}.".startswith(f"{given}.") or given.startswith(f"{self.key}."):
                 return f"the argument {override[:80]!r}"

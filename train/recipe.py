@@ -230,11 +230,11 @@ def _over_defaults(config_class: Any, options: dict[str, Any], within: str, know
         raise _keyed(error, within, known) from None
 
 
-def _keyed(error: Exception, within: str, known: Sequence[str]) -> RecipeError:
-    """The error as one of its key, where it tells it."""
+def _keyed(error: Exception, within: str, known: Sequence[str]) -> KeyedError:
+    """The error as one of its key; "" where it does not tell it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key")), "")
-    return KeyedError(_key_error(error, within, known), within + key) if key else RecipeError(_key_error(error, within))
+    return KeyedError(_key_error(error, within, known), within + key if key else "")
 
 
 def _key_error(error: Exception, within: str = "", known: Sequence[str] = ()) -> str:
