@@ -26,12 +26,14 @@ from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
 from train.engine.display import Display, device_name
 from train.engine.faults import Recent, check_finite, check_limit
+from train.engine.gradients import gradient_norms
+from train.engine.judging import SHOWN, Judge
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
-from train.engine.resuming import flat, judged_by
+from train.engine.resuming import flat, lengthened
 from train.engine.stopping import deadline, launcher_watch
 from train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
-from train.engine.validation import PREFIX, HeldOut
+from train.engine.validation import HeldOut
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
@@ -105,9 +107,8 @@ class Trainer:
     """One run, from its first or its last saved step to its end.
 
     Args:
-        evaluate: scores the encoder on rank 0, higher is better; without it, the loss on the examples held out picks
-            the best checkpoint, and without those the last one is the one to export.
-        held_out: examples that training leaves out, with a loss to be logged.
+        evaluate: scores the encoder on rank 0, higher is better. held_out: examples that training leaves out. Without
+            both, the last checkpoint is the one to export.
         show: is given the run's first micro-batch, on rank 0.
     """
 
@@ -121,8 +122,8 @@ class Trainer:
         held_out: HeldOut | None = None,
         show: Callable[[MicroBatch], None] | None = None,
     ) -> None:
-        self.recipe, self.feed, self.evaluate, self.quiet = recipe, feed, evaluate, quiet
-        self.held_out, self.show = held_out, show
+        self.recipe, self.feed, self.quiet, self.show = recipe, feed, quiet, show
+        self.judge = Judge(recipe, evaluate, held_out, quiet)
         self.run = Path(recipe.output)
         self.checkpoints = Checkpoints(self.run)
         self.total = total_steps(recipe, feed)
@@ -134,9 +135,8 @@ class Trainer:
         self.engine, *_ = deepspeed.initialize(
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
-        self.step, self.state, self.best = 0, feed.start(), float("-inf")
+        self.step, self.state = 0, feed.start()
         self.began_at: float | None = None  # the first logged loss
-        self.judged_by, self.judged_anew = judged_by(recipe), False
         self.recent = Recent()
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
@@ -152,27 +152,16 @@ class Trainer:
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.best = saved["step"], from_plain(saved["feed"]), saved["best"]
-        self.began_at, before = saved.get("began_at"), saved.get("total", self.total)
+        self.step, self.state, self.began_at = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: give as many or more")
-        self.judged_anew = saved.get("judged_by", self.judged_by) != self.judged_by
-        if self.judged_anew:
-            self.best = float("-inf")
+        said = lengthened(self.step, saved.get("total", self.total), self.total, self.optimizers)
+        self.judge.resume(saved)
+        if self.judge.anew:
             self.checkpoints.judge_anew(best=False)
-        anew = [f"{self.run}: the best checkpoint is picked by something else from here on"] if self.judged_anew else []
-        if before == self.total:
-            return anew
-        rates = [
-            f"{learning_rate(self.step, self.total, options):.2g}, not {learning_rate(self.step, before, options):.2g}"
-            if self.step < before
-            else f"{learning_rate(self.step, self.total, options):.2g}"
-            for options in self.optimizers.values()
-            if self.step < self.total
-        ]
-        said = f"; the learning rate goes on as theirs does, next {'; '.join(rates)}" if rates else ""
-        return [*anew, f"{self.run}: {self.total:,} steps in place of {before:,}{said}"]
+            said.append("the best checkpoint is picked by something else from here on, or not at all")
+        return [f"{self.run}: {line}" for line in said]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():
@@ -199,7 +188,7 @@ class Trainer:
         training = self.recipe.training
         clock = Clock()
         try:
-            if self.judged_by and (self.judged_anew or (self.step == 0 and self.best == float("-inf"))):
+            if self.judge.due_before(self.step):
                 better = self._evaluate()
                 if better and self.step == 0:
                     self._save({}, better)
@@ -222,7 +211,7 @@ class Trainer:
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.judged_by and (last or self.step % training.eval_steps == 0):
+                if self.judge.by and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
@@ -265,14 +254,17 @@ class Trainer:
         rate = learning_rate(self.step, self.total, options)
         read = {objective.data for objective in self.learner.of_turn(turn)}
         found: list[Metrics] = []
+        norms: Metrics = {}
         with self.optimizer.during(turn) as optimizer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
                 inputs = {name: batch[name].to(self.engine.device) for name in read}
                 seed = integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number)
-                norms = self._gradient_norms(turn, inputs, seed) if self._norms_due and batch is batches[-1] else {}
                 torch.manual_seed(seed)
+                if self._norms_due and batch is batches[-1]:
+                    norms = gradient_norms(self.learner, inputs, turn, self.parameters[turn], training.bf16)
+                    torch.manual_seed(seed)
                 loss, metrics = self.engine(inputs, turn)
                 found.append(metrics)
                 if self.tracker:
@@ -293,23 +285,6 @@ class Trainer:
         training = self.recipe.training
         due = (self.step + 1) % training.logging_steps == 0 or self.step + 1 == self.total
         return training.gradient_norms and due
-
-    def _gradient_norms(self, turn: str, inputs: MicroBatch, seed: int) -> Metrics:
-        """The norm of the gradient of each objective's weighted loss, on one micro-batch of all ranks, before clipping.
-
-        A forward of its own, with the dropout that training's will have, and a backward an objective: what the engine
-        does with gradients (accumulation, ZeRO) has no part in it.
-        """
-        parameters = [parameter for parameter in self.parameters[turn] if parameter.requires_grad]
-        torch.manual_seed(seed)
-        with torch.autocast(self.engine.device.type, torch.bfloat16, enabled=self.recipe.training.bf16):
-            losses, _ = self.learner.losses(inputs, turn)
-        norms = {}
-        for name, loss in losses.items():
-            found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            whole = torch.cat([gradient.float().flatten() for gradient in found if gradient is not None])
-            norms[f"{name}/grad_norm"] = sum_over_ranks(whole).div(self.ranks).norm()
-        return norms
 
     def _open_tracker(self) -> None:
         kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
@@ -375,24 +350,12 @@ class Trainer:
         )
 
     def _evaluate(self) -> bool:
-        """Scores on rank 0 and takes the losses on what is held out, tells all ranks; whether it is the best so far."""
-        figures = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
-        scores: dict[str, float] = {}
-        if self.evaluate and self.tracker:
-            figures += self.evaluate(self.learner)
-        found = sum_over_ranks(figures).item()
-        if self.evaluate and math.isfinite(found):  # undefined where every text gets the same vector: never the best
-            scores["dev_score"] = found
-        if self.held_out:
-            scores |= self.held_out.metrics(self.engine, self.quiet)
-        if not self.evaluate:
-            found = -scores[f"{PREFIX}loss"]
-        better = found > self.best
-        self.best = found if better else self.best
-        if scores:
-            agreed(lambda: self._write(scores))
+        """Judges the weights, logs and shows how; whether they are the best so far."""
+        figures, better = self.judge.judge(self.engine)
+        if figures:
+            agreed(lambda: self._write(figures))
         if self.tracker:
-            shown = {name: scores[name] for name in ("dev_score", f"{PREFIX}loss") if name in scores}
+            shown = {name: figures[name] for name in SHOWN if name in figures}
             self.tracker.display.score(self.step, shown, better)
         return better
 
@@ -400,8 +363,8 @@ class Trainer:
         """Saves, after a look at the step and at what it made of the weights: few steps that are saved are logged."""
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
-        state = {"step": self.step, "feed": to_plain(self.state), "best": self.best, "data": self._data_hash()}
-        state |= {"total": self.total, "began_at": self.began_at, "judged_by": self.judged_by}
+        state = {"step": self.step, "total": self.total, "feed": to_plain(self.state), "data": self._data_hash()}
+        state |= {"began_at": self.began_at, **self.judge.state()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from train.options import Recipe
+from train.schedules import OptimizerConfig, learning_rate
 
 FREE = (
     "output",
@@ -43,3 +44,14 @@ def judged_by(recipe: Recipe) -> str:
         return ""
     held = {name: data.validation for name, data in recipe.data.items() if data.validation}
     return f"pairs {recipe.training.eval_data}" if recipe.training.eval_data else f"held out {held}"
+
+
+def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
+    """What to say of a run that goes on from a step, and is to be of another number of steps than before."""
+    if before == total:
+        return []
+    said = f"{total:,} steps in place of {before:,}"
+    if step < total:
+        rates = ", ".join(f"{learning_rate(step, total, options):.2g}" for options in optimizers.values())
+        said += f"; the learning rate goes on as theirs does, next {rates}"
+    return [said]
