@@ -197,6 +197,13 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Pa
     assert str(failed) in error and len(set(json.loads(failed.read_text())["examples"]["text"])) == 8
 
 
+def test_a_loss_that_explodes_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
+    """Though it is a number still; the default leaves room for what is but high."""
+    given = ["optimizer.learning_rate=10", "optimizer.schedule=constant", "training.loss_limit=1.5"]
+    error = failed_in_training(*tiny, *given, f"output={tmp_path / 'run'}")
+    assert "loss is " in error and "raise training.loss_limit" in error and "failed-step-" in error
+
+
 def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[str], tmp_path: Path) -> None:
     output = f"output={tmp_path / 'run'}"
     assert "short_documents" in failed_in_training(*tiny, "objectives.spans.sampler.min_distance=5000", output)
