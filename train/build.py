@@ -287,5 +287,6 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
             micro_batches=recipe.training.gradient_accumulation_steps,
             rank=rank,
             ranks=ranks,
+            share=data.share,
         )
     return Feed(streams, recipe.training.primary)

@@ -206,18 +206,17 @@ def train(options: argparse.Namespace) -> None:
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
     evaluate = evaluator(recipe, tokenizer)
+    left_out = [line for stream in feed.streams.values() for line in stream.left_out()]
     if options.dry_run:
         if rank == 0:
-            terminal.say(describe(recipe, learner, sizes, total, ranks))
+            terminal.say("\n".join([describe(recipe, learner, sizes, total, ranks), *left_out]))
         return
     if ranks > 1:
         join_ranks()
     with contextlib.ExitStack() as held:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
-        for stream in feed.streams.values() if rank == 0 else ():
-            if stream.num_short:
-                whole = f"{stream.dataset.num_examples} {stream.dataset.manifest.kind}"
-                terminal.notice(f"{stream.dataset.folder}: {stream.num_short} of {whole} are too short, left out")
+        for line in left_out if rank == 0 else ():
+            terminal.notice(line)
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():
