@@ -111,7 +111,8 @@ def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
             offset = 0.0 if len(groups) == 1 else 0.5 * (number / (len(groups) - 1) - 0.5)
             colour = f"C{number}"
             for place, values in places.items():
-                spread = [place + offset + 0.05 * ((rank % 5) - 2) / 2 for rank in range(len(values))]
+                middle = (min(len(values), 5) - 1) / 2
+                spread = [place + offset + 0.025 * (rank % 5 - middle) for rank in range(len(values))]
                 axes.plot(spread, values, "o", color=colour, markersize=4, alpha=0.6)
                 if len(values) >= 3:
                     axes.boxplot(values, positions=[place + offset], widths=0.22, showfliers=False, manage_ticks=False)
