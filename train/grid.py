@@ -77,6 +77,7 @@ class Grid:
         refuse(
             (not self.axes, "a sweep needs a key that varies: --grid KEY=A,B"),
             (not self.recipe and not recipes, "give --recipe, or --grid recipe=A,B"),
+            (bool(self.recipe) and recipes, f"--recipe {self.recipe} has no effect: the grid varies recipe"),
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: give it in one") for key in keys),
             *(
                 (key not in first, f"the figure's {key!r} is not the first key of an axis: {', '.join(first)}")

@@ -153,6 +153,7 @@ def test_options_that_a_run_filled_in_itself_are_no_other_recipe(tmp_path: Path)
         (["--data", "senteval"], "--data has no effect without --tasks"),
         (["objectives.spans.temperatur=1"], r"num_anchors=1,temperature=0.05: .*unknown key"),
         (["declutr-figure-2", "declutr-figure-3"], "name one sweep"),
+        (["--grid", "recipe=demo,declutr-base"], "--recipe demo has no effect: the grid varies recipe"),
         (["declutr-figure-9"], "no sweep 'declutr-figure-9'"),
         (["--by", "optimizer.eps"], "'optimizer.eps' is not the first key of an axis"),
     ],
