@@ -280,7 +280,7 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
     """
     micro_batches = recipe.training.gradient_accumulation_steps
     streams = {
-        name: _stream(recipe, name, datasets[name], learner, data.batch_size, micro_batches, rank, ranks)
+        name: _stream(recipe, name, datasets[name], learner, data.batch_size, micro_batches, rank, ranks, data.share)
         for name, data in recipe.data.items()
     }
     return Feed(streams, recipe.training.primary)
@@ -326,6 +326,7 @@ def _stream(
     micro_batches: int,
     rank: int,
     ranks: int,
+    share: float = 1.0,
 ) -> ExampleStream:
     data = recipe.data[name]
     shrinks = data.short_documents == "shrink"
@@ -341,4 +342,5 @@ def _stream(
         micro_batches=micro_batches,
         rank=rank,
         ranks=ranks,
+        share=share,
     )

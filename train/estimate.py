@@ -59,11 +59,10 @@ def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], 
     return total * ranks * recipe.training.gradient_accumulation_steps
 
 
-def used(key: str, stream: ExampleStream) -> str:
-    """How many examples of a dataset are used, and how many are left out."""
-    kept, kind = stream.dataset.num_examples - stream.num_short, stream.dataset.manifest.kind
-    left = f", {stream.num_short:,} too short and left out" if stream.num_short else ""
-    return f"{key:<15} {kept:,} {kind}{left} ({stream.dataset.folder})"
+def used(key: str, stream: ExampleStream) -> list[str]:
+    """How many examples of a dataset are used, and what is left out."""
+    said = f"{key:<15} {stream.num_examples:,} {stream.dataset.manifest.kind} ({stream.dataset.folder})"
+    return [said, *(f"{'':<15} {line}" for line in stream.left_out())]
 
 
 def describe(
@@ -90,8 +89,10 @@ def describe(
         f"steps           {total:,}",
         f"micro-batches   {recipe.training.gradient_accumulation_steps} a step",
     ]
-    lines += [used(f"data.{name}", stream) for name, stream in feed.streams.items()]
-    lines += [used("  held out", stream) for stream in (held_out.streams if held_out else {}).values()]
+    for name, stream in feed.streams.items():
+        lines += used(f"data.{name}", stream)
+    for stream in (held_out.streams if held_out else {}).values():
+        lines += used("  held out", stream)
     for turn, size in sizes.items():
         of = f"of turn {turn}, " if len(sizes) > 1 else ""
         patches = f" and {size.patches:,} patches" if size.patches else ""

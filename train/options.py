@@ -38,6 +38,8 @@ class DatasetConfig:
 
     Args:
         batch_size: examples of a step, over all ranks and micro-batches.
+        share: of the examples that are read, the same whatever the seed; what 0.4 reads, 0.7 reads too. Epochs are of
+            these.
         shuffle_shards: so many are held in memory and shuffled together.
         short_documents: those too short for the spans: error | skip | shrink.
         modality: for what is not text, the options of its file in `train.modalities`.
@@ -48,6 +50,7 @@ class DatasetConfig:
 
     path: str = MISSING
     batch_size: int = 16
+    share: float = 1.0
     shuffle_shards: int = 2
     short_documents: str = "error"
     modality: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -149,6 +152,7 @@ def check(recipe: Recipe) -> None:
         refuse(
             _misnamed(f"data.{name}", name),
             (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
+            (not 0 < data.share <= 1, f"data.{name}.share {data.share} must be above 0, and at most 1 for all"),
             (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
             (
                 bool(data.validation) and not training.eval_steps,

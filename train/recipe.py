@@ -118,12 +118,23 @@ def _find(name_or_file: str, beside: Path = Path()) -> Path:
     return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
 
 
-def _read(path: Path) -> Any:
-    with path.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
-    return yaml.load(data.decode("utf-8"), _Loader) or {}
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """A file's mapping.
+
+    Raises:
+        RecipeError: it is not YAML, or not a mapping.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
+        content = yaml.load(data.decode("utf-8"), _Loader) or {}
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"{path}: {_key_error(error)}") from None
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+    return content
 
 
 def _ancestry(path: Path) -> list[dict[Any, Any]]:
@@ -135,12 +146,7 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
     chain: list[dict[Any, Any]] = []
     seen = [path]
     while True:
-        try:
-            content = _read(path)
-        except (yaml.YAMLError, ValueError) as error:
-            raise RecipeError(f"{path}: {_key_error(error)}") from None
-        if not isinstance(content, dict):
-            raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+        content = read_yaml(path)
         parent = content.pop("extends", None)
         chain.insert(0, content)
         if parent is None:

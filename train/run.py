@@ -183,9 +183,8 @@ def train(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as held:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
         for stream in feed.streams.values() if rank == 0 else ():
-            if stream.num_short:
-                whole = f"{stream.dataset.num_examples} {stream.dataset.manifest.kind}"
-                terminal.notice(f"{stream.dataset.folder}: {stream.num_short} of {whole} are too short, left out")
+            for line in stream.left_out():
+                terminal.notice(line)
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():

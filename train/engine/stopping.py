@@ -68,7 +68,7 @@ def deadline(max_hours: float) -> Callable[[], bool]:
 
 
 def launcher_watch() -> Callable[[], bool]:
-    """A function that says whether the deepspeed launcher that started this rank has died.
+    """A function that says whether the deepspeed launcher that started this rank has died, or the sweep above that.
 
     Killed, the `deepspeed` command leaves its ranks behind; they are to stop and save. Without that launcher: never.
     """
@@ -78,6 +78,9 @@ def launcher_watch() -> Callable[[], bool]:
     if parent is None or not any("deepspeed.launcher" in word for word in parent.cmdline()):
         return lambda: False
     watched = [process for process in (parent, parent.parent()) if process is not None]
+    above = watched[-1].parent()
+    if above is not None and any(word.endswith(("train.sweep", "clearspan-sweep")) for word in above.cmdline()[:3]):
+        watched.append(above)
 
     def gone() -> bool:
         try:

@@ -7,30 +7,38 @@ import dataclasses
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from train import draws
 from train.data.batch import Batch
 from train.draws import Purpose
-from train.losses import nt_xent
+from train.memory import Memory
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
-    ContrastConfig,
     Encoded,
     Metrics,
+    NTXentConfig,
     Objective,
     Request,
     Setting,
     Workload,
+    head_dim,
+    projected,
     sphere_metrics,
+    training_head,
 )
 from train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass
-class Config(ContrastConfig):
-    """DeCLUTR's numbers (sections 3.2 and 4.1)."""
+class Config(NTXentConfig):
+    """DeCLUTR's numbers (sections 3.2 and 4.1).
 
+    Its head and its memory are ablations of the first version (arXiv 2006.03659v1, Figure S1): a head without biases,
+    a memory of at most 512.
+    """
+
+    head_bias: bool = False
     sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
@@ -59,12 +67,17 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Te
 
 
 class SpanContrast(Objective):
-    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P."""
+    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
+
+    With a head each span is projected, and the mean taken of what that gives, as in the published code.
+    """
 
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__()
         self.config, self.setting = config, setting
         check_capacity(config.sampler, setting)
+        self.head: nn.Module = training_head(config, setting)
+        self.memory = Memory(config.memory, head_dim(config, setting))
         # One anchor alone has nothing to be told from: its loss would be exactly 0.
         self.min_examples = -(-2 // config.sampler.num_anchors)
 
@@ -117,6 +130,12 @@ class SpanContrast(Objective):
         return found
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        anchors = encoded.pooled("anchors")
-        positives = encoded.pooled("positives").view(len(anchors), -1, anchors.shape[1]).mean(1)
-        return nt_xent(anchors, positives, self.config.temperature), sphere_metrics(anchors, positives)
+        spans = encoded.pooled("anchors"), encoded.pooled("positives")
+        anchors, positives = projected(self.head, *spans)
+        loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature)
+        return loss, sphere_metrics(spans[0], _means(*spans))
+
+
+def _means(anchors: Tensor, positives: Tensor) -> Tensor:
+    """Of each anchor's positives, (B A, d)."""
+    return positives.view(len(anchors), -1, anchors.shape[1]).mean(1)
