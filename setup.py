@@ -33,12 +33,16 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["pipelines*", "shards*", "train*", "eval*"]),
-    package_data={"train": ["recipes/*.yaml"], "eval": ["data/*.yaml", "tables/papers/*.yaml"]},
+    package_data={
+        "train": ["recipes/*.yaml", "sweeps/*.yaml"],
+        "eval": ["data/*.yaml", "tables/papers/*.yaml"],
+    },
     entry_points={
         "console_scripts": [
             "clearspan-pipelines = pipelines.__main__:main",
             "clearspan-shards = shards.__main__:main",
             "clearspan-train = train.__main__:main",
+            "clearspan-sweep = train.sweep:main",
             "clearspan-export = train.export:main",
             "clearspan-eval = eval.__main__:main",
         ]

@@ -9,10 +9,11 @@ import argparse
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from shards import isolation, terminal
 from train import run
-from train.engine.stopping import ending_at_once
+from train.engine.stopping import ending_at_once, hand_signals_to_ranks
 
 OPTIONS = {
     "num_accelerators": ("N", "devices of each machine to use, the first N (default: all)"),
@@ -39,6 +40,8 @@ SWITCHES = {
     "force_multi": "as on several machines where there is one",
     "save_pid": "the launcher's process number into /tmp",
 }
+HOSTFILE = "/job/hostfile"
+"""Where the launcher looks for one that is not named."""
 USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [--dry-run] [--quiet] [key=value ...]"
 
 
@@ -80,9 +83,18 @@ def launch(arguments: Sequence[str]) -> int:
     with ending_at_once("train", "run it again"):
         from deepspeed.launcher import runner
 
-    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the ranks too: what they save is waited for
+    if one_machine(arguments):
+        hand_signals_to_ranks("train", "run it again")
+    else:
+        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the ranks too: what they save is waited for
     runner.main(arguments)
     return 0
+
+
+def one_machine(arguments: Sequence[str]) -> bool:
+    """Whether the ranks are this machine's: those of others are the launcher's to signal."""
+    several = ("--hostfile=", "--num_nodes=", "--node_rank=", "--launcher=", "--no_ssh", "--force_multi")
+    return not Path(HOSTFILE).is_file() and not any(argument.startswith(several) for argument in arguments)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from shards.terminal import one_line
 from train.data.feed import Feed
 from train.data.stream import ExampleStream
 from train.draws import Purpose, integer_seed, name_key, seeded
+from train.engine.validation import HeldOut
+from train.keys import answer_to
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder
@@ -83,7 +85,11 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
             unknown = [key for key in recipe.model.config if not hasattr(known, key)]
             if unknown:
-                raise RecipeError(f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}")
+                near = answer_to(unknown[0], list(vars(known)))
+                raise RecipeError(
+                    f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}"
+                    + (f"; {near}" if near else "")
+                )
             config = AutoConfig.for_model(**{**options, **recipe.model.config})
             with seeded(recipe.training.seed):
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
@@ -273,20 +279,69 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
     Raises:
         StreamError: a dataset has too few examples, or a batch size does not suit the ranks.
     """
+    micro_batches = recipe.training.gradient_accumulation_steps
+    streams = {
+        name: _stream(recipe, name, datasets[name], learner, data.batch_size, micro_batches, rank, ranks, data.share)
+        for name, data in recipe.data.items()
+    }
+    return Feed(streams, recipe.training.primary)
+
+
+def build_held_out(
+    recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
+) -> HeldOut | None:
+    """Streams over the examples held out of the datasets, a micro-batch each step; None: there are none.
+
+    Raises:
+        RecipeError: they are not as the dataset is, or too few.
+        ManifestError, StreamError: they cannot be read.
+    """
     streams = {}
     for name, data in recipe.data.items():
-        shrinks = data.short_documents == "shrink"
-        needs = [one.min_tokens(shrinks) for turn in learner.turns for one in learner.of_turn(turn) if one.data == name]
-        streams[name] = ExampleStream(
-            name,
-            datasets[name],
-            data.batch_size,
-            recipe.training.seed,
-            data.shuffle_shards,
-            min_tokens=max(needs),
-            skip_short=max(needs) > 0 and data.short_documents != "error",
-            micro_batches=recipe.training.gradient_accumulation_steps,
-            rank=rank,
-            ranks=ranks,
-        )
-    return Feed(streams, recipe.training.primary)
+        if not data.validation:
+            continue
+        key, held, own = f"data.{name}.validation {data.validation}", Dataset(data.validation), datasets[name]
+        for what in ("kind", "resources"):
+            if getattr(held.manifest, what) != getattr(own.manifest, what):
+                shown = f"{held.manifest.kind}, not {own.manifest.kind}" if what == "kind" else "made with other files"
+                raise RecipeError(
+                    f"{key}: its examples are {shown}: name what `--holdout-fraction` held out of data.{name}.path"
+                )
+        size = data.batch_size // recipe.training.gradient_accumulation_steps
+        if held.num_examples < size:
+            raise RecipeError(
+                f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a micro-batch, one of "
+                f"which is contrasted with the others: hold out more, lower data.{name}.batch_size, or raise "
+                "training.gradient_accumulation_steps"
+            )
+        streams[name] = _stream(recipe, name, held, learner, size, 1, rank, ranks)
+    return HeldOut(streams) if streams else None
+
+
+def _stream(
+    recipe: Recipe,
+    name: str,
+    dataset: Dataset,
+    learner: Learner,
+    batch_size: int,
+    micro_batches: int,
+    rank: int,
+    ranks: int,
+    share: float = 1.0,
+) -> ExampleStream:
+    data = recipe.data[name]
+    shrinks = data.short_documents == "shrink"
+    needs = [one.min_tokens(shrinks) for turn in learner.turns for one in learner.of_turn(turn) if one.data == name]
+    return ExampleStream(
+        name,
+        dataset,
+        batch_size,
+        recipe.training.seed,
+        data.shuffle_shards,
+        min_tokens=max(needs),
+        skip_short=max(needs) > 0 and data.short_documents != "error",
+        micro_batches=micro_batches,
+        rank=rank,
+        ranks=ranks,
+        share=share,
+    )

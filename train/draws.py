@@ -33,6 +33,7 @@ class Purpose(enum.IntEnum):
     HEAD = 12  # an objective's first weights
     EMBEDDING = 13  # a patch embedding's first weights
     DROPOUT = 14
+    SHARE = 15  # which examples a share of a dataset has
 
 
 def mix(*parts: int | Tensor) -> Tensor:

@@ -89,10 +89,20 @@ class Learner(nn.Module):
         `tokens` (rows of the packed batch).
 
         Args:
-            batches: one micro-batch, by dataset.
+            batches: one micro-batch, by dataset. Where it lacks some, the losses are those on the others.
         """
-        objectives = self.of_turn(turn)
-        budget = self.budgets.get(turn)
+        losses, metrics = self.losses(batches, turn)
+        total = torch.zeros((), device=metrics["tokens"].device)
+        for loss in losses.values():
+            total = total + loss
+        metrics["loss"] = total.detach()
+        return total, metrics
+
+    def losses(self, batches: Mapping[str, Batch], turn: str = ALL) -> tuple[dict[str, Tensor], Metrics]:
+        """(each objective's weighted loss, metrics): what `forward` adds up, from one packed forward."""
+        objectives = [one for one in self.of_turn(turn) if one.data in batches]
+        whole = len(objectives) == len(self.of_turn(turn))
+        budget = self.budgets.get(turn) if whole else None
         with torch.no_grad():
             requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
             asked = {
@@ -108,20 +118,19 @@ class Learner(nn.Module):
                     packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
         hidden = self.encoder(packed, self._patches(list(asked.values()), packed))
         encoded = Forward(self.encoder, packed, hidden, blocks, masked)
-        total = torch.zeros((), device=hidden.device)
+        losses: dict[str, Tensor] = {}
         metrics: Metrics = {}
         for objective in objectives:
             loss, own = objective.loss(Encoded(encoded, objective.name), requests[objective.name].context)
-            total = total + objective.weight * loss
+            losses[objective.name] = objective.weight * loss
             metrics[f"{objective.name}/loss"] = loss.detach()
             metrics.update({f"{objective.name}/{key}": value for key, value in own.items()})
-        metrics["loss"] = total.detach()
         metrics["tokens"] = packed.num_tokens.detach()
         if budget is not None:
             metrics["tokens_cut"] = packed.cut.detach()
             if masked:
                 metrics["masks_cut"] = torch.stack([one.cut for one in masked.values()]).sum()
-        return total, metrics
+        return losses, metrics
 
     def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:
         """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""

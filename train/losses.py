@@ -48,7 +48,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 
 
 @in_fp32
-def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
+def nt_xent(anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None) -> Tensor:
     """NT-Xent over the 2N points of N pairs, both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
 
     The papers write a sum over points, DeCLUTR's code takes the mean, as here.
@@ -57,11 +57,16 @@ def nt_xent(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
         anchors, positives: (n, d) on each rank, N = n x ranks, any float type, not necessarily unit; row i of each is a
             pair.
         temperature: the divisor of the cosine similarities, > 0.
+        memory: (m, d) unit vectors, the same on each rank, that every point is told from too; a row of zeros is none.
 
     Returns:
-        Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points.
+        Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points
+        and those of the memory.
     """
     logits, partner = _all_views(anchors, positives, temperature)
+    if memory is not None and len(memory):
+        remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
+        logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
     return F.cross_entropy(logits, partner)
 
 
@@ -86,10 +91,10 @@ def info_nce(
         negatives.
     """
     own = _own_columns(anchors)
-    anchors = _unit(anchors)
-    logits = anchors @ gather(_unit(positives)).T / temperature
+    anchors = unit(anchors)
+    logits = anchors @ gather(unit(positives)).T / temperature
     if negatives is not None:
-        hard = anchors @ gather(_unit(negatives)).T / temperature
+        hard = anchors @ gather(unit(negatives)).T / temperature
         rows = torch.arange(len(anchors), device=anchors.device)
         hard = hard.index_put((rows, own), hard.new_full((), negative_weight), accumulate=True)
         logits = torch.cat([logits, hard], dim=1)
@@ -122,7 +127,7 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
         alike = (labels.repeat(2)[:, None] == all_labels.repeat(2)) & ~logits.isneginf()
         log_softmax = F.log_softmax(logits, dim=1).masked_fill(~alike, 0.0)
         return -(log_softmax.sum(1) / alike.sum(1)).mean()
-    logits = _unit(first) @ gather(_unit(second)).T / temperature
+    logits = unit(first) @ gather(unit(second)).T / temperature
     if variant == "published-code":
         return F.cross_entropy(logits, _rank_among(labels, all_labels))
     alike = labels[:, None] == all_labels
@@ -137,7 +142,7 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     meets itself, and the column of each one's other view.
     """
     n, own = len(first), _own_columns(first)
-    first, second = _unit(first), _unit(second)
+    first, second = unit(first), unit(second)
     everything = torch.cat([gather(first), gather(second)])
     total = len(everything) // 2
     logits = torch.cat([first, second]) @ everything.T / temperature
@@ -158,7 +163,8 @@ def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
     return below[torch.searchsorted(ordered, labels)]
 
 
-def _unit(rows: Tensor) -> Tensor:
+def unit(rows: Tensor) -> Tensor:
+    """Each row divided by its length, in fp32 where it is not fp64."""
     return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
 
 
@@ -200,7 +206,7 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
     Args:
         anchors, positives: (n, d) on each rank; row i of each is a pair.
     """
-    nearest = (_unit(anchors) @ gather(_unit(positives)).T).argmax(1)
+    nearest = (unit(anchors) @ gather(unit(positives)).T).argmax(1)
     return (nearest == _own_columns(anchors)).float().mean()
 
 

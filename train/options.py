@@ -9,8 +9,8 @@ from omegaconf import MISSING
 
 from train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
-METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate")
-"""What is logged by dataset or by turn, as `METRIC/NAME`."""
+METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
+"""What is logged by dataset, by turn or by held-out metric, as `METRIC/NAME`."""
 ALL = "all"
 """The one turn of `optimization: sum`."""
 
@@ -38,21 +38,29 @@ class DatasetConfig:
 
     Args:
         batch_size: examples of a step, over all ranks and micro-batches.
+        share: of the examples that are read, the same whatever the seed; what 0.4 reads, 0.7 reads too. Epochs are of
+            these.
         shuffle_shards: so many are held in memory and shuffled together.
         short_documents: those too short for the spans: error | skip | shrink.
         modality: for what is not text, the options of its file in `train.modalities`.
+        validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
+            losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
+            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint. "": none.
     """
 
     path: str = MISSING
     batch_size: int = 16
+    share: float = 1.0
     shuffle_shards: int = 2
     short_documents: str = "error"
     modality: dict[str, Any] = dataclasses.field(default_factory=dict)
+    validation: str = ""
 
 
 @dataclasses.dataclass
 class TrainingConfig:
-    """The loop. `max_steps` 0 means `epochs` of the dataset `primary`; the others begin anew as often as they end.
+    """The loop. `max_steps` 0 means `epochs` of the dataset `primary`; the others begin anew as often as they end. Who
+    gives both in one place must set one of them to 0.
 
     A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
     theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
@@ -68,8 +76,12 @@ class TrainingConfig:
     zero_stage: int = 0
     logging_steps: int = 10
     save_steps: int = 1000
-    eval_steps: int = 0  # 0: no evaluation while training
+    eval_steps: int = 0  # 0: no evaluation while training; else before the first step and every so many
     eval_data: str = ""  # SentEval's folder, or a csv or tsv of pairs; STS-B dev picks the best checkpoint
+    max_hours: float = 0.0  # ends as on SIGTERM, saved, so long after its start; leave room for the save; 0: no limit
+    loss_limit: float = 10.0  # ends where the loss is so many times chance, or where it began, if higher; 0: never
+    gradient_norms: bool = False  # logs each objective's own; at a logged step a forward and a backward of each more
+    wandb: str = ""  # the project to log to with the package wandb, which is not installed with this one; "": none
 
 
 @dataclasses.dataclass
@@ -113,13 +125,19 @@ def check(recipe: Recipe) -> None:
         (recipe.model.head not in ("", "tanh"), f"model.head {recipe.model.head!r} is not tanh"),
         (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
         (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
+        (not 0 <= training.max_hours < math.inf, "training.max_hours must be 0 (no limit) or more"),
+        (
+            training.loss_limit != 0 and not 1 < training.loss_limit < math.inf,
+            f"training.loss_limit {training.loss_limit:g} must be more than 1, or 0 for none",
+        ),
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
         (
-            training.eval_steps > 0 and not training.eval_data,
-            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without",
+            training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
+            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without "
+            "(examples held out, as data.NAME.validation, do too)",
         ),
         (
             bool(training.eval_data) and not training.eval_steps,
@@ -134,7 +152,12 @@ def check(recipe: Recipe) -> None:
         refuse(
             _misnamed(f"data.{name}", name),
             (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
+            (not 0 < data.share <= 1, f"data.{name}.share {data.share} must be above 0, and at most 1 for all"),
             (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
+            (
+                bool(data.validation) and not training.eval_steps,
+                f"data.{name}.validation has no effect with training.eval_steps 0: say how often, or leave it out",
+            ),
             (
                 data.short_documents not in ("error", "skip", "shrink"),
                 f"data.{name}.short_documents {data.short_documents!r} is not error, skip or shrink",

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from shards import Dataset
+from train.keys import KeyedError, answer_to, known_keys, one_length, stated
 from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from train.schedules import OptimizerConfig
 
@@ -25,8 +26,6 @@ FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
-MOVED = {"training.batch_size": "data.NAME.batch_size", "spans": "sampler"}
-"""Keys that recipes had before datasets had names, and what says it today."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,27 +58,50 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
 
     A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one.
     Overrides apply in order. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
+    Of `training.epochs` and `training.max_steps` that counts which is said last: on the command line, or else in the
+    file rather than in one that it extends.
 
     Raises:
-        RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work.
+        RecipeError: no such recipe, not YAML, an unknown key, or a value that cannot work. It names the argument that
+            is wrong, or else the file.
     """
-    path = _find(name_or_file)
+    path, overrides = _find(name_or_file), overrides or []
     if not path.is_file():
         raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
-    for override in overrides or []:
+    for override in overrides:
         if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
             raise RecipeError(f"{override!r} is not key=value")
     try:
-        merged = OmegaConf.merge(*(OmegaConf.create(content) for content in _ancestry(path)))
-        for override in overrides or []:  # one by one, so that model.config=null empties what the next ones fill
+        layers = _ancestry(path)
+        merged = OmegaConf.merge(*map(OmegaConf.create, layers))
+        for override in overrides:  # one by one, so that model.config=null empties what the next ones fill
             merged = _merged(merged, override)
         plain = OmegaConf.to_container(merged)
         assert isinstance(plain, dict)
+        own = is_written(path)  # which may say both, as runs once wrote it
+        said = [(str(path), layer) for layer in ([] if own else layers)]
+        one_length(plain, [*said, ("the command line", stated(overrides))])
         return _typed(plain, str(path))
+    except KeyedError as error:
+        raise RecipeError(f"{error.blamed(overrides) or path}: {error}") from None
     except (yaml.YAMLError, OmegaConfBaseException, TypeError) as error:
         raise RecipeError(f"{path}: {_key_error(error)}") from None
     except RecursionError:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
+
+
+def superseded(name_or_file: str, overrides: list[str]) -> str | None:
+    """What to say where the command line's `training.epochs` stands in place of a recipe's `max_steps`."""
+    length = stated(overrides).get("training")
+    for layer in reversed(_ancestry(_find(name_or_file))):
+        own = layer.get("training")
+        if isinstance(own, dict) and isinstance(length, dict) and own.get("max_steps"):
+            if length.get("epochs") and "max_steps" not in length:
+                return (
+                    f"training.epochs={length['epochs']} stands in place of the recipe's max_steps {own['max_steps']}"
+                )
+            break
+    return None
 
 
 def _merged(recipe: Any, override: str) -> Any:
@@ -96,12 +118,23 @@ def _find(name_or_file: str, beside: Path = Path()) -> Path:
     return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
 
 
-def _read(path: Path) -> Any:
-    with path.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
-    return yaml.load(data.decode("utf-8"), _Loader) or {}
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """A file's mapping.
+
+    Raises:
+        RecipeError: it is not YAML, or not a mapping.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes: not a recipe")
+        content = yaml.load(data.decode("utf-8"), _Loader) or {}
+    except (yaml.YAMLError, ValueError) as error:
+        raise RecipeError(f"{path}: {_key_error(error)}") from None
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+    return content
 
 
 def _ancestry(path: Path) -> list[dict[Any, Any]]:
@@ -113,12 +146,7 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
     chain: list[dict[Any, Any]] = []
     seen = [path]
     while True:
-        try:
-            content = _read(path)
-        except (yaml.YAMLError, ValueError) as error:
-            raise RecipeError(f"{path}: {_key_error(error)}") from None
-        if not isinstance(content, dict):
-            raise RecipeError(f"{path}: expected a mapping of keys, found a {type(content).__name__}")
+        content = read_yaml(path)
         parent = content.pop("extends", None)
         chain.insert(0, content)
         if parent is None:
@@ -150,21 +178,28 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
     )
     turns = _mapping(plain.pop("turns", None), f"{where}: turns")
     try:
-        recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
+        known = known_keys(plain, wanted)
+        try:
+            recipe = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Recipe), plain))
+        except (OmegaConfBaseException, TypeError, ValueError) as error:
+            raise _keyed(error, "", known) from None
         assert isinstance(recipe, Recipe)
         for name, options in wanted.items():
             type_ = options.get("type") or name
             if type_ not in objectives.types():
-                known = ", ".join(objectives.types())
-                raise RecipeError(f"{where}: objectives.{name}: no type {type_!r}; there are {known}")
-            recipe.objectives[name] = _over_defaults(objectives.config_class(type_), options, f"objectives.{name}.")
+                types, key = ", ".join(objectives.types()), f"objectives.{name}"
+                near = answer_to(key, [f"objectives.{other}" for other in wanted if other != name])
+                raise KeyedError(f"{key}: no type {type_!r}; {near or f'there are {types}'}", key)
+            recipe.objectives[name] = _over_defaults(
+                objectives.config_class(type_), options, f"objectives.{name}.", known
+            )
             recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
         for name, options in turns.items():
             over = {**dataclasses.asdict(recipe.optimizer), **options}
-            recipe.turns[name] = _over_defaults(OptimizerConfig, over, f"turns.{name}.")
+            recipe.turns[name] = _over_defaults(OptimizerConfig, over, f"turns.{name}.", known)
+    except RecipeError:
+        raise
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        if isinstance(error, RecipeError):
-            raise
         raise RecipeError(f"{where}: {_key_error(error)}") from None
     check(recipe)
     return recipe
@@ -191,15 +226,24 @@ def _only(data: dict[str, DatasetConfig], objective: str) -> str:
     return next(iter(data))
 
 
-def _over_defaults(config_class: Any, options: dict[str, Any], within: str) -> Any:
-    """Options over the defaults of their dataclass; `within` goes before a key that is wrong."""
+def _over_defaults(config_class: Any, options: dict[str, Any], within: str, known: Sequence[str] = ()) -> Any:
+    """Options over the defaults of their dataclass; `within` goes before a key that is wrong, and one of those that are
+    `known` may be meant.
+    """
     try:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config_class), options))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise RecipeError(_key_error(error, within)) from None
+        raise _keyed(error, within, known) from None
 
 
-def _key_error(error: Exception, within: str = "") -> str:
+def _keyed(error: Exception, within: str, known: Sequence[str]) -> KeyedError:
+    """The error as one of its key; "" where it does not tell it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key")), "")
+    return KeyedError(_key_error(error, within, known), within + key if key else "")
+
+
+def _key_error(error: Exception, within: str = "", known: Sequence[str] = ()) -> str:
     """What is wrong, by its line or its key; `within` goes before a key, for its name in the whole recipe."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         broken = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
@@ -210,9 +254,8 @@ def _key_error(error: Exception, within: str = "") -> str:
         key = within + (key or re.findall(r"[\w.]+", lines[0])[-1])
         return f"{key} is not set; give it as {key}=VALUE"
     if "not in" in lines[0] and key:
-        if key in MOVED:
-            return f"unknown key {within + key!r}; say {within + MOVED[key]}"
-        return f"unknown key {within + key!r}; `--dry-run` prints the keys there are"
+        answer = answer_to(within + key, known) or "`--dry-run` prints the keys there are"
+        return f"unknown key {within + key!r}; {answer}"
     return f"{within}{key}: {lines[0]}" if key else lines[0]
 
 
@@ -251,8 +294,11 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """The resolved recipe, which `load` reads back to the same recipe."""
-    return yaml.safe_dump(dataclasses.asdict(recipe), sort_keys=False)
+    """The resolved recipe, which `load` reads back to the same recipe; without epochs where steps are what counts."""
+    content = dataclasses.asdict(recipe)
+    if recipe.training.max_steps:
+        content["training"].pop("epochs")
+    return yaml.safe_dump(content, sort_keys=False)
 
 
 def to_file(recipe: Recipe) -> bytes:

@@ -1,12 +1,12 @@
 """Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
 
 Reads the recipe, builds the model and the stream of examples, trains, and exports the best (or last) checkpoint to
-OUTPUT/model. `--dry-run` prints the resolved recipe and what a forward costs, and trains nothing.
+OUTPUT/model. `--resume` also goes on for more steps, or with other keys of logging, saving and evaluation. `--dry-run`
+prints the resolved recipe and what a run costs, and trains nothing.
 """
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import sys
 import warnings
@@ -39,17 +39,19 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
     root.add_argument("--resume", action="store_true", help="go on from the output folder's last whole checkpoint")
     root.add_argument(
-        "--dry-run", action="store_true", help="print recipe, parameters, token budget, memory; no training"
+        "--dry-run",
+        action="store_true",
+        help="print recipe, parameters, device, data, budget, memory, time; no training",
     )
-    root.add_argument("--quiet", action="store_true", help="no progress bar")
+    root.add_argument("--quiet", action="store_true", help="no progress bar, no figures")
     root.add_argument("--version", action="version", version=terminal.version())
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
     return root
 
 
-def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
+def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float] | None:
     """Scores the encoder in training on STS-B dev, where the recipe asks for it."""
-    if not recipe.training.eval_steps:
+    if not recipe.training.eval_data:
         return None
     from eval.files import DataError, MissingDataError
     from eval.tasks.sts import pairs_spearman, read_stsb_dev
@@ -67,41 +69,9 @@ def evaluator(recipe: Any, tokenizer: Any) -> Callable[[Any], float] | None:
         )
 
     def score(learner: Any) -> float:
-        return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts), pairs)
+        return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet), pairs)
 
     return score
-
-
-def describe(recipe: Any, learner: Any, sizes: Any, total: int, ranks: int) -> str:
-    """What `--dry-run` prints: the resolved recipe, then the cost of a forward on each rank."""
-    from train.recipe import to_yaml
-
-    parameters = sum(p.numel() for p in learner.parameters())
-    config = learner.encoder.config
-    width = 34 if recipe.training.bf16 else 68
-    largest = max(size.rows for size in sizes.values())
-    activations = width * learner.encoder.dim * config.num_hidden_layers * largest
-    states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
-    gib = 1 << 30
-    lines = [
-        to_yaml(recipe),
-        f"parameters      {parameters:,}",
-        f"ranks           {ranks}",
-        f"steps           {total:,}",
-        f"micro-batches   {recipe.training.gradient_accumulation_steps} a step",
-    ]
-    for turn, size in sizes.items():
-        of = f"of turn {turn}, " if len(sizes) > 1 else ""
-        patches = f" and {size.patches:,} patches" if size.patches else ""
-        tokens = f"{size.mean_tokens:,.0f} tokens on average{patches}"
-        lines.append(f"a rank's part   {of}{size.sequences:,} sequences, {tokens} in a forward")
-        if size.budget:
-            lines.append(f"token budget    {of}{size.budget.tokens:,} (mean + 4 standard deviations)")
-    lines.append(
-        f"memory estimate {states / gib:.2f} GiB weights, gradients, AdamW + {activations / gib:.2f} GiB activations "
-        f"({width} bytes a token, layer and dimension)"
-    )
-    return "\n".join(lines)
 
 
 @contextlib.contextmanager
@@ -115,6 +85,7 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
     """
     from shards import storage
     from train.engine.checkpoint import Checkpoints
+    from train.engine.resuming import shaping
     from train.export import check_replaceable
     from train.options import RecipeError
     from train.recipe import load, to_file
@@ -131,9 +102,7 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
                     "or the recipe that --dry-run prints"
                 )
             began = load(str(saved))
-            before, now = (flat(dataclasses.asdict(one)) for one in (began, recipe))
-            keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-            if changed := [key for key in keys if key != "output"]:
+            if changed := shaping(began, recipe):
                 raise RecipeError(
                     f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
                 )
@@ -150,7 +119,8 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
         else:
             check_own(run)
         check_replaceable(run / "model")
-        storage.publish_bytes(to_file(recipe), str(saved))
+        if not resume:  # else when it is known that the run can go on with this one
+            storage.publish_bytes(to_file(recipe), str(saved))
         yield
 
 
@@ -164,14 +134,6 @@ def check_own(run: Path) -> None:
         raise RecipeError(f"output {run}: holds files of something else ({files[0]}): name a new or an empty folder")
 
 
-def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    out: dict[str, Any] = {}
-    for key, value in content.items():
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return out
-
-
 def notes(learner: Any, feed: Any, total: int) -> list[str]:
     """What encoder, datasets and objectives have to say before a run of `total` steps."""
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
@@ -183,17 +145,22 @@ def train(options: argparse.Namespace) -> None:
     import torch
 
     from eval.models.folder import some
-    from shards import Dataset, terminal
-    from train.build import build_feed, build_learner
+    from shards import Dataset, storage, terminal
+    from train.build import build_feed, build_held_out, build_learner
     from train.engine.loop import Trainer, total_steps
     from train.engine.ranks import agreed, join_ranks
+    from train.engine.tracking import check_wandb
+    from train.estimate import describe
     from train.export import SKELETON, save_skeleton
     from train.options import RecipeError
-    from train.recipe import load
+    from train.recipe import load, superseded, to_file, to_yaml
 
     recipe = load(options.recipe, options.overrides)
+    check_wandb(recipe.training.wandb)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
+    if rank == 0 and (said := superseded(options.recipe, options.overrides)):
+        terminal.notice(said)
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
@@ -205,30 +172,47 @@ def train(options: argparse.Namespace) -> None:
             )
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
-    evaluate = evaluator(recipe, tokenizer)
+    held_out = build_held_out(recipe, datasets, learner, rank, ranks)
+    evaluate = evaluator(recipe, tokenizer, options.quiet)
     if options.dry_run:
         if rank == 0:
-            terminal.say(describe(recipe, learner, sizes, total, ranks))
+            terminal.say(f"{to_yaml(recipe)}\n{describe(recipe, learner, sizes, feed, held_out, total, ranks)}")
         return
     if ranks > 1:
         join_ranks()
     with contextlib.ExitStack() as held:
         agreed(lambda: held.enter_context(output(recipe, options.resume)))
         for stream in feed.streams.values() if rank == 0 else ():
-            if stream.num_short:
-                whole = f"{stream.dataset.num_examples} {stream.dataset.manifest.kind}"
-                terminal.notice(f"{stream.dataset.folder}: {stream.num_short} of {whole} are too short, left out")
+            for line in stream.left_out():
+                terminal.notice(line)
         if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
         for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():
             terminal.notice(note)
         join_ranks()
-        trainer = Trainer(recipe, learner, feed, evaluate, options.quiet)
-        if options.resume:
-            trainer.resume()
+        show = shower(learner, tokenizer, Path(recipe.output), options.quiet)
+        trainer = Trainer(recipe, learner, feed, evaluate, options.quiet, held_out, show)
+        for note in trainer.resume() if options.resume else ():
+            if rank == 0:
+                terminal.notice(note)
+        agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
         agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / SKELETON))
         trainer.fit()
         agreed(lambda: finish(trainer))
+
+
+def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[Any], None]:
+    """Puts some of what a run learns from into its folder, as text, and unless `quiet` tells a little of it."""
+    from shards import storage, terminal
+    from train.examples import as_file, examples, in_short
+
+    def show(batch: Any) -> None:
+        if found := examples(learner, tokenizer, batch):
+            storage.publish_bytes(as_file(found).encode(), str(run / "examples.txt"))
+            for line in in_short(found) if not quiet else ():
+                terminal.notice(line)
+
+    return show
 
 
 def finish(trainer: Any) -> None:

@@ -27,7 +27,7 @@ from tests.conftest import ROOT
 
 PACKAGES = ("pipelines", "shards", "train", "eval")
 HOSTILE = "raise SystemExit(f'{__file__} was run')\n"
-SCRIPTS = ("pipelines", "shards", "train", "export", "eval")
+SCRIPTS = ("pipelines", "shards", "train", "sweep", "export", "eval")
 WORKER = Path(__file__).with_name("bare_worker.py")
 
 

@@ -27,3 +27,8 @@ def without_its_last_checkpoint(run: Path, copy: Path) -> Path:
     shutil.rmtree(copy / "model")
     shutil.rmtree(max((copy / "checkpoints").iterdir()))
     return copy
+
+
+def copied(run: Path, copy: Path) -> Path:
+    """A copy of a run, to work on."""
+    return Path(shutil.copytree(run, copy))

@@ -96,7 +96,7 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
         (["objectives.clear.del_word=2"], "objectives.clear: del_word 2.0 must be above 0 and at most 1", 2),
         (["objectives.clear.views=both"], "views 'both' is not one of auto, stored, fly", 2),
         (["objectives.clear.temperature=0"], "objectives.clear: temperature 0.0 must be positive", 2),
-        (["objectives.clear.head_dim=0"], "objectives.clear: head_dim 0 must be at least 1", 2),
+        (["objectives.clear.head_dim=-1"], "objectives.clear: head_dim -1 must be positive, or 0", 2),
         (["objectives.mlm.copies=0"], "objectives.mlm: copies", 2),
         (
             ["objectives.mlm.input=anchor"],

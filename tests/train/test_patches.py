@@ -267,7 +267,7 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
             r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
         ),
         (["objectives.patches.loss=triplet"], r"objectives\.patches: loss 'triplet' is not one of khosla, paper, "),
-        (["objectives.patches.head=relu"], r"objectives\.patches: head 'relu' is not tanh or none"),
+        (["objectives.patches.head=gelu"], r"objectives\.patches: head 'gelu' is not one of none, tanh"),
         (["objectives.patches.temperature=0"], r"objectives\.patches: temperature 0.0 must be positive"),
         (
             ["data.others.batch_size=4", "training.gradient_accumulation_steps=4"],

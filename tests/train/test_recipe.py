@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 from train import modalities
 from train import recipe as recipes
 from train.build import build_learner
+from train.engine.resuming import flat
 from train.options import ALL, Recipe, RecipeError
 from train.recipe import load, to_yaml
-from train.run import flat
 from train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]

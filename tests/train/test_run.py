@@ -42,6 +42,7 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     assert {path.name for path in run.iterdir()} == {
         "recipe.yaml",
         "encoder",
+        "examples.txt",
         "metrics.jsonl",
         "tensorboard",
         "checkpoints",

@@ -1,5 +1,6 @@
 """What a user gets wrong, through the command's own entry: exit codes and one line on stderr."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -189,8 +190,18 @@ def test_options_may_be_given_in_another_order_to_resume(tiny: list[str], tmp_pa
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
+    """With the examples of its step."""
     error = failed_in_training(*tiny, "optimizer.learning_rate=1e30", f"output={tmp_path / 'run'}")
     assert "learning_rate" in error and "step" in error
+    (failed,) = (tmp_path / "run").glob("failed-step-*.json")
+    assert str(failed) in error and len(set(json.loads(failed.read_text())["examples"]["text"])) == 8
+
+
+def test_a_loss_that_explodes_stops_the_run(tiny: list[str], tmp_path: Path) -> None:
+    """Though it is a number still; the default leaves room for what is but high."""
+    given = ["optimizer.learning_rate=10", "optimizer.schedule=constant", "training.loss_limit=1.5"]
+    error = failed_in_training(*tiny, *given, f"output={tmp_path / 'run'}")
+    assert "loss is " in error and "raise training.loss_limit" in error and "failed-step-" in error
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[str], tmp_path: Path) -> None:
@@ -234,7 +245,14 @@ def test_dry_run_prints_recipe_parameters_budget_and_memory(
 ) -> None:
     assert main(["--recipe", "demo", *tiny, f"output={tmp_path / 'run'}", "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    for expected in ("temperature: 0.05", "parameters ", "token budget", "GiB", "32 sequences"):
+    for expected in (
+        "temperature: 0.05",
+        "parameters ",
+        "token budget",
+        "GiB",
+        "32 sequences",
+        "time estimate   at lea",
+    ):
         assert expected in printed
     assert not (tmp_path / "run").exists()
 
@@ -247,8 +265,10 @@ def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     assert done.returncode == 0, done.stderr
     assert "the best checkpoint" in done.stdout
     scores = [line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if "dev_score" in line]
-    assert len(scores) == 2
+    assert [json.loads(line)["step"] for line in scores] == [0, 2, 4]
     checkpoints = Checkpoints(tmp_path / "run")
+    best = max(scores, key=lambda line: json.loads(line)["dev_score"])
+    assert checkpoints.best() == f"step-{json.loads(best)['step']:08d}"
     assert checkpoints.best() in checkpoints.tags()
 
 

@@ -126,7 +126,7 @@ def test_a_head_for_training_is_the_objectives_and_one_that_stays_the_encoders(f
             "hard_negative_weight has no effect: .* holds triplets without negatives",
         ),
         ("1 text", ["temperature=0"], "temperature 0.0 must be positive"),
-        ("1 text", ["head=relu"], "head 'relu' is not tanh or none"),
+        ("1 text", ["head=gelu"], "head 'gelu' is not one of none, tanh"),
         ("1 text", ["max_tokens=-1"], r"objectives\.simcse: max_tokens -1 must be positive, or 0"),
         ("1 text", ["max_tokens=2"], r"objectives\.simcse: max_tokens 2 leaves no room .* the 2 special tokens"),
     ],

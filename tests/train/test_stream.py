@@ -175,3 +175,43 @@ def test_prefetching_gives_the_same_batches_and_passes_errors_on(dataset_folder:
     failing = stream(dataset_folder, min_tokens=100_000).prefetched(StreamState(), ["tokens"], plain)
     with pytest.raises(StreamError):
         next(failing)
+
+
+def test_a_share_is_nested_and_about_as_large_as_asked_for(dataset_folder: Path) -> None:
+    """What a smaller one has, a larger one has too, whatever the seed."""
+    everyone = Dataset(dataset_folder).num_examples
+    chosen = {}
+    for share in (0.2, 0.4, 0.7, 1.0):
+        source = stream(dataset_folder, batch_size=4, share=share, seed=int(10 * share))
+        drawn = take(source, source.steps_per_epoch)
+        assert {state.epoch for _, state in drawn} == {0}
+        chosen[share] = {*ids(drawn), *ids(take(source, 3 * source.steps_per_epoch))}
+        assert source.num_examples == len(chosen[share])
+        assert abs(source.num_examples / everyone - share) < 3 * (share * (1 - share) / everyone) ** 0.5 + 1e-9
+    assert chosen[0.2] < chosen[0.4] < chosen[0.7] < chosen[1.0]
+
+
+def test_epochs_are_of_the_share_and_a_resume_goes_on_in_it(dataset_folder: Path) -> None:
+    source = stream(dataset_folder, batch_size=4, share=0.4)
+    count = 2 * source.steps_per_epoch + 2
+    whole = take(source, count)
+    assert whole[source.steps_per_epoch][1].epoch == 1 and whole[-1][1].epoch == 2
+    for stopped in (1, source.steps_per_epoch, count - 1):
+        again = take(stream(dataset_folder, batch_size=4, share=0.4), count - stopped, whole[stopped - 1][1])
+        assert ids(again) == ids(whole[stopped:])
+    parts = [take(stream(dataset_folder, rank, 2, batch_size=4, share=0.4), count) for rank in range(2)]
+    for (batch, _), *halves in zip(whole, *parts, strict=True):
+        assert batch.ids.tolist() == [i for half, _ in halves for i in half.ids.tolist()]
+
+
+def test_a_share_says_how_many_of_how_many_it_reads(dataset_folder: Path) -> None:
+    source = stream(dataset_folder, batch_size=4, share=0.4)
+    (line,) = source.left_out()
+    n = source.dataset.num_examples
+    assert f"{source.num_examples} of {n} documents are read, data.text.share 0.4" in line
+    assert not stream(dataset_folder).left_out()
+
+
+def test_a_share_too_small_for_a_step_is_refused(dataset_folder: Path) -> None:
+    with pytest.raises(StreamError, match=r"documents of a share of 0\.001 are fewer than .* or raise the share"):
+        stream(dataset_folder, share=0.001)

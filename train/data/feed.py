@@ -87,7 +87,7 @@ class Feed:
 
 
 def _count(stream: ExampleStream) -> str:
-    return f"{stream.dataset.num_examples - stream.num_short:,}"
+    return f"{stream.num_examples:,}"
 
 
 def _times(passes: float) -> str:

@@ -2,13 +2,14 @@
 
     1. an epoch     permutes the shards                                       key (seed, dataset, epoch)
     2. a window     the next `shuffle_shards` shards, decoded into memory
-    3. its order    permutes the window's examples, short documents left out  key (seed, dataset, epoch, window)
+    3. its order    permutes the window's examples; what is not of the share, and short documents, are left out
+                                                                              key (seed, dataset, epoch, window)
     4. a step       the next B examples of that order; an epoch's last examples, fewer than B, are left out
     5. a micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
     6. a rank       its part, 1 / R, of each micro-batch
     7. collation    what the objectives make of that part's columns on the host, e.g. views
 
-State is (epoch, position): examples passed in that epoch, short ones included. Every rank decodes every window (a
+State is (epoch, position): examples passed in that epoch, those left out included. Every rank decodes every window (a
 shard decodes far faster than it trains) and gathers its part, so nothing depends on ranks or workers and a resume reads
 no window before the one it needs. A thread decodes and collates ahead; what it holds is not counted as consumed.
 """
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from shards import Dataset, ShardError, ShardInfo
+from shards import Dataset, ShardError, ShardInfo, keyed
 from shards.layouts import FRAMES, frames_of
 from shards.ragged import Ragged
 from shards.schema import token_columns
@@ -54,6 +55,7 @@ class ExampleStream:
         batch_size: examples in a step over all ranks; a multiple of ranks x micro-batches.
         min_tokens: shorter examples are an error, or with `skip_short` left out; `num_short` counts them.
         micro_batches: of a step; a batch is one rank's part of one.
+        share: of the examples, by their ids; the others are left out.
 
     Raises:
         StreamError: the dataset has too few examples for one step, or the batch size does not suit the ranks.
@@ -72,6 +74,7 @@ class ExampleStream:
         micro_batches: int = 1,
         rank: int = 0,
         ranks: int = 1,
+        share: float = 1.0,
     ) -> None:
         if batch_size % (ranks * micro_batches):
             times = f" x training.gradient_accumulation_steps {micro_batches}" if micro_batches > 1 else ""
@@ -79,21 +82,49 @@ class ExampleStream:
         self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
         self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
         self.micro_batches, self.rank, self.examples = micro_batches, rank, batch_size // (ranks * micro_batches)
-        self.num_short = self._count_short() if skip_short else 0
-        kept = dataset.num_examples - self.num_short
-        if kept < batch_size:
+        self.share = share
+        self.num_shared, self.num_short = self._counts()
+        if self.num_examples < batch_size:
             short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the objectives need)"
             mend = ", or num_anchors, max_span or min_distance" if self.num_short else ""
+            of = f" of a share of {share:g}" if share < 1 else ""
             raise StreamError(
-                f"data.{name}.path {dataset.folder}: {kept} {dataset.manifest.kind}{short if self.num_short else ''} "
-                f"are fewer than data.{name}.batch_size {batch_size}: lower that{mend}"
+                f"data.{name}.path {dataset.folder}: {self.num_examples} {dataset.manifest.kind}{of}"
+                f"{short if self.num_short else ''} are fewer than data.{name}.batch_size {batch_size}: lower that"
+                f"{mend}{', or raise the share' if of else ''}"
             )
-        self.steps_per_epoch = kept // batch_size
+        self.steps_per_epoch = self.num_examples // batch_size
 
-    def _count_short(self) -> int:
-        return sum(
-            int((np.diff(batch.column("tokens").offsets.to_numpy()) < self.min_tokens).sum()) for batch in self.dataset
-        )
+    @property
+    def num_examples(self) -> int:
+        """Those that an epoch goes through."""
+        return self.num_shared - self.num_short
+
+    def _counts(self) -> tuple[int, int]:
+        """(examples of the share, how many of these are too short, where such are left out)."""
+        if self.share == 1 and not self.skip_short:
+            return self.dataset.num_examples, 0
+        shared = short = 0
+        for batch in self.dataset:
+            chosen = in_share(batch.column("id").to_numpy(), self.share)
+            shared += int(chosen.sum())
+            if self.skip_short:
+                lengths = np.diff(batch.column("tokens").offsets.to_numpy())
+                short += int((lengths[chosen] < self.min_tokens).sum())
+        return shared, short
+
+    def left_out(self) -> list[str]:
+        """What an epoch does without, a line each."""
+        folder, kind = self.dataset.folder, self.dataset.manifest.kind
+        said = []
+        if self.share < 1:
+            said.append(
+                f"{folder}: {self.num_shared} of {self.dataset.num_examples} {kind} are read, data.{self.name}.share "
+                f"{self.share:g}"
+            )
+        if self.num_short:
+            said.append(f"{folder}: {self.num_short} of {self.num_shared} {kind} are too short, left out")
+        return said
 
     def batches(
         self, state: StreamState, columns: Sequence[str], collate: Collate
@@ -114,6 +145,8 @@ class ExampleStream:
             for order, window in self._windows(epoch, position, columns):
                 for row in order:
                     position += 1
+                    if not window.shared[row]:
+                        continue
                     if self.min_tokens and window.lengths[row] < self.min_tokens:
                         self._check_short(int(window.ids[row]), int(window.lengths[row]))
                         continue
@@ -165,7 +198,7 @@ class ExampleStream:
             if position >= size:
                 position -= size
                 continue
-            window = _Window([batch for shard in members for batch in self._batches(shard)], columns)
+            window = _Window([batch for shard in members for batch in self._batches(shard)], columns, self.share)
             yield self._permutation(size, epoch, Purpose.WINDOW, start)[position:], window
             position = 0
 
@@ -190,9 +223,10 @@ class ExampleStream:
 class _Window:
     """Decoded record batches as one indexable list of examples, without copying their tokens."""
 
-    def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str]) -> None:
+    def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
         self.ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
+        self.shared = in_share(self.ids, share)
         self.columns = {name: [_values(batch.column(name)) for batch in batches] for name in columns}
         if "tokens" in batches[0].schema.names:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column("tokens")).lengths for batch in batches])
@@ -203,6 +237,12 @@ class _Window:
         if isinstance(value, pa.Scalar):
             return frames_of(value) if value.type.equals(FRAMES) else value.as_py()
         return value
+
+
+def in_share(ids: np.ndarray, share: float) -> np.ndarray:
+    """Which examples a share of a dataset has, (n,) bool: about so many, by ids (n,) int64 alone."""
+    draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
+    return draws < share * 2.0**53
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:

@@ -205,6 +205,11 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder / tag}: holds no states")
         return dict(state["clearspan"])
 
+    def judge_anew(self, best: bool) -> None:
+        """Forgets which step was the best so far, by scores that no longer count; with `best` the last one is it."""
+        tag, _ = self.kept[-1]
+        self.kept[-1] = (tag, tag if best else None)
+
     def _resumable(self) -> tuple[str, str | None]:
         tag, best, files = self.last()
         parts, ranks = sum(name.startswith("zero_pp_rank_") for name in files), world()[1]

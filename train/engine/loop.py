@@ -8,6 +8,7 @@ Everything that decides a step is a function of (recipe, step, state): the learn
 masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
 """
 
+import dataclasses
 import hashlib
 import math
 import signal
@@ -23,10 +24,16 @@ from torch import Tensor, nn
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
+from train.engine.display import Display, device_name
+from train.engine.faults import Recent, check_finite, check_limit
+from train.engine.gradients import gradient_norms
+from train.engine.judging import SHOWN, Judge
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
-from train.engine.stopping import launcher_watch
-from train.engine.tracking import Clock, Tracker, check_finite, flops_per_token, peak_flops
+from train.engine.resuming import flat, lengthened
+from train.engine.stopping import deadline, launcher_watch
+from train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
+from train.engine.validation import HeldOut
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
@@ -100,7 +107,9 @@ class Trainer:
     """One run, from its first or its last saved step to its end.
 
     Args:
-        evaluate: scores the encoder on rank 0, higher is better; None: the last checkpoint is the one to export.
+        evaluate: scores the encoder on rank 0, higher is better. held_out: examples that training leaves out. Without
+            both, the last checkpoint is the one to export.
+        show: is given the run's first micro-batch, on rank 0.
     """
 
     def __init__(
@@ -110,8 +119,11 @@ class Trainer:
         feed: Feed,
         evaluate: Callable[[Learner], float] | None,
         quiet: bool = False,
+        held_out: HeldOut | None = None,
+        show: Callable[[MicroBatch], None] | None = None,
     ) -> None:
-        self.recipe, self.feed, self.evaluate, self.quiet = recipe, feed, evaluate, quiet
+        self.recipe, self.feed, self.quiet, self.show = recipe, feed, quiet, show
+        self.judge = Judge(recipe, evaluate, held_out, quiet)
         self.run = Path(recipe.output)
         self.checkpoints = Checkpoints(self.run)
         self.total = total_steps(recipe, feed)
@@ -123,21 +135,33 @@ class Trainer:
         self.engine, *_ = deepspeed.initialize(
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
-        self.step, self.state, self.best = 0, feed.start(), float("-inf")
+        self.step, self.state = 0, feed.start()
+        self.began_at: float | None = None  # the first logged loss
+        self.recent = Recent()
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
         self._pending_stop: tuple[Tensor, Any] | None = None
-        self._launcher_gone = launcher_watch()
+        self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
-    def resume(self) -> None:
-        """Takes up the last checkpoint.
+    def resume(self) -> list[str]:
+        """Takes up the last checkpoint; returns what to say of what is otherwise than it was.
 
         Raises:
             CheckpointError: there is none, or the dataset or an objective's file is another one now.
+            RecipeError: the run is longer already than it shall be.
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.best = saved["step"], from_plain(saved["feed"]), saved["best"]
+        self.step, self.state, self.began_at = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
+        if self.total < self.step:
+            key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
+            raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: give as many or more")
+        said = lengthened(self.step, saved.get("total", self.total), self.total, self.optimizers)
+        self.judge.resume(saved)
+        if self.judge.anew:
+            self.checkpoints.judge_anew(best=False)
+            said.append("the best checkpoint is picked by something else from here on, or not at all")
+        return [f"{self.run}: {line}" for line in said]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():
@@ -147,13 +171,14 @@ class Trainer:
             )
 
     def fit(self) -> None:
-        """Trains to the last step, or until SIGTERM or SIGINT: then it saves and returns.
+        """Trains to the last step, or until SIGTERM, SIGINT or `training.max_hours`: then it saves and returns.
 
-        One rank does so after the step in hand; of several, all together one step later.
+        One rank does so after the step in hand; of several, all together one step later. Where something is there to
+        pick the best checkpoint by, the weights of before the first step are the first to be it.
 
         Raises:
-            FloatingPointError: a loss, the gradient's norm or the weights are not finite: found when they are logged,
-                and before they are saved.
+            FloatingPointError: a loss, the gradient's norm or the weights are not finite, or a loss has exploded: found
+                when they are logged, and before they are saved. The examples are in the run's folder.
             CheckpointError: a checkpoint could not be saved.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -163,6 +188,15 @@ class Trainer:
         training = self.recipe.training
         clock = Clock()
         try:
+            if self.judge.due_before(self.step):
+                better = self._evaluate()
+                if better and self.step == 0:
+                    self._save({}, better)
+                elif better:
+                    self.checkpoints.judge_anew(best=True)
+            if self.tracker:
+                self.tracker.display.begin()
+            clock.restart()
             while self.step < self.total and not self.stopping:
                 metrics, after = self._train_step(batches, clock)
                 clock.add(metrics["tokens"])
@@ -171,18 +205,20 @@ class Trainer:
                 last = self.step == self.total
                 self.stopping = self._shared_stop()
                 if self.tracker:
-                    self.tracker.advance()
+                    self.tracker.display.advance()
                     for line in begun:
                         self.tracker.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.evaluate and (last or self.step % training.eval_steps == 0):
+                if self.judge.by and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
                     self._save(metrics, better)
                     clock.restart()
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}{self.recent.save(self.run, self.step, str(error))}") from None
         finally:
             batches.close()  # type: ignore[attr-defined]
             for number, handler in handlers.items():
@@ -199,8 +235,16 @@ class Trainer:
             with clock.waiting():
                 batch, after = next(batches)
             found.append(batch)
+        if self.step == 0 and self.show is not None:
+            show = self.show
+            agreed(lambda: show(found[0]))
         turns = {turn: self._update(turn, number, found) for number, turn in enumerate(self.optimizers)}
-        return merged(turns), after
+        metrics = merged(turns)
+        ids = {name: [batch[name].ids for batch in found] for name in found[0]}
+        norms = [value for name, value in metrics.items() if name.split("/")[0] == "grad_norm"]
+        on_device = [norm for norm in norms if norm.device == metrics["loss"].device]
+        self.recent.add(self.step + 1, ids, [metrics["loss"], *on_device])
+        return metrics, after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
         """One turn's update; `number` is its place in the step. Of each micro-batch, what the turn reads goes to
@@ -210,13 +254,21 @@ class Trainer:
         rate = learning_rate(self.step, self.total, options)
         read = {objective.data for objective in self.learner.of_turn(turn)}
         found: list[Metrics] = []
+        norms: Metrics = {}
         with self.optimizer.during(turn) as optimizer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             for forward, batch in enumerate(batches, self.step * len(batches)):
-                torch.manual_seed(integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number))
-                loss, metrics = self.engine({name: batch[name].to(self.engine.device) for name in read}, turn)
+                inputs = {name: batch[name].to(self.engine.device) for name in read}
+                seed = integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number)
+                torch.manual_seed(seed)
+                if self._norms_due and batch is batches[-1]:
+                    norms = gradient_norms(self.learner, inputs, turn, self.parameters[turn], training.bf16)
+                    torch.manual_seed(seed)
+                loss, metrics = self.engine(inputs, turn)
                 found.append(metrics)
+                if self.tracker:
+                    self.tracker.display.forwarded(len(found), len(batches))
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(found) == len(batches):
                     norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
@@ -225,10 +277,22 @@ class Trainer:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
         summed = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
         means = {name: value / len(found) for name, value in summed.items() if name not in COUNTS}
-        return {**summed, **means, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+        return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+
+    @property
+    def _norms_due(self) -> bool:
+        """Whether the step in hand is one that is logged with each objective's own gradient norm."""
+        training = self.recipe.training
+        due = (self.step + 1) % training.logging_steps == 0 or self.step + 1 == self.total
+        return training.gradient_norms and due
 
     def _open_tracker(self) -> None:
-        self.tracker = Tracker(self.run, self.total, self.step, self.quiet)
+        kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
+        units = kinds if len(set(kinds.values())) == len(kinds) else {name: f"{name} examples" for name in kinds}
+        display = Display(self.total, self.step, self.quiet, units, device_name(self.engine.device, self.ranks))
+        project = self.recipe.training.wandb
+        online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
+        self.tracker = Tracker(self.run, self.total, self.step, self.quiet, display, online)
 
     def _write(self, metrics: dict[str, Any]) -> None:
         assert self.tracker is not None
@@ -246,6 +310,7 @@ class Trainer:
         for name, passed in self.feed.epochs(self.state).items():
             reduced[f"examples_per_s/{name}"] = clock.steps * self.recipe.data[name].batch_size / seconds
             reduced[f"epoch/{name}"] = passed
+        self._check_loss(reduced["loss"])
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
@@ -262,38 +327,44 @@ class Trainer:
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
+        self.recent.looked()
         return reduced
 
+    def _check_loss(self, loss: float) -> None:
+        """Raises FloatingPointError for one that has exploded; chance is that of guessing among all tokens."""
+        self.began_at = loss if self.began_at is None else self.began_at
+        chance = math.log(self.learner.encoder.config.vocab_size)
+        chance *= sum(options.weight for options in self.recipe.objectives.values())
+        if limit := self.recipe.training.loss_limit * max(chance, self.began_at):
+            check_limit(loss, limit, self.step)
+
     def _flops_per_token(self, tokens: float) -> float:
-        encoder = self.learner.encoder
-        embeddings = sum(p.numel() for n, p in encoder.base.named_parameters() if "embeddings" in n)
-        weights = sum(p.numel() for p in encoder.base.parameters()) - embeddings
-        sequences = 0
+        encoder, sequences = self.learner.encoder, 0
         for turn in self.optimizers:
             for objective in self.learner.of_turn(turn):
                 asked = objective.workload()
                 examples = self.recipe.data[objective.data].batch_size
                 sequences += examples * (asked.sequences + asked.patch_sequences)
-        return flops_per_token(weights, encoder.config.num_hidden_layers, encoder.dim, tokens / sequences)
+        return flops_per_token(
+            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
+        )
 
     def _evaluate(self) -> bool:
-        """Scores on rank 0, tells all ranks; whether it is the best so far."""
-        assert self.evaluate is not None
-        score = torch.zeros(1, dtype=torch.float64, device=self.engine.device)
+        """Judges the weights, logs and shows how; whether they are the best so far."""
+        figures, better = self.judge.judge(self.engine)
+        if figures:
+            agreed(lambda: self._write(figures))
         if self.tracker:
-            score += self.evaluate(self.learner)
-            if score.isfinite():  # undefined for an encoder that gives every text the same vector: never the best
-                self._write({"dev_score": score.item()})
-        found = sum_over_ranks(score).item()
-        better = found > self.best
-        self.best = found if better else self.best
+            shown = {name: figures[name] for name in SHOWN if name in figures}
+            self.tracker.display.score(self.step, shown, better)
         return better
 
     def _save(self, metrics: Metrics, best: bool) -> None:
         """Saves, after a look at the step and at what it made of the weights: few steps that are saved are logged."""
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
-        state = {"step": self.step, "feed": to_plain(self.state), "best": self.best, "data": self._data_hash()}
+        state = {"step": self.step, "total": self.total, "feed": to_plain(self.state), "data": self._data_hash()}
+        state |= {"began_at": self.began_at, **self.judge.state()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
@@ -305,8 +376,10 @@ class Trainer:
         return hashlib.sha256(contents.encode()).hexdigest()
 
     def _shared_stop(self) -> bool:
-        """Whether any rank was signalled. Several ranks read last step's answer, so that none waits for this step."""
-        stop = self._signalled or self._launcher_gone()
+        """Whether any rank was signalled, or its time is over. Several ranks read last step's answer, so that none
+        waits for this step.
+        """
+        stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:
             return stop
         flag = torch.tensor(float(stop), device=self.engine.device)

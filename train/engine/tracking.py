@@ -1,8 +1,11 @@
-"""What a run reports: metrics.jsonl, TensorBoard and a progress bar, on rank 0 only."""
+"""What a run keeps of its figures: metrics.jsonl, TensorBoard and, where a recipe asks, wandb; on rank 0 only.
+
+What is shown of them is `train.engine.display`'s.
+"""
 
 import contextlib
+import importlib.util
 import json
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -11,18 +14,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from shards import terminal
 from shards.storage import naming_disk, publish_bytes
+from train.engine.display import Display
+from train.options import RecipeError
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 """Dense bf16 FLOP/s from NVIDIA's data sheets, by a part of the device's name."""
+WANDB_ID = "wandb-id.txt"
+"""The file of a run's folder that says which of wandb's runs it is."""
 
 
 def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: float) -> float:
     """Training FLOPs a token: 6 per weight of the layers, and attention's 12 L d s (Chowdhery et al. 2022, app. B)."""
     return 6.0 * num_parameters + 12.0 * layers * dim * mean_length
+
+
+def layer_weights(encoder: Any) -> int:
+    """The encoder's parameters but for its embeddings, which no matrix product reads whole."""
+    embeddings = sum(p.numel() for name, p in encoder.base.named_parameters() if "embeddings" in name)
+    return sum(p.numel() for p in encoder.base.parameters()) - embeddings
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -88,48 +100,58 @@ class Clock:
 class Tracker:
     """Writes metrics by step. A resumed run keeps the lines up to the step it resumes from.
 
+    Args:
+        display: what shows them too; None: a bar of its own.
+        wandb: the project that they go to as well, and what to say there of the run; None: none.
+
     Raises:
         OSError: (on writing and closing too) the disk is full or broken; it names the file.
+        RecipeError: wandb takes no run.
     """
 
-    def __init__(self, run: Path, total: int, step: int, quiet: bool) -> None:
+    def __init__(
+        self,
+        run: Path,
+        total: int,
+        step: int,
+        quiet: bool,
+        display: Display | None = None,
+        wandb: tuple[str, dict[str, Any]] | None = None,
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.path, self.events = run / "metrics.jsonl", run / "tensorboard"
         publish_bytes("".join(line + "\n" for line in lines_up_to(self.path, step)).encode(), str(self.path))
-        hidden = True if quiet else None
         with contextlib.ExitStack() as opened:
             opened.enter_context(_silent_board())
             self.lines = self.path.open("a", buffering=1)
             opened.callback(self._close_lines)
             self.board = SummaryWriter(str(self.events), purge_step=step + 1)
             opened.callback(self._close_board)
-            self.bar = tqdm(total=total, initial=step, unit="step", desc="train", dynamic_ncols=True, disable=hidden)
-            opened.callback(self.bar.close)
+            self.online = online_run(run, *wandb) if wandb else None
+            if self.online is not None:
+                opened.callback(self.online.finish)
+            self.display = display or Display(total, step, quiet)
+            opened.callback(self.display.close)
             self._opened = opened.pop_all()
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
-        """Records the metrics of a step, a line of JSON in the order given."""
+        """Records the metrics of a step, a line of JSON in the order given, and shows them."""
         with naming_disk(self.path):
             self.lines.write(json.dumps({"step": step, **metrics}) + "\n")
         with naming_disk(self.events):
             for name, value in metrics.items():
                 self.board.add_scalar(name, value, step)
-        shown: dict[str, object] = {
-            name: f"{metrics[name]:.4g}" for name in ("loss", "tokens_per_s") if name in metrics
-        }
-        self.bar.set_postfix(shown)
+        if self.online is not None:
+            self.online.log(metrics, step=step)
+        self.display.show(step, metrics)
 
     def tell(self, line: str) -> None:
         """Says something in a line of its own, above the bar where there is one."""
-        with self.bar.external_write_mode():
-            terminal.notice(line)
-
-    def advance(self) -> None:
-        self.bar.update(1)
+        self.display.tell(line)
 
     def close(self) -> None:
-        """Closes all three, whichever of them fails."""
+        """Closes all, whichever of them fails."""
         self._opened.close()
 
     def _close_board(self) -> None:
@@ -141,10 +163,29 @@ class Tracker:
             self.lines.close()
 
 
-def check_finite(metrics: dict[str, float], step: int) -> None:
-    """Raises FloatingPointError naming the metric: a run whose loss is not a number does not mend itself."""
-    for name, value in metrics.items():
-        if (name.endswith("loss") or name.split("/")[0] in ("grad_norm", "weights_norm")) and not math.isfinite(value):
-            raise FloatingPointError(
-                f"{name} is {value} at step {step}: lower optimizer.learning_rate, or set training.bf16=false"
-            )
+def check_wandb(project: str) -> None:
+    """Raises RecipeError where a project is named and the package is not there."""
+    if project and importlib.util.find_spec("wandb") is None:
+        raise RecipeError(
+            f"training.wandb {project}: the package wandb is not installed: `pip install wandb`, or leave the key out"
+        )
+
+
+def online_run(run: Path, project: str, recipe: dict[str, Any]) -> Any:
+    """wandb's run of a run's folder: a new one, or where the folder holds the id of one, that.
+
+    Raises:
+        RecipeError: wandb takes none; it tells why.
+    """
+    import wandb  # type: ignore[import-not-found]
+
+    known = run / WANDB_ID
+    before = known.read_text().strip() if known.is_file() else None
+    try:
+        found = wandb.init(
+            project=project, name=run.name, dir=str(run), config=recipe, id=before, resume="allow" if before else None
+        )
+    except wandb.Error as error:
+        raise RecipeError(f"training.wandb {project}: {terminal.one_line(error)}") from None
+    publish_bytes(f"{found.id}\n".encode(), str(known))
+    return found

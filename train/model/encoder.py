@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from eval.models.embed import batches_by_length
@@ -209,8 +210,13 @@ class Encoder(nn.Module):
 
 
 @torch.inference_mode()
-def encode_texts(encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_tokens: int = 16384) -> np.ndarray:
-    """Embeddings as the exported model gives them, of an encoder in training: (len(texts), h) float32."""
+def encode_texts(
+    encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_tokens: int = 16384, quiet: bool = True
+) -> np.ndarray:
+    """Embeddings as the exported model gives them, of an encoder in training: (len(texts), h) float32.
+
+    Unless `quiet`, a bar of its own shows how far it is, on a terminal.
+    """
     what, training = encoder.inference, encoder.training
     texts = [what.prompt + text for text in texts]
     texts = [text.lower() for text in texts] if what.lower_case else texts
@@ -218,7 +224,8 @@ def encode_texts(encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_t
     ids = [row or [tokenizer.pad_token_id or 0] for row in ids]
     out = np.empty((len(ids), encoder.dim), dtype=np.float32)
     encoder.eval()
-    for rows in batches_by_length([len(row) for row in ids], batch_tokens):
+    batches = list(batches_by_length([len(row) for row in ids], batch_tokens))
+    for rows in tqdm(batches, "evaluate", leave=False, unit="batch", disable=True if quiet else None):
         packed = pack_ids([ids[row] for row in rows], encoder.base.device)
         pooled = encoder.pool(encoder(packed), packed)
         out[rows] = (F.normalize(pooled, dim=1) if what.normalize else pooled).cpu().numpy()

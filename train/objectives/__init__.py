@@ -34,6 +34,10 @@ from train.model.packing import Packed, Sequences, SpecialTokens
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
 
+DEEP = ("relu", "linear")
+HEADS = ("none", "tanh", *DEEP)
+"""Heads for training only; the deep ones have two layers."""
+
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
 
@@ -70,16 +74,45 @@ class ContrastConfig(ObjectiveConfig):
 
 @dataclasses.dataclass
 class HeadedConfig(ContrastConfig):
-    """What a contrastive objective has that may have a head for training only, which an export leaves out: `tanh`, a
-    linear layer and tanh, or `none`.
+    """What a contrastive objective has that may have a head for training only, which an export leaves out.
+
+    Args:
+        head: none; tanh, a linear layer and tanh (SimCSE); relu or linear, two linear layers with ReLU or nothing
+            between them (SimCLR, CLEAR; DeCLUTR v1, Eq. 1, which has both).
+        head_dim: how many numbers it gives; 0: as many as the encoder.
+        head_hidden: of relu and linear, how many stand between their layers; 0: as many as the encoder gives. DeCLUTR
+            v1's counts of parameters, 100,000 to 1,000,000, are of as many as `head_dim`.
+        head_bias: whether its layers add a bias.
     """
 
     head: str = "none"
+    head_dim: int = 0
+    head_hidden: int = 0
+    head_bias: bool = True
 
     def check(self) -> None:
         super().check()
-        if self.head not in ("tanh", "none"):
-            raise ValueError(f"head {self.head!r} is not tanh or none")
+        if self.head not in HEADS:
+            raise ValueError(f"head {self.head!r} is not one of {', '.join(HEADS)}")
+        for name, value, heads in (("head_dim", self.head_dim, HEADS[1:]), ("head_hidden", self.head_hidden, DEEP)):
+            if value < 0:
+                raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's size")
+            if value and self.head not in heads:
+                raise ValueError(f"{name} {value} has no effect with head: {self.head}: set it to 0")
+
+
+@dataclasses.dataclass
+class NTXentConfig(HeadedConfig):
+    """What an objective with NT-Xent has: besides a head, a memory of so many vectors of earlier micro-batches, which
+    are further negatives (`train.memory`); 0: none.
+    """
+
+    memory: int = 0
+
+    def check(self) -> None:
+        super().check()
+        if self.memory < 0:
+            raise ValueError(f"memory {self.memory} must be positive, or 0 for none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,6 +327,10 @@ class Objective(nn.Module):
         """What to encode, computed on the device without waiting for it."""
         raise NotImplementedError
 
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """Which of its sequences show what it learns from an example of its batch: what each is, its block and row."""
+        return {block: (block, number) for block in request.sequences}
+
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
         """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log."""
         raise NotImplementedError
@@ -321,17 +358,30 @@ def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
 
 
 def training_head(config: HeadedConfig, setting: Setting) -> nn.Module:
-    """An objective's own head, as wide as the encoder, drawn for it alone."""
+    """An objective's own head, drawn for it alone."""
     if config.head == "none":
         return nn.Identity()
+    dim = head_dim(config, setting)
     with setting.drawing_head():
-        return nn.Sequential(nn.Linear(setting.dim, setting.dim), nn.Tanh())
+        if config.head == "tanh":
+            return nn.Sequential(nn.Linear(setting.dim, dim, config.head_bias), nn.Tanh())
+        hidden = config.head_hidden or setting.dim
+        return nn.Sequential(
+            nn.Linear(setting.dim, hidden, config.head_bias),
+            nn.ReLU() if config.head == "relu" else nn.Identity(),
+            nn.Linear(hidden, dim, config.head_bias),
+        )
+
+
+def head_dim(config: HeadedConfig, setting: Setting) -> int:
+    """How many numbers the vectors have that are contrasted."""
+    return config.head_dim or setting.dim
 
 
 @in_fp32
 def projected(head: nn.Module, *blocks: Tensor) -> Sequence[Tensor]:
-    """What an objective's own head makes of the vectors of blocks of one size, each (N, h), in fp32."""
-    return head(torch.cat(blocks)).chunk(len(blocks))
+    """What an objective's own head makes of the vectors of blocks, each (N, h), in fp32."""
+    return head(torch.cat(blocks)).split([len(block) for block in blocks])
 
 
 def types() -> list[str]:

@@ -25,18 +25,20 @@ from shards.ragged import Ragged
 from shards.schema import num_views
 from train.data.batch import Batch, Columns, Rows
 from train.draws import Purpose
-from train.losses import nt_xent
+from train.memory import Memory
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
-    ContrastConfig,
     Encoded,
     Metrics,
+    NTXentConfig,
     Objective,
     Request,
     Setting,
     Workload,
+    head_dim,
     projected,
     sphere_metrics,
+    training_head,
 )
 
 VIEWS = ("auto", "stored", "fly")
@@ -45,7 +47,7 @@ SAMPLE = 1024
 
 
 @dataclasses.dataclass
-class Config(ContrastConfig):
+class Config(NTXentConfig):
     """CLEAR's numbers (section 4.1).
 
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
@@ -68,6 +70,7 @@ class Config(ContrastConfig):
     reorder_span: float = Augmentation.reorder_span
     subs: float = Augmentation.subs
     temperature: float = 0.1
+    head: str = "relu"
     head_dim: int = 128
 
     @property
@@ -85,8 +88,6 @@ class Config(ContrastConfig):
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
         if self.views not in VIEWS:
             raise ValueError(f"views {self.views!r} is not one of {', '.join(VIEWS)}")
-        if self.head_dim < 1:
-            raise ValueError(f"head_dim {self.head_dim} must be at least 1")
         substitutes = self.augmentation.substitutes
         if self.synonyms and not substitutes:
             raise ValueError(
@@ -247,10 +248,8 @@ class Clear(Objective):
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__()
         self.config, self.setting, self.views = config, setting, views
-        with setting.drawing_head():
-            self.head = nn.Sequential(
-                nn.Linear(setting.dim, setting.dim), nn.ReLU(), nn.Linear(setting.dim, config.head_dim)
-            )
+        self.head: nn.Module = training_head(config, setting)
+        self.memory = Memory(config.memory, head_dim(config, setting))
 
     @property
     def columns(self) -> Sequence[str]:
@@ -305,4 +304,4 @@ class Clear(Objective):
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         views = encoded.first("view_0"), encoded.first("view_1")
         first, second = projected(self.head, *views)
-        return nt_xent(first, second, self.config.temperature), sphere_metrics(*views)
+        return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(*views)

@@ -7,30 +7,38 @@ import dataclasses
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from train import draws
 from train.data.batch import Batch
 from train.draws import Purpose
-from train.losses import nt_xent
+from train.memory import Memory
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
-    ContrastConfig,
     Encoded,
     Metrics,
+    NTXentConfig,
     Objective,
     Request,
     Setting,
     Workload,
+    head_dim,
+    projected,
     sphere_metrics,
+    training_head,
 )
 from train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass
-class Config(ContrastConfig):
-    """DeCLUTR's numbers (sections 3.2 and 4.1)."""
+class Config(NTXentConfig):
+    """DeCLUTR's numbers (sections 3.2 and 4.1).
 
+    Its head and its memory are ablations of the first version (arXiv 2006.03659v1, Figure S1): a head without biases,
+    a memory of at most 512.
+    """
+
+    head_bias: bool = False
     sampler: SpanConfig = dataclasses.field(default_factory=SpanConfig)
 
     def check(self) -> None:
@@ -59,12 +67,17 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Te
 
 
 class SpanContrast(Objective):
-    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P."""
+    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
+
+    With a head each span is projected, and the mean taken of what that gives, as in the published code.
+    """
 
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__()
         self.config, self.setting = config, setting
         check_capacity(config.sampler, setting)
+        self.head: nn.Module = training_head(config, setting)
+        self.memory = Memory(config.memory, head_dim(config, setting))
         # One anchor alone has nothing to be told from: its loss would be exactly 0.
         self.min_examples = -(-2 // config.sampler.num_anchors)
 
@@ -98,7 +111,31 @@ class SpanContrast(Objective):
             }
         )
 
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """A document's first anchor and its first positive, another anchor of the document, and one of the next."""
+        anchors, positives = (request.sequences[block].content for block in ("anchors", "positives"))
+        assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
+        split, per_anchor = self.config.sampler.num_anchors, self.config.sampler.num_positives
+        documents, own = len(anchors) // split, number * split
+        begin, positive = int(anchors.starts[own]), int(positives.starts[own * per_anchor])
+        end, last = begin + int(anchors.lengths[own]), positive + int(positives.lengths[own * per_anchor])
+        lies = (
+            "subsumed" if begin <= positive and last <= end else "adjacent" if last <= begin or positive >= end else ""
+        )
+        found = {"anchor": ("anchors", own), f"positive, {lies or 'overlapping'}": ("positives", own * per_anchor)}
+        if split > 1:
+            found["hard negative"] = ("anchors", own + 1)
+        if documents > 1:
+            found["easy negative"] = ("anchors", (number + 1) % documents * split)
+        return found
+
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        anchors = encoded.pooled("anchors")
-        positives = encoded.pooled("positives").view(len(anchors), -1, anchors.shape[1]).mean(1)
-        return nt_xent(anchors, positives, self.config.temperature), sphere_metrics(anchors, positives)
+        spans = encoded.pooled("anchors"), encoded.pooled("positives")
+        anchors, positives = projected(self.head, *spans)
+        loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature)
+        return loss, sphere_metrics(spans[0], _means(*spans))
+
+
+def _means(anchors: Tensor, positives: Tensor) -> Tensor:
+    """Of each anchor's positives, (B A, d)."""
+    return positives.view(len(anchors), -1, anchors.shape[1]).mean(1)

@@ -1,0 +1,89 @@
+"""The papers' ablations as keys of a recipe: each changes what it names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shards import Dataset
+from tests.train.test_learner import first_batches, learner_and_batch
+from train.build import build_feed
+from train.run import main
+
+
+def view_lengths(words: list[str], *options: str) -> np.ndarray:
+    """Tokens of the first views of a micro-batch, made on the fly."""
+    _, batches, _ = learner_and_batch([*words, *options], recipe="clear-subs+del-span")
+    return batches["text"].of("clear").lists("view_0").lengths.numpy()
+
+
+def test_clear_deletes_30_to_90_percent(tiny_clear: list[str]) -> None:
+    """Section 4.1's seven ratios: the more is deleted, the shorter the views; synonyms are for subs alone."""
+    words = [word for word in tiny_clear if "synonyms" not in word]
+    _, batches, _ = learner_and_batch(tiny_clear, recipe="clear-subs+del-span")
+    whole = batches["text"].of("mlm").lists("tokens").lengths.sum()
+    options = ["objectives.clear.augment=del-word", "objectives.clear.synonyms=''"]
+    sums = [view_lengths(words, *options, f"objectives.clear.del_word=0.{ratio}").sum() for ratio in range(3, 10)]
+    assert sums == sorted(sums, reverse=True) and len(set(sums)) == 7 and sums[0] < whole
+
+
+@pytest.mark.parametrize("augment", ["del-word", "del-span", "reorder", "subs"])
+def test_clears_augmentations_each_alone_give_views_of_their_own(tiny_clear: list[str], augment: str) -> None:
+    words = [word for word in tiny_clear if "synonyms" not in word or augment == "subs"]
+    learner, batches, _ = learner_and_batch(
+        [*words, f"objectives.clear.augment={augment}"], recipe="clear-subs+del-span"
+    )
+    tokens, view = (batches["text"].of(name).lists(column) for name, column in (("mlm", "tokens"), ("clear", "view_0")))
+    deletes = augment.startswith("del")
+    assert (view.lengths.sum() < tokens.lengths.sum()) == deletes
+    if augment == "reorder":
+        both = [part.values.split(part.lengths.tolist()) for part in (tokens, view)]
+        assert all(torch.equal(one.sort().values, other.sort().values) for one, other in zip(*both, strict=True))
+    assert not torch.equal(tokens.values, view.values) and learner(batches)[0].isfinite()
+
+
+def test_pooling_decides_which_states_are_contrasted(tiny: list[str]) -> None:
+    losses = []
+    for pooling in ("mean", "cls"):
+        learner, batches, _ = learner_and_batch([*tiny, f"model.pooling={pooling}"])
+        assert learner.encoder.pooling == pooling
+        losses.append(learner(batches)[1])
+    assert losses[0]["mlm/loss"] == losses[1]["mlm/loss"] and losses[0]["spans/loss"] != losses[1]["spans/loss"]
+
+
+@pytest.mark.parametrize(("anchors", "positives", "sequences"), [(1, 1, 16), (2, 1, 32), (2, 4, 80)])
+def test_anchors_and_positives_are_so_many_sequences(
+    tiny: list[str], anchors: int, positives: int, sequences: int
+) -> None:
+    sampler = "objectives.spans.sampler"
+    learner, batches, _ = learner_and_batch(
+        [*tiny, f"{sampler}.num_anchors={anchors}", f"{sampler}.num_positives={positives}"]
+    )
+    (spans,) = (one for one in learner.of_turn("all") if one.name == "spans")
+    asked = spans.request(batches["text"].of("spans")).sequences
+    assert sum(len(block.content.lengths) for block in asked.values()) == sequences
+
+
+def test_a_share_says_how_much_it_reads_before_anything_is_trained(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--recipe", "demo", *tiny, "data.text.share=0.5", "training.max_steps=0", f"output={tmp_path / 'run'}"]
+    assert main([*words, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    _, _, recipe = learner_and_batch([*tiny, "data.text.share=0.5"])
+    datasets = {"text": Dataset(recipe.data["text"].path)}
+    learner, _, _ = learner_and_batch([*tiny, "data.text.share=0.5"])
+    (stream,) = build_feed(recipe, datasets, learner, 0, 1).streams.values()
+    assert 0 < stream.num_examples < stream.dataset.num_examples
+    assert f"{stream.num_examples} of {stream.dataset.num_examples} documents are read" in printed
+    assert f"steps           {stream.num_examples // 8}\n" in printed
+    assert first_batches(learner, {"text": stream})
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5])
+def test_a_share_is_above_0_and_at_most_1(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], share: float
+) -> None:
+    assert main(["--recipe", "demo", *tiny, f"data.text.share={share}", f"output={tmp_path}", "--dry-run"]) == 2
+    assert f"data.text.share {float(share)} must be above 0" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""What is shown of a run while it trains: lines where there is no terminal, and how long it will take."""
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from train.engine import display
+from train.engine.display import Display, device_name, duration, figures
+from train.engine.tracking import Tracker
+
+LOGGED = {
+    "loss": 8.5,
+    "spans/loss": 3.25,
+    "mlm/loss": 5.25,
+    "learning_rate": 0.001,
+    "tokens_per_s": 20123.4,
+    "examples_per_s/text": 44.5,
+    "data_wait": 0.004,
+    "mfu": 0.351,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which a test sets."""
+    now = [0.0]
+    monkeypatch.setattr(display, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    return now
+
+
+def test_every_figure_of_a_log_is_told() -> None:
+    assert figures(LOGGED, {"text": "documents"}) == [
+        "loss 8.5 (spans 3.25, mlm 5.25)",
+        "lr 0.001",
+        "20,123 tokens/s",
+        "44.5 documents/s",
+        "MFU 35%",
+        "0.4% data wait",
+    ]
+
+
+def test_each_turns_learning_rate_has_its_name_and_one_loss_is_told_once() -> None:
+    assert figures({"loss": 2.0, "spans/loss": 2.0, "learning_rate/a": 1e-5, "learning_rate/b": 2e-6}, {}) == [
+        "loss 2",
+        "lr a 1e-05, b 2e-06",
+    ]
+
+
+def test_without_a_terminal_every_log_is_a_line(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Display(10, 0, quiet=False, units={"text": "documents"}, device="CPU, 2 threads")
+    shown.begin()
+    for _ in range(5):
+        clock[0] += 100
+        shown.advance()
+    shown.show(5, LOGGED)
+    first, slow, warm, line = capsys.readouterr().out.splitlines()
+    assert first == "training on CPU, 2 threads: 10 steps"
+    assert slow == "100 s a step on CPU, 2 threads: 15 min to go"
+    assert warm == "100 s a step on CPU, 2 threads: 12 min to go"
+    assert line.startswith("step 5/10: loss 8.5 (spans") and line.endswith("0.4% data wait, 8.3 min to go")
+
+
+def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Display(10, 0, quiet=True, device="CPU")
+    shown.begin()
+    for _ in range(4):
+        clock[0] += 100
+        shown.forwarded(1, 2)
+        shown.advance()
+    shown.show(4, LOGGED)
+    shown.score(4, {"dev_score": 50.0}, True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_paper_sized_step_on_a_small_device_is_told_at_its_first_micro_batch(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Display(500_000, 0, quiet=False)
+    shown.begin()
+    clock[0] += 40
+    shown.forwarded(1, 32)
+    assert capsys.readouterr().out.splitlines()[-1] == "40 s for the first of 32 micro-batches: some 20 years to go"
+
+
+def test_the_first_step_is_left_out_of_what_a_step_takes(clock: list[float]) -> None:
+    shown = Display(10, 4, quiet=True)
+    shown.begin()
+    for seconds in (60, 1, 3):
+        clock[0] += seconds
+        shown.advance()
+    assert shown.seconds_a_step == 2 and shown.to_go == "6 s"
+
+
+def test_scores_are_told_with_the_step_and_whether_they_are_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Display(10, 0, quiet=False)
+    shown.score(0, {"dev_score": 50.0}, True)
+    shown.score(5, {"dev_score": 61.25, "validation/loss": 2.5}, True)
+    shown.score(10, {"dev_score": 60.0}, False)
+    assert capsys.readouterr().out.splitlines() == [
+        "before the first step: dev score 50",
+        "after step 5: dev score 61.25, validation loss 2.5, the best so far",
+        "after step 10: dev score 60",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.12, "0.12 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2.0 h"), (2e7, "231 days"), (1e8, "3.2 years")],
+)
+def test_a_duration_is_told_in_a_unit_that_fits(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_a_cpu_is_called_so() -> None:
+    assert device_name(torch.device("cpu"), 2).startswith("CPU, ")
+
+
+class Online:
+    """What wandb gives back for a run."""
+
+    id = "abc"
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[int, dict]] = []
+        self.finished = 0
+
+    def log(self, metrics: dict, step: int) -> None:
+        self.logged.append((step, metrics))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_a_run_goes_to_wandb_where_the_recipe_says_so_and_a_resumed_one_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the package, which is not installed."""
+    asked: list[dict] = []
+    online = Online()
+
+    class Package:
+        Error = RuntimeError
+
+        @staticmethod
+        def init(**options: object) -> Online:
+            asked.append(options)
+            return online
+
+    monkeypatch.setitem(sys.modules, "wandb", Package)
+    for step in (0, 1):
+        tracker = Tracker(tmp_path, 2, step, True, wandb=("project", {"training.seed": 42}))
+        tracker.log(step + 1, {"loss": 1.0})
+        tracker.close()
+    assert online.logged == [(1, {"loss": 1.0}), (2, {"loss": 1.0})] and online.finished == 2
+    assert [(one["project"], one["id"], one["resume"]) for one in asked] == [
+        ("project", None, None),
+        ("project", "abc", "allow"),
+    ]
+
+
+def test_matrix_products_are_timed_in_a_moment() -> None:
+    from train.estimate import matrix_rate
+
+    began = time.perf_counter()
+    assert matrix_rate(64, False, torch.device("cpu")) > 1e8
+    assert time.perf_counter() - began < 5

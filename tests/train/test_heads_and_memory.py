@@ -1,0 +1,207 @@
+"""What DeCLUTR's first version adds to the contrast (its Figure S1): projection heads and a cross-batch memory."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
+from torch import nn
+
+from shards import Dataset
+from tests.train import runs
+from tests.train.ranks import run_on_ranks, train_alone
+from tests.train.test_learner import learner_and_batch, step
+from train.build import build_feed
+from train.data.stream import StreamState
+from train.learner import Learner
+from train.losses import nt_xent
+from train.memory import Memory
+from train.options import RecipeError
+from train.recipe import load
+
+HEAD = ["objectives.spans.head=relu", "objectives.spans.head_dim=16", "objectives.spans.head_hidden=16"]
+MEMORY = "objectives.spans.memory=24"
+
+
+def pooled(learner: Learner, batches: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors of a batch's anchors and of its positives, as an objective sees them."""
+    (spans,) = (one for one in learner.of_turn("all") if one.name == "spans")
+    seen: list[torch.Tensor] = []
+    hook = spans.head.register_forward_hook(lambda module, given, made: seen.append(given[0]))
+    learner(batches)
+    hook.remove()
+    count = len(batches["text"].ids) * spans.config.sampler.num_anchors
+    return seen[0][:count], seen[0][count:]
+
+
+def test_v1s_head_is_two_matrices_and_relu_over_each_span_before_the_mean(tiny: list[str]) -> None:
+    """Eq. 1 of v1: W2 ReLU(W1 e), no bias; positives are averaged after it, as in the published code."""
+    options = [*tiny, *HEAD, "objectives.spans.sampler.num_positives=2"]
+    learner, batches, _ = learner_and_batch(options)
+    first, second = dict(learner.objectives[0].named_parameters()).values()
+    assert (first.shape, second.shape) == ((16, 32), (16, 16))
+    anchors, positives = (F.relu(rows @ first.T) @ second.T for rows in pooled(learner, batches))
+    expected = nt_xent(anchors, positives.view(len(anchors), 2, 16).mean(1), 0.05)
+    _, metrics = learner(batches)
+    assert metrics["spans/loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_linear_head_has_nothing_between_its_matrices(tiny: list[str]) -> None:
+    learner, batches, _ = learner_and_batch([*tiny, "objectives.spans.head=linear"])
+    first, second = dict(learner.objectives[0].named_parameters()).values()
+    anchors, positives = (rows @ (second @ first).T for rows in pooled(learner, batches))
+    loss = learner(batches)[1]["spans/loss"]
+    assert loss.item() == pytest.approx(nt_xent(anchors, positives, 0.05).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ("head=none", []),
+        ("head=tanh", [(32, 32)]),
+        ("head=tanh head_dim=8 head_bias=true", [(8, 32), (8,)]),
+        ("head=relu", [(32, 32), (32, 32)]),
+        ("head=linear head_dim=8", [(32, 32), (8, 32)]),
+        ("head=relu head_dim=8 head_hidden=64 head_bias=true", [(64, 32), (64,), (8, 64), (8,)]),
+    ],
+)
+def test_a_head_has_the_layers_that_are_asked_for(tiny: list[str], options: str, shapes: list[tuple[int, ...]]) -> None:
+    learner, *_ = learner_and_batch([*tiny, *(f"objectives.spans.{option}" for option in options.split())])
+    assert [tuple(p.shape) for p in learner.objectives[0].parameters()] == shapes
+
+
+@pytest.mark.parametrize("objective", ["simcse", "clear"])
+def test_other_objectives_have_the_same_heads(tiny: list[str], tiny_clear: list[str], objective: str) -> None:
+    only = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text"]
+    words = only if objective == "simcse" else tiny_clear
+    options = [f"objectives.{objective}.head=linear", f"objectives.{objective}.head_dim=8"]
+    recipe = "demo" if objective == "simcse" else "clear-subs+del-span"
+    learner, batches, _ = learner_and_batch([*words, *options], recipe=recipe)
+    (own,) = (one for one in learner.of_turn("all") if one.name == objective)
+    assert isinstance(own.head[1], nn.Identity) and own.head[2].out_features == 8
+    assert learner(batches)[0].isfinite()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("head_dim=8", "head_dim 8 has no effect with head: none: set it to 0"),
+        ("head_hidden=-1", "head_hidden -1 must be positive, or 0"),
+        ("memory=-1", "memory -1 must be positive, or 0 for none"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tiny: list[str], option: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=rf"objectives\.spans: {said}"):
+        load("demo", [*tiny, "output=unused", f"objectives.spans.{option}"])
+
+
+def batches_of_vectors(count: int = 5) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Anchors and positives of micro-batches, (6, 16) each."""
+    drawn = torch.randn(count, 2, 6, 16, generator=torch.Generator().manual_seed(0))
+    return [(anchors.requires_grad_(), positives.requires_grad_()) for anchors, positives in drawn]
+
+
+def remembering(batches: list[tuple[torch.Tensor, torch.Tensor]], memory: Memory) -> list[torch.Tensor]:
+    """Each micro-batch's loss, one after the other."""
+    return [memory.nt_xent(anchors, positives, 0.05) for anchors, positives in batches]
+
+
+def test_the_losses_are_those_of_other_peoples_memory() -> None:
+    """pytorch-metric-learning's CrossBatchMemory, which compares a batch with a queue that the batch is in."""
+    size, batches = 60, batches_of_vectors()
+    theirs = CrossBatchMemory(NTXentLoss(temperature=0.05), embedding_size=16, memory_size=size)
+    for number, ours in enumerate(remembering(batches, Memory(size, 16))):
+        labels = (torch.arange(6) + 6 * number).repeat(2)
+        expected = theirs(torch.cat(batches[number]), labels)
+        assert ours.item() == pytest.approx(expected.item(), rel=1e-5), number
+
+
+def test_a_memory_is_empty_at_first_and_lets_go_of_the_oldest() -> None:
+    batches, memory = batches_of_vectors(), Memory(18, 16)
+    losses = remembering(batches, memory)
+    assert torch.equal(losses[0], nt_xent(*batches[0], 0.05))
+    assert all(loss > nt_xent(*batch, 0.05) for loss, batch in zip(losses[1:], batches[1:], strict=True))
+    last, before = (torch.cat(batch) for batch in (batches[-1], batches[-2]))
+    assert torch.equal(memory.vectors, F.normalize(torch.cat([last, before[:6]])))
+
+
+def test_no_gradient_goes_into_the_memory() -> None:
+    batches, memory = batches_of_vectors(2), Memory(24, 16)
+    sum(remembering(batches, memory)).backward()
+    (alone,) = torch.autograd.grad(nt_xent(*batches[0], 0.05), batches[0][0])
+    assert not memory.vectors.requires_grad
+    torch.testing.assert_close(batches[0][0].grad, alone)
+
+
+def test_nothing_is_remembered_outside_of_training() -> None:
+    batches, memory = batches_of_vectors(2), Memory(24, 16)
+    with torch.no_grad():
+        remembering(batches, memory)
+    remembering(batches, memory.eval())
+    assert not memory.vectors.any()
+
+
+def test_the_temperature_divides_what_is_remembered_too() -> None:
+    batches, memory = batches_of_vectors(2), Memory(24, 16)
+    remembering(batches[:1], memory)
+    held = F.normalize(torch.cat(batches[0]))
+    logits = F.normalize(torch.cat(batches[1])) @ torch.cat([F.normalize(torch.cat(batches[1])), held]).T / 0.5
+    logits[torch.arange(12), torch.arange(12)] = -torch.inf
+    expected = F.cross_entropy(logits, torch.arange(12).roll(6))
+    assert memory.nt_xent(*batches[1], 0.5).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def steps(overrides: list[str], rank: int = 0, ranks: int = 1) -> list[torch.Tensor]:
+    """Loss and gradients of the third micro-batch, and the memory after it."""
+    learner, _, recipe = learner_and_batch(overrides, rank, ranks)
+    feed = build_feed(recipe, {"text": Dataset(recipe.data["text"].path)}, learner, rank, ranks)
+    batches = feed.streams["text"].batches(StreamState(), learner.columns("text"), learner.collate)
+    for _ in range(3):
+        learner.zero_grad()
+        loss, _ = learner({"text": next(batches)[0]})
+        loss.backward()
+    grads = [p.grad for p in learner.parameters() if p.grad is not None]
+    return [loss.detach(), learner.objectives[0].memory.vectors, *grads]
+
+
+@dataclasses.dataclass
+class StepsOnARank:
+    overrides: list[str]
+
+    def __call__(self, rank: int, ranks: int) -> list[torch.Tensor]:
+        return steps(self.overrides, rank, ranks)
+
+
+def test_two_ranks_remember_what_one_does_in_its_order(tiny: list[str]) -> None:
+    """Of losses and gradients the mean over ranks is that of one; each rank holds the whole memory."""
+    options = [*tiny, MEMORY, *HEAD]
+    loss, vectors, *grads = steps(options)
+    found = run_on_ranks(StepsOnARank(options), 2)
+    for _, own, *_ in found:
+        torch.testing.assert_close(own, vectors, atol=1e-5, rtol=0)
+    for expected, *parts in zip([loss, *grads], *([one[0], *one[2:]] for one in found), strict=True):
+        torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
+    for found, expected in zip(step([*tiny, MEMORY], static=True), step([*tiny, MEMORY]), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_terminated_run_resumes_bit_for_bit_and_exports_no_head(tiny: list[str], tmp_path: Path) -> None:
+    """With micro-batches, each of which sees those before it."""
+    words = [*tiny, MEMORY, *HEAD, "training.gradient_accumulation_steps=2"]
+    outputs = [f"output={tmp_path / name}" for name in ("whole", "stopped")]
+    assert train_alone(*words, outputs[0]).returncode == 0
+    stopped = train_alone(*words, outputs[1], script="tests/train/terminated_at.py", at=3)
+    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
+    resumed = train_alone(*words, outputs[1], "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    whole, other = (runs.metrics(tmp_path / name, ("loss", "spans/loss", "grad_norm")) for name in ("whole", "stopped"))
+    assert whole == other and runs.same_weights(tmp_path / "whole", tmp_path / "stopped")
+    from safetensors.torch import load_file
+
+    names = load_file(tmp_path / "whole" / "model" / "model.safetensors")
+    assert not [name for name in names if "objectives" in name or "vectors" in name]

@@ -1,0 +1,66 @@
+"""Keys that were mistyped, and the two keys that say how long a run is."""
+
+from pathlib import Path
+
+import pytest
+
+from train.options import RecipeError
+from train.recipe import load, superseded, to_yaml
+
+GIVEN = ["data.text.path=d", "output=o"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [
+        ("training.batchsize=4", "did you mean data.text.batch_size?"),
+        ("objectives.spans.temprature=1", "did you mean objectives.spans.temperature?"),
+        ("objectives.spans.sampler.numanchors=2", "did you mean objectives.spans.sampler.num_anchors?"),
+        ("objectives.span.temperature=1", "did you mean objectives.spans?"),
+        ("trainning.max_steps=4", "did you mean training?"),
+        ("training.zzz=4", "`--dry-run` prints the keys there are"),
+        ("training.max_steps=many", "could not be converted to Integer"),
+        ("training.batch_size=4", "say data.NAME.batch_size"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_not_the_recipes_file(argument: str, meant: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        load("demo", ["optimizer.eps=1e-6", argument, *GIVEN])
+    said = str(raised.value)
+    assert said.startswith(f"the argument {argument!r}: ") and meant in said and "demo.yaml" not in said
+
+
+def test_a_wrong_key_of_a_file_is_the_files(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: demo\ntraining: {saving_steps: 5}")
+    with pytest.raises(RecipeError) as raised:
+        load(str(mine), [*GIVEN, "training.save_steps=7"])
+    assert str(raised.value) == f"{mine}: unknown key 'training.saving_steps'; did you mean training.save_steps?"
+
+
+def test_epochs_on_the_command_line_stand_in_place_of_a_recipes_steps() -> None:
+    training = load("demo", [*GIVEN, "training.epochs=3"]).training
+    assert (training.max_steps, training.epochs) == (0, 3.0)
+    assert (
+        superseded("demo", ["training.epochs=3"]) == "training.epochs=3 stands in place of the recipe's max_steps 120"
+    )
+    assert superseded("demo", []) is superseded("demo", ["training.epochs=3", "training.max_steps=0"]) is None
+
+
+def test_steps_on_the_command_line_stand_in_place_of_a_recipes_epochs() -> None:
+    loaded = load("declutr-small", [*GIVEN, "model.path=m", "training.max_steps=7"])
+    assert loaded.training.max_steps == 7 and "epochs" not in to_yaml(loaded)
+
+
+def test_a_file_counts_more_than_the_one_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2}")
+    assert load(str(tmp_path / "mine.yaml"), GIVEN).training.max_steps == 0
+
+
+def test_both_lengths_in_one_place_are_an_error(tmp_path: Path) -> None:
+    both = r"training\.epochs 2 and training\.max_steps 5: a run has one length"
+    with pytest.raises(RecipeError, match=f"the command line: {both}"):
+        load("demo", [*GIVEN, "training.max_steps=5", "training.epochs=2"])
+    (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2, max_steps: 5}")
+    with pytest.raises(RecipeError, match=rf"mine\.yaml: {both}"):
+        load(str(tmp_path / "mine.yaml"), GIVEN)

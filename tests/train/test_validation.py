@@ -1,0 +1,109 @@
+"""Held-out examples: the same losses every time, nothing learned, and what cannot be held out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from shards import Dataset
+from tests.train.conftest import write_dataset
+from train.build import build_held_out, build_learner
+from train.engine.validation import HeldOut
+from train.learner import Learner
+from train.options import RecipeError
+from train.recipe import load
+
+DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs_dropout_prob=0.5"]
+
+
+@pytest.fixture(scope="module")
+def held_folder(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 documents."""
+    return write_dataset(tmp_path_factory.mktemp("held") / "validation", documents[-20:], tokenizer_folder)
+
+
+def built(overrides: Sequence[str]) -> tuple[Learner, HeldOut]:
+    recipe = load("demo", [*overrides, "training.eval_steps=2", "output=unused"])
+    datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+    learner, _, _ = build_learner(recipe, datasets, 1, False)
+    held_out = build_held_out(recipe, datasets, learner, 0, 1)
+    assert held_out is not None
+    return learner, held_out
+
+
+class Engine:
+    """What DeepSpeed's engine is to a forward."""
+
+    def __init__(self, module: Learner) -> None:
+        self.module, self.device = module, torch.device("cpu")
+        self.eval, self.train = module.eval, module.train
+        self.seen: list[list[int]] = []
+
+    def __call__(self, batches: dict, turn: str) -> Any:
+        self.seen.append(next(iter(batches.values())).ids.tolist())
+        return self.module(batches, turn)
+
+
+def test_losses_on_held_out_examples_are_the_same_every_time(tiny: list[str], held_folder: Path) -> None:
+    """With half of everything dropped out in training, whatever was drawn between, and without a gradient."""
+    learner, held_out = built([*tiny, *DROPOUT, f"data.text.validation={held_folder}"])
+    engine = Engine(learner.train())
+    first = held_out.metrics(engine)
+    torch.rand(7)
+    assert held_out.metrics(engine) == first
+    assert learner.training and all(parameter.grad is None for parameter in learner.parameters())
+    assert engine.seen[:2] == engine.seen[2:] and [len(ids) for ids in engine.seen] == [8] * 4
+    held = {int(id_) for batch in Dataset(held_folder) for id_ in batch.column("id").to_numpy()}
+    assert {id_ for ids in engine.seen for id_ in ids} <= held
+    total = first["validation/spans/loss"] + first["validation/mlm/loss"]
+    assert first["validation/loss"] == pytest.approx(total)
+    assert {"validation/spans/accuracy", "validation/mlm/accuracy"} <= first.keys()
+    assert not any(name.startswith("validation/tokens") for name in first)
+
+
+def test_held_out_examples_are_contrasted_a_micro_batch_at_a_time(tiny: list[str], held_folder: Path) -> None:
+    given = [*tiny, f"data.text.validation={held_folder}", "training.gradient_accumulation_steps=2"]
+    learner, held_out = built(given)
+    engine = Engine(learner)
+    held_out.metrics(engine)
+    assert [len(ids) for ids in engine.seen] == [4] * 5
+
+
+def test_of_several_datasets_only_the_objectives_of_those_held_out_of_are_looked_at(
+    tiny: list[str], dataset_folder: Path, held_folder: Path
+) -> None:
+    two = ["data.more.path=" + str(dataset_folder), "objectives.spans.data=text", "objectives.mlm.data=more"]
+    two += ["objectives.mlm.input=sentence", "data.more.batch_size=4"]
+    learner, held_out = built([*tiny, *two, f"data.text.validation={held_folder}"])
+    found = held_out.metrics(Engine(learner))
+    assert found["validation/loss"] == found["validation/spans/loss"] and not any("mlm" in name for name in found)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["data.text.batch_size=24"], "20 documents are fewer than the 24 of a micro-batch"),
+        (["training.eval_steps=0"], r"data\.text\.validation has no effect with training\.eval_steps 0"),
+    ],
+)
+def test_what_cannot_be_validated_on_is_one_line(
+    tiny: list[str], held_folder: Path, overrides: list[str], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        recipe = load(
+            "demo", [*tiny, f"data.text.validation={held_folder}", "training.eval_steps=2", *overrides, "output=o"]
+        )
+        datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+        build_held_out(recipe, datasets, SimpleNamespace(), 0, 1)  # type: ignore[arg-type]
+
+
+def test_examples_of_another_kind_or_tokenizer_are_refused(
+    tiny: list[str], sentences_folder: Path, documents: list[list[int]], del_tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    other = write_dataset(tmp_path / "other", documents[:20], del_tokenizer_folder)
+    for folder, said in ((sentences_folder, "sentences, not documents"), (other, "made with other files")):
+        with pytest.raises(RecipeError, match=said):
+            built([*tiny, f"data.text.validation={folder}"])

@@ -1,0 +1,63 @@
+"""What picks the best checkpoint: the score on pairs of sentences, or else the loss on examples held out.
+
+The weights of before the first step are judged too, so that the best is never worse than what the run began with.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from train.engine.resuming import judged_by
+from train.engine.validation import PREFIX, HeldOut
+from train.losses import sum_over_ranks, world
+from train.options import Recipe
+
+SHOWN = ("dev_score", f"{PREFIX}loss")
+"""The figures that say how good a checkpoint is."""
+
+
+class Judge:
+    """Judges a run's weights, and knows the best figure so far.
+
+    Args:
+        evaluate: scores what it trains on rank 0, higher is better; without it, the loss on what is held out counts.
+        held_out: examples that training leaves out, with a loss to be logged.
+    """
+
+    def __init__(
+        self, recipe: Recipe, evaluate: Callable[[Any], float] | None, held_out: HeldOut | None, quiet: bool
+    ) -> None:
+        self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
+        self.by, self.best, self.anew = judged_by(recipe), float("-inf"), False
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as plain values."""
+        return {"best": self.best, "judged_by": self.by}
+
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Takes up what a checkpoint kept; by other pairs or examples, what was the best so far counts no more."""
+        self.anew = saved.get("judged_by", self.by) != self.by
+        self.best = float("-inf") if self.anew else saved["best"]
+
+    def due_before(self, step: int) -> bool:
+        """Whether the weights are to be judged before training goes on from a step."""
+        return bool(self.by) and (self.anew or (step == 0 and self.best == float("-inf")))
+
+    def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
+        """(figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
+        score = torch.zeros(1, dtype=torch.float64, device=engine.device)
+        figures: dict[str, float] = {}
+        if self.evaluate and world()[0] == 0:
+            score += self.evaluate(engine.module)
+        found = sum_over_ranks(score).item()
+        if self.evaluate and math.isfinite(found):  # undefined where every text gets the same vector: never the best
+            figures["dev_score"] = found
+        if self.held_out:
+            figures |= self.held_out.metrics(engine, self.quiet)
+        if not self.evaluate:
+            found = -figures[f"{PREFIX}loss"]
+        better = found > self.best
+        self.best = found if better else self.best
+        return figures, better

@@ -1,0 +1,71 @@
+"""Losses on examples that training leaves out: the curve that tells learning from learning by heart.
+
+All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks, so that contrastive losses
+compare with those in training; the last ones, fewer than that, are left out. Batches and draws (spans, masks, views)
+are the same every time and on any number of ranks (uniformity alone is of one rank's points), dropout is off, and
+nothing is learned. An objective whose positives differ by dropout alone sees the same vector twice: its loss then tells
+how far apart examples are.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from train.data.stream import ExampleStream, StreamState
+from train.losses import sum_over_ranks, world
+
+PREFIX = "validation/"
+COUNTED = ("tokens", "tokens_cut", "masks_cut")
+"""Metrics of a forward that say nothing of the held-out examples."""
+
+
+class HeldOut:
+    """Streams over the held-out examples of datasets, by the datasets' names; a batch of each is one micro-batch."""
+
+    def __init__(self, streams: Mapping[str, ExampleStream]) -> None:
+        self.streams = dict(streams)
+
+    @torch.no_grad()
+    def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
+        """`validation/loss`, the weighted sum over the objectives that read these datasets, and each one's own metrics:
+        means over batches and ranks, the same on every rank. Every rank calls it.
+
+        Args:
+            engine: DeepSpeed's, over a `Learner`.
+        """
+        learner, training = engine.module, engine.module.training
+        engine.eval()
+        means: dict[str, Tensor] = {}
+        try:
+            for name, stream in self.streams.items():
+                for turn in learner.turns:
+                    if any(one.data == name for one in learner.of_turn(turn)):
+                        _add(means, self._means(engine, stream, turn, quiet))
+        finally:
+            engine.train(training)
+        names = sorted(means)
+        values = sum_over_ranks(torch.stack([means[name] for name in names])) / world()[1]
+        return {f"{PREFIX}{name}": value for name, value in zip(names, values.tolist(), strict=True)}
+
+    def _means(self, engine: Any, stream: ExampleStream, turn: str, quiet: bool) -> dict[str, Tensor]:
+        """This rank's part of the means over the batches of a stream, of a turn's objectives."""
+        learner = engine.module
+        batches = stream.prefetched(StreamState(), learner.columns(stream.name), learner.collate)
+        sums: dict[str, Tensor] = {}
+        hidden = True if quiet or world()[0] else None
+        try:
+            for _ in tqdm(range(stream.steps_per_epoch), "validate", leave=False, unit="batch", disable=hidden):
+                batch, _ = next(batches)
+                _, found = engine({stream.name: batch.to(engine.device)}, turn)
+                _add(sums, {name: value.double() for name, value in found.items() if name not in COUNTED})
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+        return {name: value / stream.steps_per_epoch for name, value in sums.items()}
+
+
+def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    for name, value in more.items():
+        sums[name] = sums[name] + value if name in sums else value

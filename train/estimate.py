@@ -1,0 +1,113 @@
+"""What a run costs, before it is begun: what `--dry-run` prints after the recipe.
+
+    recipe, learner, feed -> parameters, device, examples used and left out, a forward's tokens, memory, time
+
+The time is a bound from below: the floating-point operations of all steps at the speed of plain matrix products on this
+device, measured in a moment. Training also samples, normalises, sums over ranks and saves.
+"""
+
+import time
+
+import torch
+
+from train.build import ForwardSize
+from train.data.feed import Feed
+from train.data.stream import ExampleStream
+from train.engine.display import device_name, duration
+from train.engine.tracking import flops_per_token, layer_weights
+from train.engine.validation import HeldOut
+from train.learner import Learner
+from train.options import Recipe
+
+GIB = 1 << 30
+ROWS = 1024
+MEASURED_S = 0.2
+
+
+def matrix_rate(dim: int, bf16: bool, device: torch.device) -> float:
+    """FLOP/s of products of (ROWS, dim) with (dim, 4 dim), as the layers have them, on one device."""
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    left, right = (
+        torch.ones(ROWS, dim, dtype=dtype, device=device),
+        torch.ones(dim, 4 * dim, dtype=dtype, device=device),
+    )
+
+    def seconds(products: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(products):
+            result = left @ right
+        float(result[0, 0])  # waits for the device
+        return time.perf_counter() - begun
+
+    seconds(2)
+    products, spent = 1, 0.0
+    while spent < MEASURED_S:
+        products *= 2
+        spent = seconds(products)
+    return products * 2.0 * ROWS * dim * 4 * dim / spent
+
+
+def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], ranks: int) -> float:
+    """Of one step on all ranks: the encoder's layers and their attention, without the masked-LM head."""
+    encoder, total = learner.encoder, 0.0
+    for size in sizes.values():
+        rows = size.mean_tokens + size.patches
+        each = flops_per_token(
+            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, rows / max(1, size.sequences)
+        )
+        total += rows * each
+    return total * ranks * recipe.training.gradient_accumulation_steps
+
+
+def used(key: str, stream: ExampleStream) -> list[str]:
+    """How many examples of a dataset are used, and what is left out."""
+    said = f"{key:<15} {stream.num_examples:,} {stream.dataset.manifest.kind} ({stream.dataset.folder})"
+    return [said, *(f"{'':<15} {line}" for line in stream.left_out())]
+
+
+def describe(
+    recipe: Recipe,
+    learner: Learner,
+    sizes: dict[str, ForwardSize],
+    feed: Feed,
+    held_out: HeldOut | None,
+    total: int,
+    ranks: int,
+) -> str:
+    """A line for each thing that a run needs or uses."""
+    parameters = sum(p.numel() for p in learner.parameters())
+    encoder = learner.encoder
+    width = 34 if recipe.training.bf16 else 68
+    largest = max(size.rows for size in sizes.values())
+    activations = width * encoder.dim * encoder.config.num_hidden_layers * largest
+    states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    lines = [
+        f"parameters      {parameters:,}",
+        f"device          {device_name(device, ranks)}",
+        f"ranks           {ranks}",
+        f"steps           {total:,}",
+        f"micro-batches   {recipe.training.gradient_accumulation_steps} a step",
+    ]
+    for name, stream in feed.streams.items():
+        lines += used(f"data.{name}", stream)
+    for stream in (held_out.streams if held_out else {}).values():
+        lines += used("  held out", stream)
+    for turn, size in sizes.items():
+        of = f"of turn {turn}, " if len(sizes) > 1 else ""
+        patches = f" and {size.patches:,} patches" if size.patches else ""
+        tokens = f"{size.mean_tokens:,.0f} tokens on average{patches}"
+        lines.append(f"a rank's part   {of}{size.sequences:,} sequences, {tokens} in a forward")
+        if size.budget:
+            lines.append(f"token budget    {of}{size.budget.tokens:,} (mean + 4 standard deviations)")
+    lines.append(
+        f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
+        f"({width} bytes a token, layer and dimension)"
+    )
+    flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
+    seconds = flops / (rate * ranks)
+    lines.append(
+        f"time estimate   at least {duration(seconds * total)}, {duration(seconds)} a step: {flops:.2g} FLOP at the "
+        f"{rate / 1e9:,.0f} GFLOP/s of plain matrix products here"
+    )
+    return "\n".join(lines)
