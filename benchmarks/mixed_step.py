@@ -74,8 +74,8 @@ class NoShards(SimpleNamespace):
     manifest = SimpleNamespace(resources={}, classes={})
 
 
-def build(layers: int, hidden: int, dropout: float) -> Learner:
-    """The objectives of `combined` over a fresh encoder."""
+def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
+    """An encoder of RoBERTa's layers, drawn by one seed."""
     torch.manual_seed(0)
     config = RobertaConfig(
         vocab_size=VOCABULARY,
@@ -88,7 +88,12 @@ def build(layers: int, hidden: int, dropout: float) -> Learner:
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    encoder = Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
+    return Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
+
+
+def build(layers: int, hidden: int, dropout: float) -> Learner:
+    """The objectives of `combined` over a fresh encoder."""
+    encoder = fresh_encoder(layers, hidden, dropout)
     modalities = {"images": images.Images(images.Config()), "audio": audio.Audio(audio.Config(), 0.0, 0.5)}
 
     def setting(name: str, data: str) -> Setting:

@@ -32,7 +32,7 @@ class Masking:
 @dataclasses.dataclass(frozen=True)
 class Masked:
     """Where a packed batch was masked, (k,) int64, and which ids stood there, (k,): -100 at unused slots; `cut` ()
-    int64 counts the masked tokens for which there was no slot.
+    int64 counts the chosen tokens that had no slot, and so were not masked.
     """
 
     index: Tensor
@@ -41,20 +41,26 @@ class Masked:
 
 
 def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked]:
-    """The batch with some tokens of the block's sequences masked, and which those are."""
-    candidate = packed.content & (packed.sequence >= block.start) & (packed.sequence < block.stop)
-    keys = packed.keys[packed.sequence.clamp(max=len(packed.keys) - 1)]
-    chance, fate, replacement = draws.uniform(draws.mix(keys, packed.positions), 3).unbind(-1)
-    chosen = candidate & (chance < masking.probability)
+    """The batch with some tokens of the block's sequences masked, and which those are; one without a slot stays."""
+    rows = slice(None)
+    if packed.lengths is not None:  # the host knows where the block lies, and draws for no other token
+        first = sum(packed.lengths[: block.start])
+        rows = slice(first, first + sum(packed.lengths[block.start : block.stop]))
+    sequence, positions = packed.sequence[rows], packed.positions[rows]
+    keys = draws.mix(packed.keys[sequence.clamp(max=len(packed.keys) - 1)], positions)
+    chosen = packed.content[rows] & (sequence >= block.start) & (sequence < block.stop)
+    chosen = chosen & (draws.uniform(keys, 1)[..., 0] < masking.probability)
     if packed.lengths is not None:
-        index = chosen.nonzero()[:, 0]
-        labels, cut = packed.ids[index], index.new_zeros(())
+        at = chosen.nonzero()[:, 0]
+        index = at + rows.start
+        cut = index.new_zeros(())
     else:
         slots = min(masking.slots, len(chosen))
-        index = chosen.int().sort(descending=True, stable=True).indices[:slots]
-        labels = torch.where(chosen[index], packed.ids[index], IGNORED)
+        index = at = chosen.int().sort(descending=True, stable=True).indices[:slots]
         cut = (chosen.sum() - slots).clamp(min=0)
+    stood, used = packed.ids[index], chosen[at]
+    _, fate, replacement = draws.uniform(keys[at], 3).unbind(-1)
     random_ids = (replacement * masking.vocab_size).long()
-    ids = torch.where(chosen & (fate < 0.8), masking.mask, packed.ids)
-    ids = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, ids)
-    return dataclasses.replace(packed, ids=ids), Masked(index, labels, cut)
+    become = torch.where(fate < 0.8, masking.mask, torch.where(fate < 0.9, random_ids, stood))
+    ids = packed.ids.scatter(0, index, torch.where(used, become, stood))
+    return dataclasses.replace(packed, ids=ids), Masked(index, torch.where(used, stood, IGNORED), cut)
