@@ -65,6 +65,10 @@ class TrainingConfig:
     A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
     theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
     means.
+
+    A run goes on with any number of ranks that divides its batches: the examples, spans, views and masks stay the same,
+    and so do losses but for rounding. Dropout does not: it is drawn by rank, so that other ranks drop other values, as
+    another seed would. On as many ranks as before it is repeated.
     """
 
     gradient_accumulation_steps: int = 1
@@ -73,7 +77,7 @@ class TrainingConfig:
     max_steps: int = 0
     seed: int = 42
     bf16: bool = True
-    zero_stage: int = 0
+    zero_stage: int = 0  # what ranks share out: 1 the optimizer's state, 2 also the gradients; 0 nothing
     logging_steps: int = 10
     save_steps: int = 1000
     eval_steps: int = 0  # 0: no evaluation while training; else before the first step and every so many
@@ -133,7 +137,10 @@ def check(recipe: Recipe) -> None:
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
-        (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
+        (
+            training.zero_stage not in (0, 1, 2),
+            "training.zero_stage must be 0, 1 or 2: weights fit one device",
+        ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
             "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without "

@@ -78,7 +78,10 @@ class ExampleStream:
     ) -> None:
         if batch_size % (ranks * micro_batches):
             times = f" x training.gradient_accumulation_steps {micro_batches}" if micro_batches > 1 else ""
-            raise StreamError(f"data.{name}.batch_size {batch_size} is not a multiple of the {ranks} ranks{times}")
+            raise StreamError(
+                f"data.{name}.batch_size {batch_size} is not a multiple of the {ranks} ranks{times}: "
+                "take as many ranks as divide it, or another batch size"
+            )
         self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
         self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
         self.micro_batches, self.rank, self.examples = micro_batches, rank, batch_size // (ranks * micro_batches)

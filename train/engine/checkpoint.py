@@ -5,8 +5,8 @@
 
 DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
 manifest (`train.engine.sealing`) that also says which step is the best so far. Before one is used its files are
-checked; in place of a damaged one the one before is taken. Loading goes through torch's `weights_only` unpickler: a
-checkpoint cannot run code.
+checked; in place of a damaged one the one before is taken. Any number of ranks loads what any number saved. Loading
+goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
 """
 
 import contextlib
@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
 from eval.models.encoder import MOST_SAID
 from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
 from shards.terminal import one_line, visible
+from train.engine.partitions import recut
 from train.engine.ranks import agreed, gathered
 from train.engine.sealing import NAME as MANIFEST
 from train.engine.sealing import DamageError, check_folder, read_manifest, seal_folder
@@ -33,6 +35,8 @@ from train.losses import world
 
 CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"
+PART = "zero_pp_rank_{}_mp_rank_00_optim_states.pt"
+"""The part of the optimizer's state that a rank saves, with ZeRO."""
 KIND = "checkpoint"
 TAG = re.compile(r"step-(\d{8,})")
 OURS = re.compile(rf"{re.escape(MANIFEST)}|(mp|zero_pp)_rank_\w+\.pt")
@@ -89,8 +93,8 @@ def write_states(states: Any, path: Path) -> FileInfo:
         return FileInfo(hashed.bytes, hashed.hash.hexdigest())
 
 
-def safe_load(path: Path, map_location: Any = "cpu") -> Any:
-    """Tensors and plain values of a file; nothing that could run code.
+def safe_load(path: Path, map_location: Any = "cpu", mmap: bool = False) -> Any:
+    """Tensors and plain values of a file; nothing that could run code. With `mmap`, tensors are read as they are used.
 
     Raises:
         CheckpointError: it holds something else, or cannot be read.
@@ -101,7 +105,7 @@ def safe_load(path: Path, map_location: Any = "cpu") -> Any:
 
     with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
         try:
-            return torch.load(path, map_location=map_location, weights_only=True)
+            return torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
         except (OSError, RuntimeError, EOFError, ValueError, IndexError, KeyError, pickle.UnpicklingError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CheckpointError(f"{path}: cannot be read as a checkpoint ({reason})") from None
@@ -126,6 +130,26 @@ class CheckpointEngine(TorchCheckpointEngine):
 
     def load(self, path: str, map_location: Any = None) -> Any:
         return safe_load(Path(path), map_location)
+
+
+class RecuttingEngine(CheckpointEngine):
+    """Loads what `parts` ranks saved with ZeRO as if as many had saved it as there are now.
+
+    Args:
+        optimizer: DeepSpeed's of this rank, which says how much of each parameter group it has.
+    """
+
+    def __init__(self, optimizer: Any, parts: int) -> None:
+        super().__init__()
+        self.parts, self.lengths = parts, [group.numel() for group in optimizer.single_partition_of_fp32_groups]
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        file, (rank, ranks) = Path(path), world()
+        if file.name == MODEL_STATES:
+            return {**super().load(path, map_location), "dp_world_size": ranks}
+        saved = [safe_load(file.with_name(PART.format(one)), mmap=True) for one in range(self.parts)]
+        parts = [one[OPTIMIZER_STATE_DICT] for one in saved]
+        return {**saved[0], OPTIMIZER_STATE_DICT: recut(parts, rank, ranks, self.lengths)}
 
 
 class Checkpoints:
@@ -189,9 +213,11 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or it is of another model than the engine's.
         """
-        tag, best = agreed(self._resumable)
+        tag, best, files = agreed(self.last)
         self.kept = [(tag, best)]
-        engine.checkpoint_engine = CheckpointEngine()
+        parts = sum(name.startswith("zero_pp_rank_") for name in files)
+        as_saved = parts in (0, world()[1])
+        engine.checkpoint_engine = CheckpointEngine() if as_saved else RecuttingEngine(engine.optimizer, parts)
         try:
             path, state = engine.load_checkpoint(str(self.folder), tag=tag)
         except RuntimeError as error:
@@ -209,16 +235,6 @@ class Checkpoints:
         """Forgets which step was the best so far, by scores that no longer count; with `best` the last one is it."""
         tag, _ = self.kept[-1]
         self.kept[-1] = (tag, tag if best else None)
-
-    def _resumable(self) -> tuple[str, str | None]:
-        tag, best, files = self.last()
-        parts, ranks = sum(name.startswith("zero_pp_rank_") for name in files), world()[1]
-        if parts not in (0, ranks):
-            raise CheckpointError(
-                f"{self.folder / tag}: saved with training.zero_stage=1 on {parts} ranks, so it resumes on {parts}, "
-                f"not on {ranks}; stage 0 resumes on any number"
-            )
-        return tag, best
 
     def last(self) -> tuple[str, str | None, dict[str, FileInfo]]:
         """(tag, tag of the best by then, files) of the newest whole checkpoint; says which newer ones are damaged.

@@ -5,7 +5,8 @@
 With `optimization: alternate` what stands before "log" is done once for each turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
-masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one.
+masks and dropout. So a run stopped anywhere and resumed repeats the uninterrupted one. Dropout alone is drawn by rank:
+on another number of ranks a run goes on with all else the same.
 """
 
 import dataclasses

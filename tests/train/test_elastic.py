@@ -1,0 +1,123 @@
+"""A run goes on with another number of ranks: the same examples, the same losses, whatever ZeRO shares out."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train import runs
+from tests.train.ranks import train_alone, train_on_ranks
+from train.engine.checkpoint import Checkpoints
+from train.engine.partitions import between, recut
+
+FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "spans/grad_norm", "mlm/grad_norm", "learning_rate", "tokens")
+PORT = 25700 + os.getpid() % 90
+TOLD = "tests/train/told_examples.py"
+EXTRAS = [
+    "data.text.batch_size=8",
+    "training.gradient_accumulation_steps=2",
+    "training.gradient_norms=true",
+    "objectives.spans.memory=24",
+    "objectives.spans.head=relu",
+    "objectives.spans.head_dim=15",  # odd, so that parts have padding
+    "objectives.spans.head_hidden=15",
+]
+
+
+def saved_by(ranks: int, groups: list[torch.Tensor]) -> tuple[list[dict[str, Any]], list[int]]:
+    """(parts, lengths): what so many ranks have of these flat groups and of moments of theirs, as DeepSpeed cuts them:
+    equal lengths that are even.
+    """
+    lengths = [-(-len(group) // (2 * ranks)) * 2 for group in groups]
+    parts = []
+    for rank in range(ranks):
+        cuts = [group[rank * length : (rank + 1) * length] for group, length in zip(groups, lengths, strict=True)]
+        moments = [torch.cat([cut, cut.new_zeros(n - len(cut))]) for cut, n in zip(cuts, lengths, strict=True)]
+        state = {
+            key: {"step": torch.tensor(3.0), "exp_avg": padded / 2, "exp_avg_sq": padded**2}
+            for key, padded in enumerate(moments)
+        }
+        described = [{"params": [key], "lr": 0.1} for key in range(len(groups))]
+        paddings = [n - len(cut) for cut, n in zip(cuts, lengths, strict=True)]
+        parts.append(
+            {
+                "base_optimizer_state": {"all": {"state": state, "param_groups": described}},
+                "single_partition_of_fp32_groups": cuts,
+                "group_paddings": paddings,
+                "partition_count": [ranks] * len(groups),
+                "clip_grad": 1.0,
+            }
+        )
+    return parts, lengths
+
+
+@pytest.mark.parametrize("before, now", itertools.permutations((1, 2, 3, 5, 8), 2))
+def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> None:
+    """A group of one element leaves most ranks padding alone."""
+    groups = [torch.arange(1.0, 1 + size) for size in (1, 9, 64, 101)]
+    parts, _ = saved_by(before, groups)
+    expected, lengths = saved_by(now, groups)
+    for rank in range(now):
+        assert str(recut(parts, rank, now, lengths)) == str(expected[rank])
+
+
+def test_a_part_is_a_copy_that_keeps_nothing_else_alive() -> None:
+    pieces = [torch.arange(4.0), torch.arange(4.0, 8.0)]
+    part = between(pieces, 1, 3)
+    assert part.tolist() == [1, 2] and part.untyped_storage().nbytes() == 8
+    assert between(pieces, 3, 6).tolist() == [3, 4, 5] and between(pieces, 8, 8).tolist() == []
+
+
+def examples(told: Path, ranks: list[int]) -> list[list[list[int]]]:
+    """The ids of each step's micro-batches, in the order of one rank; `ranks` are those of each step."""
+    found = []
+    for step, count in enumerate(ranks, 1):
+        parts = [json.loads((told / f"{step}.{rank}").read_text())["text"] for rank in range(count)]
+        found.append([list(itertools.chain(*micro_batch)) for micro_batch in zip(*parts, strict=True)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(run, ids): six steps on one rank, with nothing shared out."""
+    run, told = tmp_path_factory.mktemp("elastic") / "alone", tmp_path_factory.mktemp("told")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOLD", str(told))
+        done = train_alone(*tiny, *EXTRAS, f"output={run}", script=TOLD)
+    assert done.returncode == 0, done.stderr
+    return run, told
+
+
+@pytest.mark.parametrize("stage, first, then", [(0, 2, 1), (1, 2, 1), (2, 2, 1), (2, 1, 2)])
+def test_three_steps_and_three_on_other_ranks_are_six_on_one(
+    alone: tuple[Path, Path],
+    tiny: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: int,
+    first: int,
+    then: int,
+) -> None:
+    """Memory, projection head, micro-batches and each objective's gradient norm with them."""
+    run, told = tmp_path / "run", tmp_path / "told"
+    told.mkdir()
+    monkeypatch.setenv("TOLD", str(told))
+    arguments = [*tiny, *EXTRAS, f"training.zero_stage={stage}", f"output={run}"]
+    at = {1: 3, 2: 2}[first]  # two ranks agree one step later
+    port = PORT + 300 * stage + 100 * first
+    stopped = train_on_ranks(first, *arguments, script=TOLD, at=at, port=port)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "stopped and saved at step 3 of 6" in stopped.stdout
+    done = train_on_ranks(then, *arguments, "--resume", script=TOLD, port=port + 1)
+    assert done.returncode == 0, done.stderr
+    assert examples(told, [first] * 3 + [then] * 3) == examples(alone[1], [1] * 6)
+    for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(alone[0], FIGURES), strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
+    ours, theirs = (Checkpoints(one).model_states("last") for one in (run, alone[0]))
+    assert ours.keys() == theirs.keys()
+    for name, weights in ours.items():
+        torch.testing.assert_close(weights, theirs[name], atol=2e-5, rtol=1e-4)

@@ -1,0 +1,108 @@
+"""A kill at any point of a checkpoint's writing: the run resumes, from that checkpoint or from the one before."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shards.storage import TEMPORARY
+from tests.train import runs
+from tests.train.ranks import train_alone, train_on_ranks
+from tests.train.runs import same_weights
+from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints
+from train.engine.sealing import NAME as MANIFEST
+
+FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
+SAVING = ["training.save_steps=2", "training.zero_stage=2"]
+PORT = 25600 + os.getpid() % 90
+
+
+@pytest.fixture(scope="module")
+def kills(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """(run, what kills would have left): six steps, saved at every second one."""
+    folder = tmp_path_factory.mktemp("kills")
+    (folder / "snapshots").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SNAPSHOTS", str(folder / "snapshots"))
+        done = train_alone(*tiny, *SAVING, f"output={folder / 'run'}", script="tests/train/snapshots.py")
+    assert done.returncode == 0, done.stderr
+    return folder / "run", sorted((folder / "snapshots").iterdir())
+
+
+def saving(left: Path) -> int:
+    """The step whose checkpoint was being written."""
+    return int(left.name.split("-")[1])
+
+
+def newest(left: Path) -> int:
+    """The step to resume from; 0: none."""
+    try:
+        return int(Checkpoints(left).last()[0].removeprefix("step-"))
+    except CheckpointError:
+        return 0
+
+
+def files(left: Path, folder: str) -> set[str]:
+    """The names in those of the checkpoints' folders that bear this name."""
+    return {path.name for found in (left / "checkpoints").glob(folder) for path in found.iterdir()}
+
+
+def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path, list[Path]]) -> None:
+    """The one before until the new one is whole, from then on the new one; the old ones are gone last."""
+    for step in (2, 4, 6):
+        found = [newest(left) for left in kills[1] if saving(left) == step]
+        assert set(found) == {step - 2, step} and found == sorted(found)
+        assert found.count(step - 2) >= 8, "the test wants kills amid the states, and around them"
+    assert len([left for left in kills[1] if newest(left) == saving(left) == 6]) >= 4  # amid what is removed
+
+
+def test_one_that_was_killed_at_its_first_save_begins_again(
+    kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path
+) -> None:
+    left = [left for left in kills[1] if saving(left) == 2 and newest(left) == 0][-1]
+    assert files(left, f"{TEMPORARY}*") > {MODEL_STATES, MANIFEST}, "the test wants a checkpoint that has but no name"
+    again = runs.copied(left, tmp_path / "run")
+    done = train_alone(*tiny, *SAVING, f"output={again}")
+    assert done.returncode == 0, done.stderr
+    assert runs.metrics(again, FIGURES) == runs.metrics(kills[0], FIGURES)
+
+
+def half_written(left: Path) -> bool:
+    return files(left, f"{TEMPORARY}*") == {MODEL_STATES}
+
+
+def whole_without_a_name(left: Path) -> bool:
+    return MANIFEST in files(left, f"{TEMPORARY}*")
+
+
+def half_removed(left: Path) -> bool:
+    old = files(left, "step-00000002")
+    return bool(old) and MANIFEST not in old
+
+
+@pytest.mark.parametrize("kind, step", [(half_written, 2), (whole_without_a_name, 4), (half_removed, 6)])
+def test_one_that_was_killed_amid_a_save_resumes_bit_for_bit(
+    kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path, kind: Callable[[Path], bool], step: int
+) -> None:
+    left = next(left for left in kills[1] if kind(left) and newest(left) == step)
+    run = runs.copied(left, tmp_path / "run")
+    resumed = train_alone(*tiny, *SAVING, f"output={run}", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert runs.metrics(run, FIGURES) == runs.metrics(kills[0], FIGURES) and same_weights(run, kills[0])
+    assert not list((run / "checkpoints").glob(f"{TEMPORARY}*"))
+
+
+def test_where_one_of_two_ranks_is_killed_amid_its_part_the_other_goes_on_alone(
+    kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KILLED_AT", "4")
+    run = tmp_path / "run"
+    arguments = [*tiny, *SAVING, f"output={run}"]
+    killed = train_on_ranks(2, *arguments, script="tests/train/killed_at.py", port=PORT)
+    assert killed.returncode and "Traceback" not in killed.stderr
+    assert newest(run) == 2 and files(run, f"{TEMPORARY}*")
+    resumed = train_alone(*arguments, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(kills[0], FIGURES), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
