@@ -14,46 +14,28 @@ import inspect
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from train.card import Origin, card, read_scores
 from train.engine.stopping import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
-INFERENCE = "inference.json"
+INFERENCE, DATA = "inference.json", "data.json"
 WEIGHTS = "model.safetensors"
 
 EXAMPLE = """example:
   python -m train.export runs/declutr-small exported/declutr-small
 """
-CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- sentence-similarity
----
-
-# {name}
-
-A sentence encoder trained with Clearspan: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."])
-```
-
-The recipe of the run:
-
-```yaml
-{recipe}```
-"""
 
 
-def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "") -> None:
-    """Writes an encoder as a model folder. `recipe` is the run's YAML, for the model card; `name` the model's there."""
+def save_model(
+    encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "", origin: Origin | None = None
+) -> None:
+    """Writes an encoder as a model folder. For its card, `recipe` is the run's YAML, `name` the model's, and `origin`
+    what is known besides of how it came about.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
@@ -76,14 +58,8 @@ def save_model(encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: st
             truncate_dim=what.truncate_dim,
         )
         model.save_pretrained(str(folder), create_model_card=False)
-    card = CARD.format(
-        name=name or folder.resolve().name,
-        pooling=encoder.pooling,
-        dim=what.truncate_dim or encoder.dim,
-        max_tokens=encoder.max_tokens,
-        recipe=recipe,
-    )
-    (folder / "README.md").write_text(card)
+    text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def _transformer(encoder: Any, stage: str) -> Any:
@@ -105,9 +81,9 @@ def _transformer(encoder: Any, stage: str) -> Any:
     return transformer
 
 
-def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
+def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
     """Writes what an export needs besides the weights, in place of what was there before: configuration, tokenizer,
-    what else is done with a text, and the layers after the pooling.
+    what else is done with a text, the layers after the pooling, and which data it learns from (`train.card.facts`).
 
     Raises:
         CheckpointError, OSError: they cannot be written.
@@ -124,6 +100,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path) -> None:
             tokenizer.save_pretrained(part)
             does = {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
             (part / INFERENCE).write_text(json.dumps(does, indent=2) + "\n")
+            (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
             for number, dense in enumerate(encoder.head):
                 (part / f"head-{number}").mkdir()
                 copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO keeps all weights in one tensor
@@ -190,19 +167,29 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     check_replaceable(out)
     checkpoints = Checkpoints(run)
     which = which or ("best" if checkpoints.best() else "last")
-    encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(which))
+    tag = checkpoints.tag(which)
+    encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
+    origin = _origin(run, int(tag.removeprefix("step-")))
     with storage.alone(str(out)):
         check_replaceable(out)
         storage.remove_temporaries(str(out))
         part = out / f"{storage.TEMPORARY}model"
         try:
-            save_model(encoder, tokenizer, part, recipe, out.resolve().name)
+            save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
             _replace(out, part, KIND)
         except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             storage.remove_temporaries(str(out))
     return which
+
+
+def _origin(run: Path, step: int) -> Origin:
+    """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
+    from eval.models.folder import read_json
+
+    known = run / SKELETON / DATA
+    return Origin(step, read_json(known) if known.is_file() else {}, read_scores(run / "metrics.jsonl", step))
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:

@@ -23,7 +23,10 @@ class RecipeError(ValueError):
 class ModelConfig:
     """Where the encoder comes from: a local folder of pretrained weights, or an HF configuration with fresh weights.
 
-    `config` needs `model_type`; the vocabulary size and special ids come from the shards' tokenizer.
+    Args:
+        path: a folder of Hugging Face's or of sentence-transformers', with or without a masked-LM head.
+        config: options of transformers' configuration, `model_type` among them; the vocabulary size and special ids
+            come from the shards' tokenizer.
     """
 
     path: str = ""
@@ -37,12 +40,13 @@ class DatasetConfig:
     """Which shards, and how they are read.
 
     Args:
+        path: the shards' folder, local, `gs://` or `s3://`.
         batch_size: examples of a step, over all ranks and micro-batches.
         share: of the examples that are read, the same whatever the seed; what 0.4 reads, 0.7 reads too. Epochs are of
             these.
         shuffle_shards: so many are held in memory and shuffled together.
         short_documents: those too short for the spans: error | skip | shrink.
-        modality: for what is not text, the options of its file in `train.modalities`.
+        modality: for what is not text, the options of its file in `train.modalities`: those of its kind below.
         validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
             losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
             same draws each time. Where `training.eval_data` is not set they pick the best checkpoint. "": none.
@@ -69,6 +73,16 @@ class TrainingConfig:
     A run goes on with any number of ranks that divides its batches: the examples, spans, views and masks stay the same,
     and so do losses but for rounding. Dropout does not: it is drawn by rank, so that other ranks drop other values, as
     another seed would. On as many ranks as before it is repeated.
+
+    Args:
+        gradient_accumulation_steps: micro-batches of a step.
+        epochs: the run's length, in passes over the dataset `primary`, 0.5 being half of one.
+        max_steps: the run's length in steps; 0: that of `epochs`.
+        seed: of every draw: order, spans, views, masks, dropout, fresh weights.
+        bf16: matrix products in bfloat16, by torch's autocast; weights, gradients and AdamW stay fp32.
+        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too.
+        logging_steps: metrics are logged, and looked at, every so many steps.
+        save_steps: a checkpoint is saved every so many steps, besides the best and the last.
     """
 
     gradient_accumulation_steps: int = 1
@@ -90,12 +104,17 @@ class TrainingConfig:
 
 @dataclasses.dataclass
 class Recipe:
-    """A whole run; `output` is the run's folder.
+    """A whole run.
 
     Args:
-        data: datasets by name. objectives: options by name, `type`, `data`, `weight` and `turn` among them.
+        output: the run's folder.
+        model: the encoder.
+        data: datasets by name.
+        objectives: options by name, `type`, `data`, `weight` and `turn` among them.
         optimization: `sum`, one update a step of all objectives' weighted sum, or `alternate`, an update of each turn.
+        optimizer: AdamW's options and its schedule.
         turns: with `alternate`, a turn's optimizer where it has other options than `optimizer`, by turn.
+        training: the loop.
     """
 
     output: str = MISSING

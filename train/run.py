@@ -147,6 +147,7 @@ def train(options: argparse.Namespace) -> None:
     from eval.models.folder import some
     from shards import Dataset, storage, terminal
     from train.build import build_feed, build_held_out, build_learner
+    from train.card import facts
     from train.engine.loop import Trainer, total_steps
     from train.engine.ranks import agreed, join_ranks
     from train.engine.tracking import check_wandb
@@ -196,7 +197,10 @@ def train(options: argparse.Namespace) -> None:
             if rank == 0:
                 terminal.notice(note)
         agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
-        agreed(lambda: save_skeleton(learner.encoder, tokenizer, Path(recipe.output) / SKELETON))
+        apart = held_out.streams if held_out else {}
+        known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in apart.items()}}
+        skeleton = Path(recipe.output) / SKELETON
+        agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, facts(known)))
         trainer.fit()
         agreed(lambda: finish(trainer))
 

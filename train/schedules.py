@@ -9,13 +9,21 @@ import math
 
 @dataclasses.dataclass
 class OptimizerConfig:
-    """AdamW, bias-corrected, and its schedule; the decay is decoupled, and 0 for biases and normalisation."""
+    """AdamW, bias-corrected, and its schedule.
+
+    Args:
+        learning_rate: the peak.
+        betas: how much of the gradient's and of its square's running mean stays at a step.
+        eps: what is added to the divisor.
+        weight_decay: decoupled, and 0 for biases and normalisation.
+        schedule: slanted_triangular, linear, cosine or constant.
+    """
 
     learning_rate: float = 5e-5
     betas: list[float] = dataclasses.field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-6
     weight_decay: float = 0.1
-    max_grad_norm: float = 1.0  # 0: gradients are not clipped
+    max_grad_norm: float = 1.0  # a longer gradient is scaled down to it; 0: gradients are not clipped
     schedule: str = "slanted_triangular"
     cut_fraction: float = 0.1  # slanted_triangular: the fraction of steps that rise
     ratio: float = 32.0  # slanted_triangular: peak / lowest

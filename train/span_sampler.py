@@ -31,6 +31,16 @@ PLACEMENTS = ("grid", "uniform")
 class SpanConfig:
     """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, section 3.2 and
     its published code.
+
+    Args:
+        num_anchors: of a document.
+        num_positives: of an anchor, whose embeddings are averaged.
+        min_span: the shortest span.
+        max_span: what every span is shorter than.
+        anchor_beta: a and b of the Beta distribution of anchors' lengths.
+        positive_beta: a and b of that of positives' lengths.
+        placement: of anchors: grid, as the published code has it, or uniform over all that keep `min_distance`.
+        positives: where they lie: any, adjacent to their anchor, or subsuming: within it.
     """
 
     num_anchors: int = 2

@@ -23,7 +23,7 @@ from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, 
 from train.engine.sealing import NAME as MANIFEST
 from train.engine.sealing import read_manifest, seal_folder
 from train.engine.tracking import Tracker, lines_up_to
-from train.export import _trained, export, main, save_skeleton
+from train.export import DATA, _trained, export, main, save_skeleton
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 SAVING = ["training.save_steps=2", "training.zero_stage=1"]
@@ -190,7 +190,7 @@ def test_what_an_export_needs_is_written_anew_without_the_old_and_never_seals_a_
     (folder / "vocab.txt").touch()
     seal_folder(folder, "encoder")
     (folder / "added_tokens.json").write_text("{}")
-    save_skeleton(encoder, tokenizer, folder)
+    save_skeleton(encoder, tokenizer, folder, json.loads((folder / DATA).read_text()))
     assert read_manifest(folder, "encoder") == written
     assert {path.name for path in folder.iterdir()} == {*written[1], MANIFEST, "added_tokens.json"}
 

@@ -270,8 +270,8 @@ class Checkpoints:
             return content.get("best")
         return None
 
-    def model_states(self, which: str) -> dict[str, torch.Tensor]:
-        """The learner's weights, by parameter name, of the `last` whole checkpoint or of the `best`.
+    def tag(self, which: str) -> str:
+        """The `last` whole checkpoint, or the `best`, which is looked at.
 
         Raises:
             CheckpointError: there is no such checkpoint.
@@ -286,6 +286,15 @@ class Checkpoints:
                 check_folder(self.folder / tag, KIND, OURS)
             except DamageError as error:
                 raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
+        return tag
+
+    def model_states(self, which: str) -> dict[str, torch.Tensor]:
+        """The learner's weights, by parameter name, of a tag, or of what `tag` finds.
+
+        Raises:
+            CheckpointError: there is no such checkpoint.
+        """
+        tag = which if TAG.fullmatch(which) else self.tag(which)
         states = safe_load(self.folder / tag / MODEL_STATES)
         if not isinstance(states, dict) or not isinstance(states.get("module"), dict):
             raise CheckpointError(f"{self.folder / tag / MODEL_STATES}: holds no weights")

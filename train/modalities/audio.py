@@ -35,6 +35,7 @@ class Config:
 
     Args:
         frames: of 10 ms; a longer clip is cut, a shorter one filled with 0.
+        patch_size: rows and columns of a patch.
         positions: whether patches are told their place, by embeddings that are learned. The published code's are not.
         normalize: by the shards' mean and deviation, (x - mean) / (2 std), as SSAST does; else values stay as they are.
         freq_mask, time_mask: SpecAugment's (Park et al. 2019), at most so many bins and frames that become 0.

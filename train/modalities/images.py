@@ -38,9 +38,14 @@ class Config:
 
     Args:
         path: a local folder of a pretrained ViT, whose embeddings it begins with; "": fresh ones.
+        image_size: rows and columns of pixels of a view.
+        patch_size: rows and columns of pixels of a patch.
         hidden_size: of fresh embeddings; 0: the encoder's.
         min_scale: the least share of a picture's area that a crop has.
+        flip_probability: how often a view is mirrored.
         jitter: how much brightness, contrast, saturation (as a factor) and hue (of the circle) change at most.
+        jitter_probability: how often a view's colours change.
+        grey_probability: how often a view has no colour.
         mean, std: of red, green and blue from 0 to 1; ImageNet's.
     """
 

@@ -49,6 +49,7 @@ class ObjectiveConfig:
     Args:
         type: the file here that makes it; "": the one of its name.
         data: the dataset that it reads; "": the only one.
+        weight: what its loss is multiplied by in the sum.
         turn: with `optimization: alternate`, the update that it belongs to; "": one of its name.
     """
 
@@ -63,7 +64,11 @@ class ObjectiveConfig:
 
 @dataclasses.dataclass
 class ContrastConfig(ObjectiveConfig):
-    """What every contrastive objective has besides: the temperature that divides cosine similarities."""
+    """What every contrastive objective has besides.
+
+    Args:
+        temperature: what divides cosine similarities.
+    """
 
     temperature: float = 0.05
 
@@ -103,8 +108,10 @@ class HeadedConfig(ContrastConfig):
 
 @dataclasses.dataclass
 class NTXentConfig(HeadedConfig):
-    """What an objective with NT-Xent has: besides a head, a memory of so many vectors of earlier micro-batches, which
-    are further negatives (`train.memory`); 0: none.
+    """What an objective with NT-Xent has besides a head.
+
+    Args:
+        memory: so many vectors of earlier micro-batches are further negatives (`train.memory`); 0: none.
     """
 
     memory: int = 0

@@ -53,14 +53,23 @@ class Config(NTXentConfig):
     The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
     2020): its best temperature with normalised embeddings, 0.1, and its output of 128.
 
-    `views` is `stored`, `fly` or `auto`: on the fly where `subs` finds synonyms, the recipe's or the shards' own, and
-    the tokenizer has [DEL] for steps that delete; else the shards' where they hold two or more. Stored views spare the
-    host some work; where there are only two, every epoch sees the same.
+    Args:
+        views: `stored`, `fly` or `auto`: on the fly where `subs` finds synonyms, the recipe's or the shards' own, and
+            the tokenizer has [DEL] for steps that delete; else the shards' where they hold two or more. Stored views
+            spare the host some work; where there are only two, every epoch sees the same.
+        synonyms: for `subs` on the fly, a file that `python -m pipelines sentences` takes; "": the one that made the
+            shards.
+        unit: of deletions and reordering: token, or word, whose pieces stay together.
+        del_word: the share of the units that `del-word` deletes.
+        del_spans: how many spans `del-span` deletes.
+        del_span: the share of the units in each of them.
+        reorder_pairs: how many pairs of spans `reorder` lets change places.
+        reorder_span: the share of the units in each span.
+        subs: the share of the words that `subs` makes synonyms.
     """
 
     augment: str = ""  # e.g. subs+del-span: the steps in their order
     views: str = "auto"
-    # For subs on the fly: a file that `python -m pipelines sentences` takes; "": the one that made the shards.
     synonyms: str = ""
     unit: str = Augmentation.unit
     del_word: float = Augmentation.del_word

@@ -35,7 +35,12 @@ OWN = "sequences"
 class Config(ObjectiveConfig):
     """15 % of tokens; of those 80 % become the mask, 10 % a random token, 10 % stay.
 
-    `sampler` is for `separate` only, `copies` for `sentence`.
+    Args:
+        input: what is masked: anchor, those that `spans` contrasts; separate, spans of its own; sentence, the examples;
+            or OBJECTIVE/BLOCK, another objective's.
+        probability: how often a token is chosen.
+        sampler: with `separate`, how its spans are drawn.
+        copies: with `sentence`, of each example so many, under different masks.
     """
 
     input: str = "anchor"

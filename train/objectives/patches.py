@@ -41,7 +41,9 @@ BLOCKS = ("first", "second")
 class Config(HeadedConfig):
     """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. have it.
 
-    `loss` is one of SupCon's variants (`train.losses.sup_con`), or `simclr`, which asks for no classes (Eq. 5).
+    Args:
+        loss: khosla, paper or published-code, SupCon's variants (`train.losses.sup_con`), or simclr, which asks for no
+            classes (Eq. 5).
     """
 
     loss: str = "khosla"

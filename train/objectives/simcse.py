@@ -38,8 +38,9 @@ PAIRED = ("tokens", "positive", "negative")
 class Config(HeadedConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
-    `hard_negative_weight` is added to the logit of a sentence and its own negative. Texts are cut to `max_tokens`,
-    special tokens among them, or with 0 to what the encoder takes.
+    Args:
+        hard_negative_weight: what is added to the logit of a sentence and its own negative.
+        max_tokens: what texts are cut to, special tokens among them; 0: what the encoder takes.
     """
 
     hard_negative_weight: float = 0.0

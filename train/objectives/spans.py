@@ -36,6 +36,9 @@ class Config(NTXentConfig):
 
     Its head and its memory are ablations of the first version (arXiv 2006.03659v1, Figure S1): a head without biases,
     a memory of at most 512.
+
+    Args:
+        sampler: how spans are drawn.
     """
 
     head_bias: bool = False

@@ -1,0 +1,110 @@
+"""The model card of an export: what the Hub reads of it, and what tells where the model comes from."""
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+
+from tests.train.conftest import write_dataset
+from tests.train.ranks import train_alone
+from train.card import Origin, card, read_scores
+from train.export import DATA, main
+
+ENCODER = SimpleNamespace(pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None))
+INDEX = "model-index"
+
+
+@pytest.fixture(scope="module")
+def judged(
+    tiny: list[str],
+    documents: list[list[int]],
+    tokenizer_folder: Path,
+    shared_data: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A run of four steps, with German pairs that pick the best and 20 documents held out."""
+    folder = tmp_path_factory.mktemp("judged")
+    kept = write_dataset(folder / "train", documents[:-20], tokenizer_folder)
+    held = write_dataset(folder / "validation", documents[-20:], tokenizer_folder)
+    pairs = (shared_data / "stsb_multi_mt" / "stsb-de-dev.csv").read_text().splitlines()[:40]
+    (folder / "dev.csv").write_text("\n".join(pairs) + "\n")
+    options = [f"data.text.path={kept}", f"data.text.validation={held}", f"training.eval_data={folder / 'dev.csv'}"]
+    done = train_alone(*tiny, *options, "training.eval_steps=2", "training.max_steps=4", f"output={folder / 'run'}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_card_holds_the_recipe_the_datas_fingerprint_and_the_scores(judged: Path) -> None:
+    assert main([str(judged / "run"), str(judged / "out"), "--checkpoint", "last"]) == 0
+    text = (judged / "out" / "README.md").read_text()
+    assert text.split("```yaml\n")[1] == (judged / "run" / "recipe.yaml").read_text() + "```\n"
+    for name in ("train", "validation"):
+        digest = hashlib.sha256((judged / name / "manifest.json").read_bytes()).hexdigest()
+        assert f"`{judged / name}`\n  - sha256 of its manifest.json: `{digest}`" in text
+    lines = [json.loads(line) for line in (judged / "run" / "metrics.jsonl").read_text().splitlines()]
+    (first,) = [line["dev_score"] for line in lines if line["step"] == 0 and "dev_score" in line]
+    (last,) = [line["dev_score"] for line in lines if line["step"] == 4 and "dev_score" in line]
+    assert f"| dev.csv, Spearman by cosine in percent | {first:.4g} | {last:.4g} |" in text
+    assert "| validation/loss, on examples held out |" in text
+
+
+def test_the_hub_reads_the_front_matter(judged: Path) -> None:
+    """As its own client parses it, and the same for the export that the run made."""
+    data = ModelCard.load(judged / "run" / "model" / "README.md").data
+    assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
+    assert {"sentence-transformers", "sentence-similarity"} <= set(data.tags)
+    (result,) = data.eval_results
+    assert (result.task_type, result.dataset_name, result.metric_type) == (
+        "semantic-similarity",
+        "dev.csv",
+        "spearman_cosine",
+    )
+    assert -100 <= result.metric_value <= 100
+
+
+def test_a_model_with_such_a_card_loads_in_sentence_transformers(judged: Path) -> None:
+    assert SentenceTransformer(str(judged / "run" / "model"), device="cpu").encode("A sentence.").shape == (32,)
+
+
+def test_the_run_keeps_what_identifies_its_data_under_the_seal_of_its_skeleton(
+    judged: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = judged / "run" / "encoder" / DATA
+    known = path.read_text()
+    assert list(json.loads(known)) == ["text", "text.validation"]
+    path.write_text(known.replace("documents", "sentences"))
+    assert main([str(judged / "run"), str(tmp_path / "out")]) == 1
+    assert f"{DATA}: " in capsys.readouterr().err
+    path.write_text(known)
+
+
+def test_without_scores_the_card_claims_none() -> None:
+    recipe = "training:\n  eval_data: ''\n"
+    text = card(ENCODER, "mine", recipe, Origin(3, {}, {}))
+    assert "Scores" not in text and "Data" not in text and INDEX not in yaml.safe_load(text.split("---\n")[1])
+    assert card(ENCODER, "mine", "", Origin()).endswith("```yaml\n```\n")
+
+
+def test_scores_are_those_of_the_checkpoints_own_step(tmp_path: Path) -> None:
+    """Not the best of the run, nor what a kill left half written; a figure of training is no score."""
+    metrics = tmp_path / "metrics.jsonl"
+    scores = {0: 20.0, 2: 70.5, 4: 60.25}
+    lines = [json.dumps({"step": step, "dev_score": score}) for step, score in scores.items()]
+    lines += [json.dumps({"step": 4, "loss": 1.5}), '{"step": 4, "dev_']
+    metrics.write_text("\n".join(lines))
+    found = read_scores(metrics, 4)
+    assert found == {0: {"dev_score": 20.0}, 4: {"dev_score": 60.25}}
+    text = card(ENCODER, "mine", "training: {eval_data: SENTEVAL}\n", Origin(4, {}, found))
+    assert "| STS-B dev, Spearman by cosine in percent | 20 | 60.25 |" in text
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front[INDEX][0]["results"][0]["metrics"][0]["value"] == 60.25
+
+
+def test_a_name_cannot_break_the_front_matter() -> None:
+    text = card(ENCODER, "a: {b", "training: {eval_data: x.csv}\n", Origin(4, {}, {4: {"dev_score": 1.0}}))
+    assert yaml.safe_load(text.split("---\n")[1])[INDEX][0]["name"] == "a: {b"

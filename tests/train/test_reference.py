@@ -1,0 +1,111 @@
+"""docs/recipes.md says of every recipe and key what the files and docstrings say, and is as they are today."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from train import grid, recipe, reference
+from train.keys import known_keys
+from train.options import DatasetConfig
+
+PAGE = ROOT / "docs" / "recipes.md"
+
+
+@dataclasses.dataclass
+class Base:
+    """What both have.
+
+    Args:
+        first, second: two words that are said together and go on in a
+            second line.
+    """
+
+    first: int = 1
+    second: str = ""
+
+
+@dataclasses.dataclass
+class Derived(Base):
+    """More of it.
+
+    Attributes:
+        third: a|b, under the other heading.
+
+    Note: this is no key.
+    """
+
+    third: float | None = None
+    fourth: list[int] = dataclasses.field(default_factory=lambda: [1, 2])  # said behind it
+    second: str = "x"
+
+
+def test_the_page_is_what_the_command_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main([]) == 0
+    assert capsys.readouterr().out == PAGE.read_text()
+    assert reference.main(["--check", str(PAGE)]) == 0
+
+
+def test_a_page_that_is_behind_is_named_with_its_line_and_the_mend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = PAGE.read_text().splitlines()
+    for changed, number in (([*lines[:4], "stale", *lines[5:]], 5), (lines[:-1], len(lines)), ([*lines, "more"], None)):
+        old = tmp_path / "recipes.md"
+        old.write_text("\n".join(changed) + "\n")
+        assert reference.main(["--check", str(old)]) == 1
+        error = capsys.readouterr().err
+        assert f"line {number or len(lines) + 1} " in error and "python -m train.reference >" in error
+        assert error.count("\n") == 1
+
+
+def test_every_recipe_and_sweep_is_there_with_its_purpose() -> None:
+    rows = PAGE.read_text().splitlines()
+    for path in (*recipe.FOLDER.glob("*.yaml"), *grid.FOLDER.glob("*.yaml")):
+        (row,) = [row for row in rows if row.startswith(f"| `{path.stem}` |")]
+        assert path.read_text().splitlines()[0].removeprefix("# ") in row
+
+
+def test_every_key_that_a_recipe_may_have_is_there() -> None:
+    wanted = known_keys({"data": {"text": {}}}, {"spans": {}, "clear": {}, "simcse": {}, "mlm": {}, "patches": {}})
+    assert {f"training.{key}" for key in ("max_hours", "zero_stage")} < set(wanted)
+    page = PAGE.read_text()
+    assert [key for key in wanted if f"| `{key.rpartition('.')[2]}` |" not in page] == []
+
+
+def test_a_meaning_comes_from_the_docstring_or_the_comment_of_the_class_that_says_it() -> None:
+    together = "two words that are said together and go on in a second line."
+    assert reference.meanings(Derived) == {
+        "first": together,
+        "second": together,
+        "third": "a|b, under the other heading.",
+        "fourth": "said behind it",
+    }
+
+
+def test_a_row_has_type_default_and_meaning() -> None:
+    rows = reference.keys(Derived, Base)
+    assert rows == [
+        ["`third`", "float or null", "`null`", "a|b, under the other heading"],
+        ["`fourth`", "list of int", "`[1, 2]`", "said behind it"],
+    ]
+    assert r"| a\|b, under" in reference.table(["key", "type", "default", "meaning"], rows)
+    assert reference.keys(DatasetConfig)[0][2] == "must be given"
+
+
+def test_a_key_of_which_nothing_is_said_is_an_error() -> None:
+    @dataclasses.dataclass
+    class Silent:
+        """Nothing."""
+
+        width: int = 1
+
+    with pytest.raises(reference.UnsaidError, match=r"Silent: its docstring says nothing of width"):
+        reference.keys(Silent)
+
+
+def test_a_recipe_that_does_not_say_what_it_is_for_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: demo\n# late\n")
+    with pytest.raises(reference.UnsaidError, match=r"mine\.yaml: its first line does not say what it is for"):
+        reference.purpose(tmp_path / "mine.yaml")

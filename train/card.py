@@ -1,0 +1,132 @@
+"""The model card of an export: how to use the model, and how it came about, so that a folder alone tells it.
+
+    recipe, manifests of the shards, metrics.jsonl -> README.md, with the front matter that the Hub reads
+
+The data is named by the sha256 of its manifest, which holds that of every shard: `sha256sum DIR/manifest.json` tells
+whether a dataset is the one.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEV = "dev_score"
+TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
+USE = """# {name}
+
+A sentence encoder trained with Clearspan: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."])
+```
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a run knows of an export besides its recipe.
+
+    Attributes:
+        step: the checkpoint's; None: it is not of a run.
+        data: what it learnt from, as `facts` says it, by dataset.
+        scores: how it was judged in training, by step: the first weights, and the checkpoint's.
+    """
+
+    step: int | None = None
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scores: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+
+
+def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies `shards.Dataset`s, by their names in the recipe, as plain values.
+
+    Raises:
+        OSError: a manifest is not there any more.
+    """
+    from shards import manifest, storage
+
+    found = {}
+    for name, dataset in datasets.items():
+        about = {"kind": dataset.manifest.kind, "path": dataset.folder, **dataset.manifest.totals}
+        about["manifest"] = storage.sha256(storage.join(dataset.folder, manifest.NAME))
+        tokenizer = dataset.manifest.tokenizer
+        found[name] = about | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
+    return found
+
+
+def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
+    """What a metrics.jsonl says of how good the first weights and those of a step are."""
+    from train.engine.tracking import lines_up_to
+    from train.engine.validation import PREFIX
+
+    found: dict[int, dict[str, float]] = {}
+    for line in map(json.loads, lines_up_to(metrics, step)):
+        scores = {name: value for name, value in line.items() if name == DEV or name.startswith(PREFIX)}
+        if scores and line["step"] in (0, step):
+            found.setdefault(line["step"], {}).update(scores)
+    return found
+
+
+def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
+    """The card's text; `recipe` is the run's YAML."""
+    training = (yaml.safe_load(recipe) or {}).get("training", {})
+    dev = str(training.get("eval_data", ""))
+    pairs = Path(dev).name if dev.endswith(".csv") else "STS-B dev"
+    front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
+    front |= _index(name, pairs, origin)
+    use = USE.format(
+        name=name,
+        pooling=encoder.pooling,
+        dim=encoder.inference.truncate_dim or encoder.dim,
+        max_tokens=encoder.max_tokens,
+    )
+    parts = [f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n", use]
+    parts += [_scores(pairs, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
+    return "\n".join(part for part in parts if part)
+
+
+def _index(name: str, pairs: str, origin: Origin) -> dict[str, Any]:
+    """The score as the Hub shows it beside the card; {}: there is none."""
+    score = origin.scores.get(origin.step or 0, {}).get(DEV)
+    if origin.step is None or score is None:
+        return {}
+    result = {
+        "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
+        "dataset": {"type": "unknown", "name": pairs},
+        "metrics": [{"type": "spearman_cosine", "value": round(score, 2), "name": "Spearman by cosine, in percent"}],
+    }
+    return {"model-index": [{"name": name, "results": [result]}]}
+
+
+def _scores(pairs: str, origin: Origin) -> str:
+    """How the weights were judged; "" where they were not."""
+    if origin.step is None or not (found := origin.scores.get(origin.step)):
+        return ""
+    first = origin.scores.get(0, {})
+    lines = ["## Scores in training", "", f"| | before it | step {origin.step:,} |", "|---|---|---|"]
+    for name, value in found.items():
+        said = f"{pairs}, Spearman by cosine in percent" if name == DEV else f"{name}, on examples held out"
+        lines.append(f"| {said} | {_number(first.get(name))} | {_number(value)} |")
+    return "\n".join([*lines, "", "These picked the checkpoint where one was picked: they are no test scores.", ""])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _data(origin: Origin) -> str:
+    """The datasets with their fingerprints; "" where they are not known."""
+    lines = ["## Data", ""]
+    for name, about in origin.data.items():
+        tokens = f", {about['tokens']:,} tokens" if about["tokens"] else ""
+        lines.append(f"- `{name}`: {about['examples']:,} {about['kind']}{tokens}, `{about['path']}`")
+        lines.append(f"  - sha256 of its manifest.json: `{about['manifest']}`")
+        if "tokenizer" in about:
+            lines.append(f"  - of its tokenizer.json: `{about['tokenizer']}`")
+    return "\n".join([*lines, ""]) if origin.data else ""
