@@ -65,9 +65,16 @@ class TrainingConfig:
     A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
     theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
     means.
+
+    With `gradient_caching` (Gao et al. 2021) it is the gradient of one batch of all the step's examples, contrasted
+    with each other: in the memory of one micro-batch, for one more forward of each. `activation_checkpointing` keeps of
+    each layer its input alone, and computes the layer again in the backward: the same numbers in less memory, for one
+    more forward too.
     """
 
     gradient_accumulation_steps: int = 1
+    gradient_caching: bool = False
+    activation_checkpointing: bool = False
     epochs: float = 1.0
     primary: str = ""  # the dataset whose epochs are the run's; "": the first
     max_steps: int = 0
@@ -133,7 +140,21 @@ def check(recipe: Recipe) -> None:
         (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
         (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
-        (training.zero_stage not in (0, 1), "training.zero_stage must be 0 or 1: an encoder's state fits one device"),
+        (
+            training.zero_stage not in (0, 1, 2),
+            f"training.zero_stage {training.zero_stage} must be 0, 1, which shares out AdamW's state over ranks, or 2, "
+            "which shares out gradients too: an encoder's weights fit one device",
+        ),
+        (
+            training.gradient_caching and training.gradient_accumulation_steps == 1,
+            "training.gradient_caching has no effect with training.gradient_accumulation_steps 1: all examples of a "
+            "step are contrasted already; say in how many micro-batches, or leave it out",
+        ),
+        (
+            training.gradient_caching and training.gradient_norms,
+            "training.gradient_norms looks at one micro-batch, of which alone training.gradient_caching has no loss: "
+            "leave one of them out",
+        ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
             "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without "

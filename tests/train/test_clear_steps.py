@@ -85,7 +85,7 @@ class OnARank:
 
     def __call__(self, rank: int, ranks: int) -> dict[str, list[torch.Tensor]]:
         found = {name: step(suited(self.overrides, name), rank, ranks, recipe=name) for name in RECIPES}
-        for stage in range(2):
+        for stage in range(3):
             overrides = [*self.overrides, *THREE_MICRO_BATCHES, f"training.zero_stage={stage}"]
             found[f"stage {stage}"] = trained(overrides, rank, ranks)
         return found
@@ -123,7 +123,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
             torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stage", [0, 1, 2])
 def test_a_step_of_three_micro_batches_is_their_mean_clipped_once(
     two_ranks: list[dict[str, list[torch.Tensor]]], tiny_clear: list[str], stage: int
 ) -> None:

@@ -189,7 +189,7 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, or it is of another model than the engine's.
         """
-        tag, best = agreed(self._resumable)
+        tag, best = agreed(lambda: self._resumable(engine.zero_optimization_stage()))
         self.kept = [(tag, best)]
         engine.checkpoint_engine = CheckpointEngine()
         try:
@@ -210,13 +210,13 @@ class Checkpoints:
         tag, _ = self.kept[-1]
         self.kept[-1] = (tag, tag if best else None)
 
-    def _resumable(self) -> tuple[str, str | None]:
+    def _resumable(self, stage: int) -> tuple[str, str | None]:
         tag, best, files = self.last()
         parts, ranks = sum(name.startswith("zero_pp_rank_") for name in files), world()[1]
         if parts not in (0, ranks):
             raise CheckpointError(
-                f"{self.folder / tag}: saved with training.zero_stage=1 on {parts} ranks, so it resumes on {parts}, "
-                f"not on {ranks}; stage 0 resumes on any number"
+                f"{self.folder / tag}: saved with training.zero_stage={stage} on {parts} ranks, so it resumes on "
+                f"{parts}, not on {ranks}; stage 0 resumes on any number"
             )
         return tag, best
 
