@@ -100,6 +100,8 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
         pooling = recipe.model.pooling or source.pooling or "mean"
         encoder = Encoder(model, pooling, new_weights, source.head, source.inference)
+        if recipe.training.activation_checkpointing:
+            encoder.checkpoint_activations()
         if source.pooling and source.pooling != pooling:
             encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, from here on {pooling}")
         return encoder
@@ -203,7 +205,7 @@ def build_objectives(
     except (ValueError, EncoderError) as error:
         raise RecipeError(str(error)) from None
     for objective in built:
-        together = recipe.data[objective.data].batch_size // recipe.training.gradient_accumulation_steps
+        together = contrasted(recipe, objective.data)
         if together < objective.min_examples:
             raise RecipeError(
                 f"objectives.{objective.name} contrasts the examples of one micro-batch with each other and needs "
@@ -217,7 +219,20 @@ def build_objectives(
                     f"objectives.{objective.name} works on what objectives.{other} encodes: give both one turn, or "
                     "another input"
                 )
+    if recipe.training.gradient_caching and not any(objective.contrasts for objective in built):
+        raise RecipeError(
+            "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
+            "memory than a micro-batch: leave it out"
+        )
     return built, embeddings
+
+
+def contrasted(recipe: Recipe, data: str) -> int:
+    """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
+    step's.
+    """
+    training = recipe.training
+    return recipe.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
 
 
 def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
@@ -296,7 +311,10 @@ def build_held_out(
         RecipeError: they are not as the dataset is, or too few.
         ManifestError, StreamError: they cannot be read.
     """
-    streams = {}
+    streams, training = {}, recipe.training
+    together, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"
+    if training.gradient_caching:
+        together, mend = "step", ""
     for name, data in recipe.data.items():
         if not data.validation:
             continue
@@ -307,14 +325,14 @@ def build_held_out(
                 raise RecipeError(
                     f"{key}: its examples are {shown}: name what `--holdout-fraction` held out of data.{name}.path"
                 )
-        size = data.batch_size // recipe.training.gradient_accumulation_steps
+        size = contrasted(recipe, name)
         if held.num_examples < size:
             raise RecipeError(
-                f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a micro-batch, one of "
-                f"which is contrasted with the others: hold out more, lower data.{name}.batch_size, or raise "
-                "training.gradient_accumulation_steps"
+                f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a {together}, one of "
+                f"which is contrasted with the others: hold out more, lower data.{name}.batch_size{mend}"
             )
-        streams[name] = _stream(recipe, name, held, learner, size, 1, rank, ranks)
+        micro_batches = training.gradient_accumulation_steps if training.gradient_caching else 1
+        streams[name] = _stream(recipe, name, held, learner, size, micro_batches, rank, ranks)
     return HeldOut(streams) if streams else None
 
 
@@ -344,4 +362,5 @@ def _stream(
         rank=rank,
         ranks=ranks,
         share=share,
+        whole=recipe.training.gradient_caching,
     )

@@ -20,6 +20,8 @@ from train.learner import Learner
 from train.options import Recipe
 
 GIB = 1 << 30
+LAYER_INPUT = 4
+"""Bytes a token and dimension of what a layer is given."""
 ROWS = 1024
 MEASURED_S = 0.2
 
@@ -56,7 +58,10 @@ def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], 
             layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, rows / max(1, size.sequences)
         )
         total += rows * each
-    return total * ranks * recipe.training.gradient_accumulation_steps
+    training = recipe.training
+    # A backward is as two forwards, and each of the two options makes one more of these.
+    forwards = (3 + training.gradient_caching + training.activation_checkpointing) / 3
+    return total * ranks * training.gradient_accumulation_steps * forwards
 
 
 def used(key: str, stream: ExampleStream) -> list[str]:
@@ -79,7 +84,10 @@ def describe(
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 else 68
     largest = max(size.rows for size in sizes.values())
-    activations = width * encoder.dim * encoder.config.num_hidden_layers * largest
+    layers, kept = encoder.config.num_hidden_layers, width
+    if recipe.training.activation_checkpointing:
+        kept = LAYER_INPUT + -(-width // layers)  # and one layer whole, while its backward is computed
+    activations = kept * encoder.dim * layers * largest
     states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [
@@ -102,7 +110,7 @@ def describe(
             lines.append(f"token budget    {of}{size.budget.tokens:,} (mean + 4 standard deviations)")
     lines.append(
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
-        f"({width} bytes a token, layer and dimension)"
+        f"({kept} bytes a token, layer and dimension)"
     )
     flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
     seconds = flops / (rate * ranks)

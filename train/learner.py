@@ -5,17 +5,41 @@
 Losses are computed inside this forward, in fp32, whatever autocast does to the encoder.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from train.caching import Cached, Part, cache
 from train.data.batch import Batch, Columns, Rows
+from train.losses import IGNORED
 from train.model.encoder import Encoder
 from train.model.masking import Masked, mask
 from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
-from train.objectives import Encoded, Forward, Metrics, Objective, qualified
+from train.objectives import Encoded, Forward, Metrics, Objective, Request, Vectors, qualified
 from train.options import ALL
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What a turn's objectives want of a micro-batch, packed and masked; `static`: to a fixed shape."""
+
+    objectives: list[Objective]
+    requests: dict[str, Request]
+    packed: Packed
+    blocks: dict[str, slice]
+    masked: dict[str, Masked]
+    static: bool
+
+    def masked_tokens(self) -> dict[str, Tensor]:
+        """() how many of them are masked on this rank, by the objective that wants it."""
+        found = {}
+        for name, request in self.requests.items():
+            labels = [self.masked[qualified(name, block)].labels for block in request.masking]
+            if labels:
+                found[name] = (torch.cat(labels) != IGNORED).sum()
+        return found
 
 
 class Learner(nn.Module):
@@ -84,53 +108,94 @@ class Learner(nn.Module):
         modules += objectives
         return reached + [parameter for module in modules for parameter in module.parameters()]
 
-    def forward(self, batches: Mapping[str, Batch], turn: str = ALL) -> tuple[Tensor, Metrics]:
+    def forward(
+        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None
+    ) -> tuple[Tensor, Metrics]:
         """(loss, metrics): the weighted sum of a turn's losses, scalar fp32, and detached scalars such as `spans/loss`,
         `tokens` (rows of the packed batch).
 
         Args:
             batches: one micro-batch, by dataset. Where it lacks some, the losses are those on the others.
+            cached: what the step's contrasts gave (`cache`): of those the loss is that of the step.
         """
-        losses, metrics = self.losses(batches, turn)
+        losses, metrics = self.losses(batches, turn, cached)
         total = torch.zeros((), device=metrics["tokens"].device)
         for loss in losses.values():
             total = total + loss
         metrics["loss"] = total.detach()
         return total, metrics
 
-    def losses(self, batches: Mapping[str, Batch], turn: str = ALL) -> tuple[dict[str, Tensor], Metrics]:
-        """(each objective's weighted loss, metrics): what `forward` adds up, from one packed forward."""
-        objectives = [one for one in self.of_turn(turn) if one.data in batches]
-        whole = len(objectives) == len(self.of_turn(turn))
-        budget = self.budgets.get(turn) if whole else None
-        with torch.no_grad():
-            requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
-            asked = {
-                qualified(name, block): sequences
-                for name, request in requests.items()
-                for block, sequences in request.sequences.items()
-            }
-            packed = pack(list(asked.values()), self.special, budget)
-            blocks = dict(zip(asked, packed.blocks, strict=True))
-            masked: dict[str, Masked] = {}
-            for name, request in requests.items():
-                for block, masking in request.masking.items():
-                    packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
-        hidden = self.encoder(packed, self._patches(list(asked.values()), packed))
-        encoded = Forward(self.encoder, packed, hidden, blocks, masked)
-        losses: dict[str, Tensor] = {}
-        metrics: Metrics = {}
-        for objective in objectives:
-            loss, own = objective.loss(Encoded(encoded, objective.name), requests[objective.name].context)
+    def losses(
+        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None
+    ) -> tuple[dict[str, Tensor], Metrics]:
+        """(each objective's weighted loss, metrics): what `forward` adds up, from one packed forward.
+
+        With `cached` the gradient of all contrasts comes with the first of them.
+        """
+        asked = self._ask(batches, turn)
+        encoded = self._encode(asked)
+        losses: dict[str, Tensor] = dict(cached.losses) if cached else {}
+        metrics: Metrics = dict(cached.metrics) if cached else {}
+        if cached and losses:
+            first = next(iter(losses))
+            losses[first] = losses[first] + cached.pull(encoded)
+        for objective in asked.objectives:
+            if objective.name in losses:
+                continue
+            loss, own = objective.loss(Encoded(encoded, objective.name), asked.requests[objective.name].context)
+            if cached:
+                loss = loss * cached.shares.get(objective.name, 1.0)
             losses[objective.name] = objective.weight * loss
             metrics[f"{objective.name}/loss"] = loss.detach()
             metrics.update({f"{objective.name}/{key}": value for key, value in own.items()})
-        metrics["tokens"] = packed.num_tokens.detach()
-        if budget is not None:
-            metrics["tokens_cut"] = packed.cut.detach()
-            if masked:
-                metrics["masks_cut"] = torch.stack([one.cut for one in masked.values()]).sum()
+        metrics["tokens"] = asked.packed.num_tokens.detach()
+        if asked.static:
+            metrics["tokens_cut"] = asked.packed.cut.detach()
+            if asked.masked:
+                metrics["masks_cut"] = torch.stack([one.cut for one in asked.masked.values()]).sum()
         return losses, metrics
+
+    def cache(self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL) -> list[Cached]:
+        """What `forward` needs of each of a step's micro-batches to contrast the examples of all (`train.caching`).
+
+        Every rank calls it, under the autocast of the forward. Dropout is to be seeded for each micro-batch when it is
+        taken, and again before its forward.
+        """
+        parts, objectives = [], self.of_turn(turn)
+        for batches in micro_batches:
+            with torch.no_grad():
+                asked = self._ask(batches, turn)
+                objectives, vectors = asked.objectives, None
+                if any(one.contrasts for one in objectives):
+                    encoded = self._encode(asked)
+                    vectors = Vectors(encoded.pooled, encoded.first, encoded.blocks)
+                contexts = {name: request.context for name, request in asked.requests.items()}
+                parts.append(Part(vectors, contexts, asked.masked_tokens()))
+        return cache(parts, objectives)
+
+    @torch.no_grad()
+    def _ask(self, batches: Mapping[str, Batch], turn: str) -> _Asked:
+        objectives = [one for one in self.of_turn(turn) if one.data in batches]
+        whole = len(objectives) == len(self.of_turn(turn))
+        budget = self.budgets.get(turn) if whole else None
+        requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
+        asked = {
+            qualified(name, block): sequences
+            for name, request in requests.items()
+            for block, sequences in request.sequences.items()
+        }
+        packed = pack(list(asked.values()), self.special, budget)
+        blocks = dict(zip(asked, packed.blocks, strict=True))
+        masked: dict[str, Masked] = {}
+        for name, request in requests.items():
+            for block, masking in request.masking.items():
+                packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
+        return _Asked(objectives, requests, packed, blocks, masked, budget is not None)
+
+    def _encode(self, asked: _Asked) -> Forward:
+        sequences = [one for request in asked.requests.values() for one in request.sequences.values()]
+        hidden = self.encoder(asked.packed, self._patches(sequences, asked.packed))
+        return Forward(self.encoder, asked.packed, hidden, asked.blocks, asked.masked)
 
     def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:
         """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""

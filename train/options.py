@@ -76,6 +76,10 @@ class TrainingConfig:
 
     Args:
         gradient_accumulation_steps: micro-batches of a step.
+        gradient_caching: the gradient is that of one batch of all the step's examples, contrasted with each other (Gao
+            et al. 2021): in the memory of one micro-batch, for one more forward of each.
+        activation_checkpointing: keeps of each layer its input alone, and computes the layer again in the backward: the
+            same numbers in less memory, for one more forward.
         epochs: the run's length, in passes over the dataset `primary`, 0.5 being half of one.
         max_steps: the run's length in steps; 0: that of `epochs`.
         seed: of every draw: order, spans, views, masks, dropout, fresh weights.
@@ -86,12 +90,14 @@ class TrainingConfig:
     """
 
     gradient_accumulation_steps: int = 1
+    gradient_caching: bool = False
+    activation_checkpointing: bool = False
     epochs: float = 1.0
     primary: str = ""  # the dataset whose epochs are the run's; "": the first
     max_steps: int = 0
     seed: int = 42
     bf16: bool = True
-    zero_stage: int = 0  # what ranks share out: 1 the optimizer's state, 2 also the gradients; 0 nothing
+    zero_stage: int = 0
     logging_steps: int = 10
     save_steps: int = 1000
     eval_steps: int = 0  # 0: no evaluation while training; else before the first step and every so many
@@ -158,7 +164,18 @@ def check(recipe: Recipe) -> None:
         (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
         (
             training.zero_stage not in (0, 1, 2),
-            "training.zero_stage must be 0, 1 or 2: weights fit one device",
+            f"training.zero_stage {training.zero_stage} must be 0, 1, which shares out AdamW's state over ranks, or 2, "
+            "which shares out gradients too: an encoder's weights fit one device",
+        ),
+        (
+            training.gradient_caching and training.gradient_accumulation_steps == 1,
+            "training.gradient_caching has no effect with training.gradient_accumulation_steps 1: all examples of a "
+            "step are contrasted already; say in how many micro-batches, or leave it out",
+        ),
+        (
+            training.gradient_caching and training.gradient_norms,
+            "training.gradient_norms looks at one micro-batch, of which alone training.gradient_caching has no loss: "
+            "leave one of them out",
         ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),

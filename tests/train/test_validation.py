@@ -42,9 +42,12 @@ class Engine:
         self.eval, self.train = module.eval, module.train
         self.seen: list[list[int]] = []
 
-    def __call__(self, batches: dict, turn: str) -> Any:
+    def __call__(self, batches: dict, turn: str, cached: Any = None) -> Any:
         self.seen.append(next(iter(batches.values())).ids.tolist())
-        return self.module(batches, turn)
+        return self.module(batches, turn, cached)
+
+    def torch_autocast_enabled(self) -> bool:
+        return False
 
 
 def test_losses_on_held_out_examples_are_the_same_every_time(tiny: list[str], held_folder: Path) -> None:
@@ -70,6 +73,19 @@ def test_held_out_examples_are_contrasted_a_micro_batch_at_a_time(tiny: list[str
     engine = Engine(learner)
     held_out.metrics(engine)
     assert [len(ids) for ids in engine.seen] == [4] * 5
+
+
+def test_with_gradient_caching_they_are_contrasted_a_step_at_a_time(tiny: list[str], held_folder: Path) -> None:
+    """In micro-batches that give the losses of one batch of all, a masked token counting as much in each."""
+    given = [*tiny, f"data.text.validation={held_folder}"]
+    cached = [*given, "training.gradient_accumulation_steps=4", "training.gradient_caching=true"]
+    (learner, one), (_, many) = built(given), built(cached)
+    engine = Engine(learner)
+    expected = one.metrics(engine)
+    found = many.metrics(engine)
+    assert [len(ids) for ids in engine.seen] == [8] * 2 + [2] * 8
+    del expected["validation/mlm/accuracy"], found["validation/mlm/accuracy"]
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_of_several_datasets_only_the_objectives_of_those_held_out_of_are_looked_at(

@@ -6,7 +6,7 @@
                                                                               key (seed, dataset, epoch, window)
     4. a step       the next B examples of that order; an epoch's last examples, fewer than B, are left out
     5. a micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
-    6. a rank       its part, 1 / R, of each micro-batch
+    6. a rank       its part, 1 / R, of each micro-batch; `whole`: of the step, which it cuts into micro-batches
     7. collation    what the objectives make of that part's columns on the host, e.g. views
 
 State is (epoch, position): examples passed in that epoch, those left out included. Every rank decodes every window (a
@@ -55,6 +55,8 @@ class ExampleStream:
         batch_size: examples in a step over all ranks; a multiple of ranks x micro-batches.
         min_tokens: shorter examples are an error, or with `skip_short` left out; `num_short` counts them.
         micro_batches: of a step; a batch is one rank's part of one.
+        whole: whether a step's examples are learnt from together, as with gradient caching: any number of micro-batches
+            has them in the order that one has.
         share: of the examples, by their ids; the others are left out.
 
     Raises:
@@ -75,6 +77,7 @@ class ExampleStream:
         rank: int = 0,
         ranks: int = 1,
         share: float = 1.0,
+        whole: bool = False,
     ) -> None:
         if batch_size % (ranks * micro_batches):
             times = f" x training.gradient_accumulation_steps {micro_batches}" if micro_batches > 1 else ""
@@ -84,8 +87,9 @@ class ExampleStream:
             )
         self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
         self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
-        self.micro_batches, self.rank, self.examples = micro_batches, rank, batch_size // (ranks * micro_batches)
-        self.share = share
+        self.micro_batches, self.rank, self.ranks = micro_batches, rank, ranks
+        self.examples = batch_size // (ranks * micro_batches)
+        self.share, self.whole = share, whole
         self.num_shared, self.num_short = self._counts()
         if self.num_examples < batch_size:
             short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the objectives need)"
@@ -170,9 +174,10 @@ class ExampleStream:
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
         """This rank's rows of a step together: a few large blocks cost far less than many small ones."""
-        together = len(rows) // self.micro_batches
-        firsts = range(self.rank * self.examples, len(rows), together)
-        places = [place for first in firsts for place in range(first, first + self.examples)]
+        together = len(rows) // (1 if self.whole else self.micro_batches)
+        each = together // self.ranks
+        firsts = range(self.rank * each, len(rows), together)
+        places = [place for first in firsts for place in range(first, first + each)]
         own = [rows[place] for place in places]
 
         def peer(row: int, uniform: float) -> dict[str, Any]:

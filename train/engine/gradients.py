@@ -1,27 +1,31 @@
 """How strongly each objective pulls: the norm of its own gradient, on request (`training.gradient_norms`)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from train.data.batch import Batch
-from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
 
 
-def gradient_norms(
-    learner: Learner, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter], bf16: bool
-) -> Metrics:
+def autocast(engine: Any) -> torch.autocast:
+    """What DeepSpeed's engine does around its forward, for a forward of its module that it has no part in."""
+    enabled = engine.torch_autocast_enabled()
+    return torch.autocast(engine.device.type, engine.torch_autocast_dtype() if enabled else None, enabled)
+
+
+def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
     """By `OBJECTIVE/grad_norm`, the norm of each weighted loss's gradient on a micro-batch of all ranks, unclipped.
 
-    It costs a forward, and a backward an objective. DeepSpeed's engine, with all that it does with gradients
-    (accumulation, ZeRO), has no part in it. Every rank calls it, with dropout seeded as training's forward will be.
+    It costs a forward, and a backward an objective. What DeepSpeed's engine, over a `Learner`, does with gradients
+    (accumulation, ZeRO) has no part in it. Every rank calls it, with dropout seeded as training's forward will be.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    with torch.autocast(trained[0].device.type, torch.bfloat16, enabled=bf16):
-        losses, _ = learner.losses(batches, turn)
+    with autocast(engine):
+        losses, _ = engine.module.losses(batches, turn)
     norms = {}
     for name, loss in losses.items():
         found = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)

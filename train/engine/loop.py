@@ -2,6 +2,8 @@
 
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
+With `training.gradient_caching` a forward of every micro-batch without gradient goes before these (`train.caching`).
+
 With `optimization: alternate` what stands before "log" is done once for each turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
@@ -22,12 +24,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from train.caching import Cached
+from train.data.batch import Batch
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.draws import Purpose, integer_seed
 from train.engine.checkpoint import CheckpointError, Checkpoints
 from train.engine.display import Display, device_name
 from train.engine.faults import Recent, check_finite, check_limit
-from train.engine.gradients import gradient_norms
+from train.engine.gradients import autocast, gradient_norms
 from train.engine.judging import SHOWN, Judge
 from train.engine.optimization import AlternatingAdamW
 from train.engine.ranks import agreed
@@ -248,25 +252,23 @@ class Trainer:
         return metrics, after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """One turn's update; `number` is its place in the step. Of each micro-batch, what the turn reads goes to
-        the device for its forward.
-        """
+        """One turn's update; `number` is its place in the step."""
         training, options = self.recipe.training, self.optimizers[turn]
         rate = learning_rate(self.step, self.total, options)
-        read = {objective.data for objective in self.learner.of_turn(turn)}
         found: list[Metrics] = []
         norms: Metrics = {}
         with self.optimizer.during(turn) as optimizer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            for forward, batch in enumerate(batches, self.step * len(batches)):
-                inputs = {name: batch[name].to(self.engine.device) for name in read}
-                seed = integer_seed(training.seed, Purpose.DROPOUT, forward, self.rank, number)
-                torch.manual_seed(seed)
-                if self._norms_due and batch is batches[-1]:
-                    norms = gradient_norms(self.learner, inputs, turn, self.parameters[turn], training.bf16)
+            cached: list[Cached] | list[None] = [None] * len(batches)
+            if training.gradient_caching:
+                with autocast(self.engine):
+                    cached = self.learner.cache((inputs for inputs, _ in self._inputs(turn, number, batches)), turn)
+            for (inputs, seed), own in zip(self._inputs(turn, number, batches), cached, strict=True):
+                if self._norms_due and len(found) == len(batches) - 1:
+                    norms = gradient_norms(self.engine, inputs, turn, self.parameters[turn])
                     torch.manual_seed(seed)
-                loss, metrics = self.engine(inputs, turn)
+                loss, metrics = self.engine(inputs, turn, own)
                 found.append(metrics)
                 if self.tracker:
                     self.tracker.display.forwarded(len(found), len(batches))
@@ -279,6 +281,17 @@ class Trainer:
         summed = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
         means = {name: value / len(found) for name, value in summed.items() if name not in COUNTS}
         return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+
+    def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
+        """What a turn reads of each micro-batch, on the device for its forward, and the seed of its dropout, which is
+        set.
+        """
+        read = {objective.data for objective in self.learner.of_turn(turn)}
+        for forward, batch in enumerate(batches, self.step * len(batches)):
+            inputs = {name: batch[name].to(self.engine.device) for name in read}
+            seed = integer_seed(self.recipe.training.seed, Purpose.DROPOUT, forward, self.rank, number)
+            torch.manual_seed(seed)
+            yield inputs, seed
 
     @property
     def _norms_due(self) -> bool:

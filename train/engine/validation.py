@@ -1,10 +1,10 @@
 """Losses on examples that training leaves out: the curve that tells learning from learning by heart.
 
-All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks, so that contrastive losses
-compare with those in training; the last ones, fewer than that, are left out. Batches and draws (spans, masks, views)
-are the same every time and on any number of ranks (uniformity alone is of one rank's points), dropout is off, and
-nothing is learned. An objective whose positives differ by dropout alone sees the same vector twice: its loss then tells
-how far apart examples are.
+All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks (with gradient caching, as a
+step), so that contrastive losses compare with those in training; the last ones, fewer than that, are left out. Batches
+and draws (spans, masks, views) are the same every time and on any number of ranks (uniformity alone is of one rank's
+points), dropout is off, and nothing is learned. An objective whose positives differ by dropout alone sees the same
+vector twice: its loss then tells how far apart examples are.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from train.caching import Cached
 from train.data.stream import ExampleStream, StreamState
+from train.engine.gradients import autocast
 from train.losses import sum_over_ranks, world
 
 PREFIX = "validation/"
@@ -23,7 +25,10 @@ COUNTED = ("tokens", "tokens_cut", "masks_cut")
 
 
 class HeldOut:
-    """Streams over the held-out examples of datasets, by the datasets' names; a batch of each is one micro-batch."""
+    """Streams over the held-out examples of datasets, by the datasets' names; a batch of each is one micro-batch.
+
+    Those of a stream's step are contrasted with each other where there are several.
+    """
 
     def __init__(self, streams: Mapping[str, ExampleStream]) -> None:
         self.streams = dict(streams)
@@ -58,12 +63,17 @@ class HeldOut:
         hidden = True if quiet or world()[0] else None
         try:
             for _ in tqdm(range(stream.steps_per_epoch), "validate", leave=False, unit="batch", disable=hidden):
-                batch, _ = next(batches)
-                _, found = engine({stream.name: batch.to(engine.device)}, turn)
-                _add(sums, {name: value.double() for name, value in found.items() if name not in COUNTED})
+                step = [{stream.name: next(batches)[0].to(engine.device)} for _ in range(stream.micro_batches)]
+                cached: list[Cached] | list[None] = [None]
+                if len(step) > 1:
+                    with autocast(engine):
+                        cached = learner.cache(step, turn)
+                for batch, own in zip(step, cached, strict=True):
+                    _, found = engine(batch, turn, own)
+                    _add(sums, {name: value.double() for name, value in found.items() if name not in COUNTED})
         finally:
             batches.close()  # type: ignore[attr-defined]
-        return {name: value / stream.steps_per_epoch for name, value in sums.items()}
+        return {name: value / (stream.steps_per_epoch * stream.micro_batches) for name, value in sums.items()}
 
 
 def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:

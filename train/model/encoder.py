@@ -69,6 +69,7 @@ class Encoder(nn.Module):
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
         self.notes: list[str] = []
         self.first_position = first_position(model)
+        self._options: dict[str, Any] = {}  # of every forward
         self._check_packing()
 
     @property
@@ -100,7 +101,8 @@ class Encoder(nn.Module):
             first, rest = positions.split([len(patches), positions.shape[1] - len(patches)], dim=1)
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
         with self._written(patches) if patches is not None else contextlib.nullcontext():
-            return self.base(input_ids=packed.ids[None], position_ids=positions, packed=packed).last_hidden_state[0]
+            ids = packed.ids[None]
+            return self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options).last_hidden_state[0]
 
     @contextlib.contextmanager
     def _written(self, patches: Tensor) -> Iterator[None]:
@@ -180,6 +182,22 @@ class Encoder(nn.Module):
             return set()
         prefix = f"{self.model.base_model_prefix}."
         return {name for name, _ in self.model.named_parameters() if not name.startswith(prefix)}
+
+    def checkpoint_activations(self) -> None:
+        """Keeps of each layer its input alone for the backward, which computes the layer again, with the same dropout.
+
+        Raises:
+            EncoderError: the architecture does not do so.
+        """
+        if not self.base.supports_gradient_checkpointing:
+            raise EncoderError(
+                f"model type {self.config.model_type!r} has no activation checkpointing: set "
+                "training.activation_checkpointing=false"
+            )
+        new = getattr(self.base, "activation_checkpointing_enable", None)  # by its older name it warns
+        (new or self.base.gradient_checkpointing_enable)({"use_reentrant": False})
+        if getattr(self.config, "use_cache", False):  # a decoder's, which transformers would turn off with a warning
+            self._options = {"use_cache": False}
 
     def drop_mlm_head(self) -> None:
         """Keeps the base model only, where no objective trains the head."""

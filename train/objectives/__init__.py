@@ -220,7 +220,18 @@ class Request:
     context: Any = None
 
 
-class Forward:
+class Vectors:
+    """One fp32 vector a sequence, of all objectives' blocks.
+
+    Args:
+        pooled, first: (N, h), see `Encoded`. blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
+    """
+
+    def __init__(self, pooled: Tensor, first: Tensor, blocks: Mapping[str, slice]) -> None:
+        self.pooled, self.first, self.blocks = pooled, first, blocks
+
+
+class Forward(Vectors):
     """One forward's result, of all objectives: what several of them ask for is computed once.
 
     Args:
@@ -239,24 +250,33 @@ class Forward:
         self.encoder, self.packed, self.hidden, self.blocks, self.masked = encoder, packed, hidden, blocks, masked
 
     @functools.cached_property
-    def pooled(self) -> Tensor:
+    def pooled(self) -> Tensor:  # type: ignore[override]
         return self.encoder.pool(self.hidden, self.packed)
 
     @functools.cached_property
-    def first(self) -> Tensor:
+    def first(self) -> Tensor:  # type: ignore[override]
         return self.encoder.first_states(self.hidden, self.packed)
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """One forward's result as an objective sees it: blocks by its own names, or `OBJECTIVE/BLOCK`."""
+    """One forward's result as an objective sees it: blocks by its own names, or `OBJECTIVE/BLOCK`.
 
-    forward: Forward
+    Of several forwards, whose gradients are cached, there are vectors alone.
+    """
+
+    forward: Vectors
     objective: str
 
     @property
     def encoder(self) -> Encoder:
-        return self.forward.encoder
+        return self._whole.encoder
+
+    @property
+    def _whole(self) -> Forward:
+        if not isinstance(self.forward, Forward):
+            raise TypeError(f"objectives.{self.objective} contrasts, so its loss is of pooled and first states alone")
+        return self.forward
 
     def pooled(self, block: str) -> Tensor:
         """The block's sequences as fp32 vectors, (N, h)."""
@@ -268,8 +288,8 @@ class Encoded:
 
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
         """States at the block's masked positions (k, h), and the ids that stood there (k,), -100 at unused slots."""
-        masked = self.forward.masked[qualified(self.objective, block)]
-        return self.forward.hidden[masked.index], masked.labels
+        masked = self._whole.masked[qualified(self.objective, block)]
+        return self._whole.hidden[masked.index], masked.labels
 
 
 def qualified(objective: str, block: str) -> str:
@@ -289,6 +309,11 @@ class Objective(nn.Module):
     """Whether it trains the model's token embeddings: one that asks for patches alone does not."""
     pools = True
     """Whether it uses pooled vectors, which the layers after the pooling make: one of single states does not."""
+    contrasts = False
+    """Whether its loss compares a batch's examples with each other, by vectors of theirs alone (`Encoded.pooled` and
+    `first`): with gradient caching those of all of a step. The loss of one that does not is a mean over examples, or
+    over the tokens that it masks.
+    """
     uses: tuple[str, ...] = ()
     """Other objectives whose blocks it works on: they belong to the same turn."""
     min_examples = 1
@@ -337,6 +362,10 @@ class Objective(nn.Module):
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
         """Which of its sequences show what it learns from an example of its batch: what each is, its block and row."""
         return {block: (block, number) for block in request.sequences}
+
+    def joined(self, contexts: Sequence[Any]) -> Any:
+        """The context of several micro-batches as one: of tensors with a row an example, or of None."""
+        return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
 
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
         """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log."""

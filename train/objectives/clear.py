@@ -251,6 +251,7 @@ class Clear(Objective):
     does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
     """
 
+    contrasts = True
     min_examples = 2
     pools = False
 

@@ -79,6 +79,7 @@ class PatchContrast(Objective):
     """
 
     embeds_tokens = False
+    contrasts = True
     min_examples = 2
 
     def __init__(self, config: Config, setting: Setting, modality: Modality) -> None:

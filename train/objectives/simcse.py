@@ -78,6 +78,7 @@ class SimCSE(Objective):
     `positive` is `tokens` again.
     """
 
+    contrasts = True
     min_examples = 2
 
     def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:

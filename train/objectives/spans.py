@@ -75,6 +75,8 @@ class SpanContrast(Objective):
     With a head each span is projected, and the mean taken of what that gives, as in the published code.
     """
 
+    contrasts = True
+
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__()
         self.config, self.setting = config, setting
