@@ -10,7 +10,6 @@ random rotation, which spreads what they say over all of them.
 
 import argparse
 import copy
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,13 +129,8 @@ def widened(encode: Any, dim: int) -> Any:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    if arguments.embeddings:
-        table = np.load(arguments.embeddings / "minilm.npy")
-        place = {t: i for i, t in enumerate(json.loads((arguments.embeddings / "minilm_texts.json").read_text()))}
-        known = Embedder(lambda texts: table[[place[text] for text in texts]])
-    else:
-        model = load(str(arguments.model))
-        known = Embedder(lambda texts: model.encode(texts, progress=True))
+    model = load(str(arguments.model))
+    known = Embedder(lambda texts: model.encode(texts, progress=True))
     rows = {}
     for dim in arguments.dims:
         embedder = Embedder(widened(known.embed, dim))
@@ -178,15 +172,12 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="a SentEval data folder")
-    parser.add_argument("--model", type=Path, metavar="DIR", help="what is embedded with")
-    parser.add_argument("--embeddings", type=Path, metavar="DIR", help="instead: minilm.npy and minilm_texts.json")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="what is embedded with")
     parser.add_argument("--dims", type=int, nargs="+", default=[384, 768], metavar="N", help="default 384 768")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK", help=f"default {' '.join(TASKS)}")
     parser.add_argument("--peer-fits", type=int, default=4, metavar="N", help="one at a time, a task (default 4)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/senteval.json"), metavar="FILE")
     arguments = parser.parse_args()
-    if not arguments.model and not arguments.embeddings:
-        parser.error("give --model or --embeddings")
     result = measure(arguments)
     print(table(result))
     write(result, arguments.output)

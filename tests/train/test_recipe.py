@@ -267,7 +267,7 @@ def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
     if stated(name, "model", "config", "model_type") == "roberta":
         assert stated(name, "model", "config", "layer_norm_eps") == 1e-5 and "eps 1e-5" in docs
     if not name.endswith("demo"):
-        for page in (docs, (ROOT / "README.md").read_text()):
+        for page in (docs, (ROOT / "docs" / "recipes.md").read_text()):
             assert any(fnmatch(name, pattern) for pattern in re.findall(r"`([\w*+-]+)`", page) if pattern != "*")
 
 
