@@ -74,11 +74,10 @@ class NoShards(SimpleNamespace):
     manifest = SimpleNamespace(resources={}, classes={})
 
 
-def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
-    """An encoder of RoBERTa's layers, drawn by one seed."""
-    torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=VOCABULARY,
+def config_of(layers: int, hidden: int, dropout: float, vocab_size: int = VOCABULARY) -> RobertaConfig:
+    """RoBERTa's layers in a size of one's own, with heads of 64."""
+    return RobertaConfig(
+        vocab_size=vocab_size,
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=max(1, hidden // 64),
@@ -88,6 +87,12 @@ def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
+
+
+def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
+    """An encoder of such layers, drawn by one seed."""
+    torch.manual_seed(0)
+    config = config_of(layers, hidden, dropout)
     return Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
 
 

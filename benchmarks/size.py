@@ -19,21 +19,20 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import RobertaConfig, RobertaModel
+from transformers import RobertaModel
 
+from benchmarks.mixed_step import SPECIAL, config_of
 from benchmarks.pipelines import machine, write
 from train.data.batch import Batch, TokenLists
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder
-from train.model.packing import SpecialTokens
 from train.objectives import Setting, simcse
 
 VOCABULARY = 2048
 """Few: the gradient of the embeddings, which every way has, hides nothing."""
 TOKENS = 28
 """Of a sentence, in the mean of wiki1m."""
-SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
 
 
 class Allocated(TorchDispatchMode):
@@ -84,15 +83,7 @@ def peak(work: Callable[[], Any], device: torch.device) -> int:
 def build(layers: int, hidden: int, checkpointing: bool) -> Learner:
     """SimCSE over a fresh encoder."""
     torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, hidden // 64),
-        intermediate_size=4 * hidden,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-    )
+    config = config_of(layers, hidden, dropout=0.1, vocab_size=VOCABULARY)
     encoder = Encoder(RobertaModel._from_config(config, attn_implementation=PACKED_ATTENTION, add_pooling_layer=False))
     if checkpointing:
         encoder.checkpoint_activations()
