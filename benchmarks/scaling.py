@@ -71,8 +71,8 @@ SOURCES = {
     "attained": "share of those that collectives attain; an assumption",
     "latency": "s a message within a machine; an assumption",
     "network_latency": "s a message between machines; an assumption",
-    "loader": "documents/s of one thread, span sampling and packing on the CPU included: an assumption, which python -m "
-    "benchmarks.loader measures; a GPU samples and packs itself, so that its loader does less",
+    "loader": "documents/s of one thread, span sampling and packing on the CPU included: an assumption, which "
+    "python -m benchmarks.loader measures; a GPU samples and packs itself, so that its loader does less",
 }
 
 
