@@ -84,7 +84,8 @@ class TrainingConfig:
         max_steps: the run's length in steps; 0: that of `epochs`.
         seed: of every draw: order, spans, views, masks, dropout, fresh weights.
         bf16: matrix products in bfloat16, by torch's autocast; weights, gradients and AdamW stay fp32.
-        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too.
+        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too. A run may
+            go on with another.
         logging_steps: metrics are logged, and looked at, every so many steps.
         save_steps: a checkpoint is saved every so many steps, besides the best and the last.
     """
