@@ -175,8 +175,8 @@ def check(recipe: Recipe) -> None:
         ),
         (
             training.gradient_caching and training.gradient_norms,
-            "training.gradient_norms looks at one micro-batch, of which alone training.gradient_caching has no loss: "
-            "leave one of them out",
+            "training.gradient_norms looks at one micro-batch, which has no contrast of its own with "
+            "training.gradient_caching: leave the norms out, or look at them in a short run without caching",
         ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
