@@ -87,13 +87,14 @@ def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], overrides:
     """
     given = stated(overrides)
     for section in ("data", "objectives"):
-        own, mine = _names(before, section), given.get(section)
-        new = [str(name) for name in mine if str(name) not in own] if own and isinstance(mine, dict) else []
-        for name in new:
+        own, now, mine = _names(before, section), _names(recipe, section), given.get(section)
+        new = {str(name): value for name, value in mine.items()} if own and isinstance(mine, dict) else {}
+        for name, value in new.items():
+            if name in own:
+                continue
             key, near = f"{section}.{name}", difflib.get_close_matches(name, own, 1, ALIKE)
             did_you = f"did you mean {section}.{near[0]}?" if near else ""
-            now = _names(recipe, section)
-            if name not in now and mine[name] is None and near:
+            if name not in now and value is None and near:
                 raise KeyedError(f"{key}: there is none to leave out; {did_you}", key)
             options = _names(recipe, "objectives").values()
             read = any(isinstance(one, dict) and one.get("data") == name for one in options)
