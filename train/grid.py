@@ -63,12 +63,16 @@ class Grid:
     Args:
         by: the axes, by their first keys, that the figure has a panel of; (): all that vary.
         colour: the axis that it tells apart by colour; "": none.
+        tasks: of `python -m eval`, which runs are scored on where their data is given.
+        score: of these tasks' figures the one that the figure shows; see `train.sweep_scores`.
     """
 
     recipe: str
     axes: tuple[Axis, ...]
     by: tuple[str, ...] = ()
     colour: str = ""
+    tasks: tuple[str, ...] = ()
+    score: str = ""
 
     def __post_init__(self) -> None:
         keys = [key for axis in self.axes for key in axis.keys]
@@ -206,16 +210,19 @@ def read(name_or_file: str) -> Grid:
     if not path.is_file():
         raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
     content = read_yaml(path)
-    known = ("recipe", "grid", "by", "colour")
+    known = ("recipe", "grid", "by", "colour", "tasks", "score")
     for key in content:
         if key not in known:
             raise RecipeError(f"{path}: unknown key {key!r}: a sweep has {', '.join(known)}")
-    grid, by = content.get("grid"), content.get("by", [])
+    grid, by, tasks = content.get("grid"), content.get("by", []), content.get("tasks", [])
     if not isinstance(grid, list) or not all(isinstance(axis, dict) for axis in grid) or not isinstance(by, list):
         raise RecipeError(f"{path}: grid: expected a list of axes, each a mapping of keys to lists of values")
+    if not isinstance(tasks, list) or bool(content.get("score")) > bool(tasks):
+        raise RecipeError(f"{path}: tasks: expected a list of those of `python -m eval`, which a score needs")
     axes = []
     for number, axis in enumerate(grid, 1):
         if wrong := next((key for key, values in axis.items() if not isinstance(values, list)), None):
             raise RecipeError(f"{path}: grid: {wrong}: expected a list of values")
         axes.append(axis_of(f"{path}: axis {number}", {str(k): [as_text(v) for v in vs] for k, vs in axis.items()}))
-    return Grid(str(content.get("recipe", "")), tuple(axes), tuple(map(str, by)), str(content.get("colour", "")))
+    recipe, colour, score = (str(content.get(key, "")) for key in ("recipe", "colour", "score"))
+    return Grid(recipe, tuple(axes), tuple(map(str, by)), colour, tuple(map(str, tasks)), score)

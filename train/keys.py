@@ -75,6 +75,40 @@ def _keys(section: Any, within: str = "") -> list[str]:
     return found
 
 
+def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Finds names of datasets and objectives that the command line got wrong.
+
+    Args:
+        recipe: with the overrides. before: without them.
+
+    Raises:
+        KeyedError: a dataset is named there alone, and no objective reads it; or what is to be left out is not there,
+            and something nearly of that name is.
+    """
+    given = stated(overrides)
+    for section in ("data", "objectives"):
+        own, now, mine = _names(before, section), _names(recipe, section), given.get(section)
+        new = {str(name): value for name, value in mine.items()} if own and isinstance(mine, dict) else {}
+        for name, value in new.items():
+            if name in own:
+                continue
+            key, near = f"{section}.{name}", difflib.get_close_matches(name, own, 1, ALIKE)
+            did_you = f"did you mean {section}.{near[0]}?" if near else ""
+            if name not in now and value is None and near:
+                raise KeyedError(f"{key}: there is none to leave out; {did_you}", key)
+            options = _names(recipe, "objectives").values()
+            read = any(isinstance(one, dict) and one.get("data") == name for one in options)
+            if section == "data" and isinstance(now.get(name), dict) and len(now) > 1 and not read:
+                mend = did_you or f"say which one does: objectives.NAME.data={name}"
+                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(own)}; {mend}", key)
+
+
+def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """What a section has, by name."""
+    content = recipe.get(section)
+    return {str(name): one for name, one in content.items() if one is not None} if isinstance(content, dict) else {}
+
+
 def stated(overrides: Sequence[str]) -> dict[str, Any]:
     """What `key=value` arguments say, together."""
     try:

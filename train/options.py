@@ -84,9 +84,9 @@ class TrainingConfig:
         max_steps: the run's length in steps; 0: that of `epochs`.
         seed: of every draw: order, spans, views, masks, dropout, fresh weights.
         bf16: matrix products in bfloat16, by torch's autocast; weights, gradients and AdamW stay fp32.
-        compile: on CUDA with bf16, the encoder runs as one compiled graph: a minute before the first step, and faster
-            from then on.
-        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too.
+        compile: on CUDA with bf16, the encoder runs as one graph, which is compiled at the first step.
+        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too. A run may
+            go on with another.
         logging_steps: metrics are logged, and looked at, every so many steps.
         save_steps: a checkpoint is saved every so many steps, besides the best and the last.
     """
@@ -177,8 +177,8 @@ def check(recipe: Recipe) -> None:
         ),
         (
             training.gradient_caching and training.gradient_norms,
-            "training.gradient_norms looks at one micro-batch, of which alone training.gradient_caching has no loss: "
-            "leave one of them out",
+            "training.gradient_norms looks at one micro-batch, which has no contrast of its own with "
+            "training.gradient_caching: leave the norms out, or look at them in a short run without caching",
         ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),

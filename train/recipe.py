@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from shards import Dataset
-from train.keys import KeyedError, answer_to, known_keys, one_length, stated
+from train.keys import KeyedError, answer_to, check_names, known_keys, one_length, stated
 from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
 from train.schedules import OptimizerConfig
 
@@ -74,10 +74,12 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     try:
         layers = _ancestry(path)
         merged = OmegaConf.merge(*map(OmegaConf.create, layers))
+        before = OmegaConf.to_container(merged)
         for override in overrides:  # one by one, so that model.config=null empties what the next ones fill
             merged = _merged(merged, override)
         plain = OmegaConf.to_container(merged)
-        assert isinstance(plain, dict)
+        assert isinstance(plain, dict) and isinstance(before, dict)
+        check_names(plain, before, overrides)
         own = is_written(path)  # which may say both, as runs once wrote it
         said = [(str(path), layer) for layer in ([] if own else layers)]
         one_length(plain, [*said, ("the command line", stated(overrides))])
@@ -188,8 +190,12 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
             type_ = options.get("type") or name
             if type_ not in objectives.types():
                 types, key = ", ".join(objectives.types()), f"objectives.{name}"
-                near = answer_to(key, [f"objectives.{other}" for other in wanted if other != name])
-                raise KeyedError(f"{key}: no type {type_!r}; {near or f'there are {types}'}", key)
+                near = answer_to(
+                    key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
+                )
+                has = ", ".join(other for other in wanted if other != name)
+                said = f"no type {type_!r}{f', and the recipe has {has}' if has else ''}"
+                raise KeyedError(f"{key}: {said}; {near or f'there are the types {types}'}", key)
             recipe.objectives[name] = _over_defaults(
                 objectives.config_class(type_), options, f"objectives.{name}.", known
             )

@@ -23,6 +23,7 @@ from train.engine.stopping import ending_at_once
 
 if TYPE_CHECKING:
     from train.grid import Grid, Run
+    from train.sweep_scores import Scoring
 
 EXAMPLE = """examples:
   python -m train.sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
@@ -58,8 +59,15 @@ def parser() -> argparse.ArgumentParser:
         "--output", required=True, type=Path, metavar="DIR", help="a folder of runs, new or a sweep's own"
     )
     root.add_argument("--launcher", default="", metavar="ARGS", help='the deepspeed launcher\'s, e.g. "--num_gpus 4"')
-    root.add_argument("--tasks", default="", metavar="LIST", help="of `python -m eval`, whose averages are the scores")
-    root.add_argument("--data", default="", metavar="DIR", help="the folder of these tasks")
+    root.add_argument("--tasks", default="", metavar="LIST", help="of `python -m eval` (default: the sweep's)")
+    root.add_argument("--data", default="", metavar="DIR", help="the folder of these tasks; without it none is scored")
+    root.add_argument(
+        "--score",
+        default="",
+        metavar="NAME",
+        help="what the figure shows: an average of these tasks, e.g. downstream_declutr_dev, or TASK/METRIC",
+    )
+    root.add_argument("--protocol", choices=("full", "fast"), default="full", help="of `python -m eval`")
     root.add_argument("--by", action="append", default=[], metavar="KEY", help="a panel of the figure (default: all)")
     root.add_argument("--colour", default="", metavar="KEY", help="what the figure tells apart by colour")
     root.add_argument("--dry-run", action="store_true", help="list the runs and what each changes; no training")
@@ -75,6 +83,7 @@ class Plan:
     grid: "Grid"
     runs: list["Run"]
     overrides: list[str]
+    scoring: "Scoring"
 
 
 def planned(options: argparse.Namespace) -> Plan:
@@ -85,6 +94,7 @@ def planned(options: argparse.Namespace) -> Plan:
     """
     from train import grid
     from train.options import RecipeError, refuse
+    from train.sweep_scores import scoring
 
     overrides = [word for word in options.words if "=" in word]
     named = [word for word in options.words if "=" not in word]
@@ -93,8 +103,6 @@ def planned(options: argparse.Namespace) -> Plan:
     refuse(
         (len(named) > 1, f"{', '.join(named)}: name one sweep"),
         ("output" in keys, "output: each run has a folder of its own in that of --output"),
-        (bool(options.data) and not options.tasks, "--data has no effect without --tasks"),
-        (bool(options.tasks) and not options.data, "--tasks needs --data DIR"),
         (any("output" in axis.keys for axis in axes), "--grid output: each run has a folder of its own"),
     )
     whole = grid.read(named[0]).with_axes(axes) if named else grid.Grid(options.recipe, tuple(axes))
@@ -107,11 +115,12 @@ def planned(options: argparse.Namespace) -> Plan:
     varied = [key for axis in whole.axes for key in axis.keys]
     if twice := next((key for key in varied if key in keys), None):
         raise RecipeError(f"{twice}: is given, and varied by the grid too: give its only value as --grid {twice}=VALUE")
+    how = scoring(options, whole)
     runs = whole.runs()
     check_own(options.output)
     for run in runs:
         check(run, options.output, overrides)
-    return Plan(whole, runs, overrides)
+    return Plan(whole, runs, overrides, how)
 
 
 def check_own(output: Path) -> None:
@@ -167,17 +176,6 @@ def train_command(run: "Run", output: Path, overrides: Sequence[str], options: a
     words += ["--quiet"] if options.quiet else []
     # The launcher's own notes would be a page for each run; --launcher may ask for them.
     return [sys.executable, "-m", "train", "--log_level=error", *shlex.split(options.launcher), *words]
-
-
-def results_folder(run: Path, tasks: str) -> Path:
-    """Where a run's evaluation on these tasks lies."""
-    return run / "eval" / "+".join(sorted(tasks.split(",")))
-
-
-def eval_command(run: Path, options: argparse.Namespace) -> list[str]:
-    words = ["--model", str(run / "model"), "--tasks", options.tasks, "--data", options.data, "--json"]
-    words += ["--output", str(results_folder(run, options.tasks)), *(["--quiet"] if options.quiet else [])]
-    return [sys.executable, "-m", "eval", *words]
 
 
 class Starter:
@@ -265,16 +263,16 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
             wrong = f"training ended with exit code {code}" if code else ""
             if not code and state(folder) != "finished" and not stopped():
                 wrong = "was stopped before its end"
-        results = results_folder(folder, options.tasks) / "results.json" if options.tasks else None
+        results = plan.scoring.results(folder)
         done = state(folder) == "finished"
         if done and results and not results.is_file() and not stopped():
-            code = start(eval_command(folder, options), True)
+            code = start(plan.scoring.command(folder, options.quiet), True)
             wrong = f"python -m eval ended with exit code {code}" if code else ""
         if wrong and not stopped():
             failed.append(f"{run.name}: {wrong}")
             print(f"sweep: {terminal.visible(failed[-1])}; the others go on", file=sys.stderr)
         if done and (results is None or results.is_file()):
-            found[run.name] = sweep_report.scores(folder, results)
+            found[run.name] = sweep_report.scores(folder, plan.scoring)
     if name := stopped():
         print(
             f"sweep: stopped by {name}: {len(found)} of {len(plan.runs)} runs are done; the same command goes on",
@@ -283,6 +281,8 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
         return 1
     sweep_report.write(options.output, plan.grid, plan.runs, found)
     terminal.say(sweep_report.table(plan.runs, found))
+    if line := sweep_report.highest(found, plan.scoring.score):
+        terminal.say(line)
     terminal.say(f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}")
     if failed:
         print(
@@ -310,10 +310,15 @@ def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where a run failed or the sweep was stopped, 2 where the sweep cannot work."""
     from shards import storage, terminal
     from train.options import RecipeError
+    from train.sweep_scores import missing
 
     try:
         with ending_at_once("sweep", "run it again"):
             plan = planned(options)
+            if lacking := missing(plan.scoring):
+                terminal.notice(lacking)
+            elif plan.grid.score and not plan.scoring.tasks:
+                terminal.notice(f"no --data DIR of {', '.join(plan.grid.tasks)}: runs go without {plan.grid.score}")
         if options.dry_run:
             terminal.say(describe(plan, options.output))
             return 0

@@ -20,35 +20,39 @@ from matplotlib.figure import Figure
 from shards import storage, terminal
 from train.engine.tracking import lines_up_to
 from train.grid import RECIPE, Grid, Run, short_names
+from train.sweep_scores import INCOMPLETE, Scores, Scoring
 
 DEV = "dev_score"
 ALL_STEPS = 1 << 62
 
-Scores = dict[str, float]
 Found = Mapping[str, Scores]
 """By a run's name, its scores: of those that have some."""
 FILES = ("sweep.json", "table.csv", "figure.png")
 
 
-def scores(run: Path, results: Path | None = None) -> Scores:
-    """A run's scores: the averages of results.json, in percent, and the best dev score; where there is neither, the
+def scores(run: Path, how: Scoring | None = None) -> Scores:
+    """A run's scores: the averages of its evaluation, in percent, and the best dev score; where there is neither, the
     losses of the last step that has them.
 
     Raises:
         ValueError: a results.json is not one.
     """
     lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl", ALL_STEPS)]
-    found: Scores = {}
-    if results is not None:
-        averages = json.loads(results.read_text())["averages"]
-        found |= {name: float(one["value"]) for name, one in averages.items() if not one.get("missing")}
-        found |= {f"{name}, incomplete": float(one["value"]) for name, one in averages.items() if one.get("missing")}
+    results = how.results(run) if how else None
+    found: Scores = how.scores(results) if how and results else {}
     if tried := [line[DEV] for line in lines if DEV in line]:
         found[DEV] = max(tried)
     if not found:
         last: Scores = next((line for line in reversed(lines) if "loss" in line), {})
         found = {name: value for name, value in last.items() if name == "loss" or name.endswith("/loss")}
     return found
+
+
+def highest(found: Found, score: str) -> str:
+    """Which run has the highest score, in a line; "": none has that one."""
+    name = next((name for name in score_names(found) if name in (score, f"{score}{INCOMPLETE}")), "")
+    own = {run: one[name] for run, one in found.items() if name in one}
+    return f"highest {name}: {max(own.values()):.2f}, {max(own, key=lambda run: own[run])}" if own else ""
 
 
 def score_names(found: Found) -> list[str]:

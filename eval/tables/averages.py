@@ -96,18 +96,21 @@ HALVES: dict[str, tuple[str, str]] = {
 """Averages of two averages: "Avg." of DeCLUTR's version 1, of downstream and probing tasks, whatever their numbers."""
 
 
-def average(name: str, scores: Scores) -> dict[str, Any] | None:
+def average(name: str, scores: Scores, least: int | None = None) -> dict[str, Any] | None:
     """One average by its name in AVERAGES or HALVES.
 
     Where tasks are missing the mean is over the others, and such a value is not comparable with published ones. A task
     that lacks one of its metrics counts as missing; one that is NaN makes the average NaN.
 
+    Args:
+        least: of how many tasks it is given at all; None: as many as the rule asks for.
+
     Returns:
         {"value": percent, "tasks": what it covers, "missing": what it should cover and does not}; None where fewer
-        tasks are there than the rule asks for.
+        tasks are there than that.
     """
     if name in HALVES:
-        first, second = (average(half, scores) for half in HALVES[name])
+        first, second = (average(half, scores, least) for half in HALVES[name])
         if first is None or second is None:
             return None
         value = (first["value"] + second["value"]) / 2
@@ -118,7 +121,7 @@ def average(name: str, scores: Scores) -> dict[str, Any] | None:
         for task, metrics in rule.metrics.items()
         if all(metric in scores.get(task, {}) for metric in metrics)
     }
-    if len(values) < rule.least:
+    if len(values) < (rule.least if least is None else max(1, least)):
         return None
     each = [round(value, 2) if rule.rounded else value for value in (float(np.mean(v)) for v in values.values())]
     missing = [task for task in rule.metrics if task not in values]

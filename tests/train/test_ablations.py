@@ -1,5 +1,6 @@
 """The papers' ablations as keys of a recipe: each changes what it names."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from shards import Dataset
 from tests.train.test_learner import first_batches, learner_and_batch
 from train.build import build_feed
+from train.engine.optimization import adamw
+from train.model.packing import TokenSlices
 from train.run import main
 
 
@@ -52,7 +55,9 @@ def test_pooling_decides_which_states_are_contrasted(tiny: list[str]) -> None:
     assert losses[0]["mlm/loss"] == losses[1]["mlm/loss"] and losses[0]["spans/loss"] != losses[1]["spans/loss"]
 
 
-@pytest.mark.parametrize(("anchors", "positives", "sequences"), [(1, 1, 16), (2, 1, 32), (2, 4, 80)])
+@pytest.mark.parametrize(
+    ("anchors", "positives", "sequences"), [(1, 1, 16), (2, 1, 32), (2, 2, 48), (2, 4, 80), (3, 1, 48)]
+)
 def test_anchors_and_positives_are_so_many_sequences(
     tiny: list[str], anchors: int, positives: int, sequences: int
 ) -> None:
@@ -63,6 +68,56 @@ def test_anchors_and_positives_are_so_many_sequences(
     (spans,) = (one for one in learner.of_turn("all") if one.name == "spans")
     asked = spans.request(batches["text"].of("spans")).sequences
     assert sum(len(block.content.lengths) for block in asked.values()) == sequences
+
+
+def spans_of(words: list[str]) -> tuple[TokenSlices, TokenSlices]:
+    """The anchors and positives of a micro-batch, an anchor a positive."""
+    learner, batches, _ = learner_and_batch([*words, "objectives.spans.sampler.num_positives=1"])
+    (spans,) = (one for one in learner.of_turn("all") if one.name == "spans")
+    sequences = spans.request(batches["text"].of("spans")).sequences
+    anchors, positives = (sequences[block].content for block in ("anchors", "positives"))
+    assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
+    return anchors, positives
+
+
+def test_positives_lie_where_the_strategy_says(tiny: list[str]) -> None:
+    within, beside = {}, {}
+    for strategy in ("any", "adjacent", "subsuming"):
+        anchor, positive = spans_of([*tiny, f"objectives.spans.sampler.positives={strategy}"])
+        end, last = anchor.starts + anchor.lengths, positive.starts + positive.lengths
+        within[strategy] = ((positive.starts >= anchor.starts) & (last <= end)).float().mean().item()
+        beside[strategy] = ((last <= anchor.starts) | (positive.starts >= end)).float().mean().item()
+    assert (within["subsuming"], beside["adjacent"]) == (1, 1)
+    assert beside["subsuming"] == within["adjacent"] == 0 and within["any"] < 1 and beside["any"] < 1
+
+
+def test_placement_moves_the_anchors_and_nothing_else_of_them(tiny: list[str]) -> None:
+    sampler = "objectives.spans.sampler"
+    grid, _ = spans_of([*tiny, f"{sampler}.placement=grid", f"{sampler}.min_distance=null"])
+    uniform, _ = spans_of(tiny)
+    assert torch.equal(grid.lengths, uniform.lengths) and not torch.equal(grid.starts, uniform.starts)
+
+
+def test_temperature_divides_the_similarities(tiny: list[str]) -> None:
+    """So high that all are alike, the loss is that of guessing among the 31 others of 16 pairs; MLM has none."""
+    found = []
+    for temperature in (0.005, 0.05, 1e4):
+        learner, batches, _ = learner_and_batch([*tiny, f"objectives.spans.temperature={temperature}"])
+        found.append(learner(batches)[1])
+    assert found[2]["spans/loss"].item() == pytest.approx(math.log(31), abs=1e-3)
+    assert len({one["spans/loss"].item() for one in found}) == 3 and len({one["mlm/loss"].item() for one in found}) == 1
+
+
+def test_twice_the_learning_rate_is_a_step_twice_as_long(tiny: list[str]) -> None:
+    moved = []
+    for rate in ("1e-4", "2e-4"):
+        learner, batches, recipe = learner_and_batch([*tiny, f"optimizer.learning_rate={rate}"])
+        weights = learner.parameters_of("all")
+        before = [weight.detach().clone() for weight in weights]
+        learner(batches)[0].backward()
+        adamw(weights, recipe.optimizers()["all"]).step()
+        moved.append(torch.cat([(now - then).detach().flatten() for now, then in zip(weights, before, strict=True)]))
+    torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-2, atol=1e-6)
 
 
 def test_a_share_says_how_much_it_reads_before_anything_is_trained(

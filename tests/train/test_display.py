@@ -1,5 +1,6 @@
 """What is shown of a run while it trains: lines where there is no terminal, and how long it will take."""
 
+import io
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from train.engine import display
-from train.engine.display import Display, device_name, duration, figures
+from train.engine.display import Display, device_name, duration, figures, listed
 from train.engine.tracking import Tracker
 
 LOGGED = {
@@ -33,21 +34,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_every_figure_of_a_log_is_told() -> None:
-    assert figures(LOGGED, {"text": "documents"}) == [
-        "loss 8.5 (spans 3.25, mlm 5.25)",
-        "lr 0.001",
-        "20,123 tokens/s",
-        "44.5 documents/s",
-        "MFU 35%",
-        "0.4% data wait",
-    ]
+    assert listed(figures(LOGGED, {"text": "documents"}).values()) == (
+        "loss 8.5 (spans 3.25, mlm 5.25), lr 0.001, 20,123 tokens/s, 44.5 documents/s, MFU 35%, 0.4% data wait"
+    )
 
 
 def test_each_turns_learning_rate_has_its_name_and_one_loss_is_told_once() -> None:
-    assert figures({"loss": 2.0, "spans/loss": 2.0, "learning_rate/a": 1e-5, "learning_rate/b": 2e-6}, {}) == [
-        "loss 2",
-        "lr a 1e-05, b 2e-06",
-    ]
+    found = figures({"loss": 2.0, "spans/loss": 2.0, "learning_rate/a": 1e-5, "learning_rate/b": 2e-6}, {})
+    assert list(found.values()) == ["loss 2", "lr a 1e-05, b 2e-06"]
 
 
 def test_without_a_terminal_every_log_is_a_line(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,14 +70,67 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
+class Terminal(io.StringIO):
+    """Of so many columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def bar_of(width: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The line of a run's 60,000th of 500,000 steps, after ten hours."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    shown = Display(500_000, 0, quiet=False, units={"text": "documents"})
+    shown.score(0, {"dev_score": 61.25}, True)
+    shown.bar.dynamic_ncols = lambda stream: (width, 24)
+    shown.bar.n, shown.bar.start_t = 60_000, shown.bar._time() - 36_000
+    shown.show(60_000, LOGGED)
+    line = str(shown.bar)
+    shown.close()
+    return line
+
+
+def test_a_wide_bar_has_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = bar_of(200, monkeypatch)
+    assert line.startswith("train:  12%|60000/500000 [10:00:00<73:20:0")
+    assert line.endswith(f"{listed(figures(LOGGED, {'text': 'documents'}).values())}, dev score 61.25]")
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (113, "loss 8.5 (spans 3.25, mlm 5.25), 20,123 tokens/s, dev score 61.25]"),
+        (100, "loss 8.5 (spans 3.25, mlm 5.25), 20,123 tokens/s]"),
+        (80, "loss 8.5, 20,123 tokens/s]"),
+    ],
+)
+def test_a_narrow_bar_does_without_the_least_figures_and_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch, width: int, shown: str
+) -> None:
+    line = bar_of(width, monkeypatch)
+    assert line.endswith(f", {shown}") and len(line) <= width
+    assert line.startswith("train:  12%|60000/500000 [10:00:00<73:20:0")
+
+
 def test_a_paper_sized_step_on_a_small_device_is_told_at_its_first_micro_batch(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A backward is taken for two forwards."""
     shown = Display(500_000, 0, quiet=False)
     shown.begin()
     clock[0] += 40
     shown.forwarded(1, 32)
-    assert capsys.readouterr().out.splitlines()[-1] == "40 s for the first of 32 micro-batches: some 20 years to go"
+    assert capsys.readouterr().out.splitlines()[-1] == "40 s a forward of one of 32 micro-batches: some 61 years to go"
+
+
+def test_with_gradient_caching_a_forward_of_every_micro_batch_goes_before_the_first(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Display(500_000, 0, quiet=False)
+    shown.begin()
+    clock[0] += 40 * 33
+    shown.forwarded(1, 32, cached=True)
+    assert capsys.readouterr().out.splitlines()[-1] == "40 s a forward of one of 32 micro-batches: some 81 years to go"
 
 
 def test_the_first_step_is_left_out_of_what_a_step_takes(clock: list[float]) -> None:
@@ -160,6 +207,7 @@ def test_a_run_goes_to_wandb_where_the_recipe_says_so_and_a_resumed_one_to_the_s
         ("project", None, None),
         ("project", "abc", "allow"),
     ]
+    assert [one["settings"] for one in asked] == [{"silent": True}] * 2
 
 
 def test_matrix_products_are_timed_in_a_moment() -> None:

@@ -1,4 +1,4 @@
-"""A run goes on with another number of ranks: the same examples, the same losses, whatever ZeRO shares out."""
+"""A run goes on with another number of ranks, or ZeRO stage: the same examples, the same losses."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ import torch
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 from train.engine.checkpoint import Checkpoints
-from train.engine.partitions import between, recut
+from train.engine.partitions import between, put_together, recut, taken_apart
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "spans/grad_norm", "mlm/grad_norm", "learning_rate", "tokens")
 PORT = 25700 + os.getpid() % 90
@@ -65,6 +65,42 @@ def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> No
         assert str(recut(parts, rank, now, lengths)) == str(expected[rank])
 
 
+def adamw(groups: list[list[torch.Tensor]]) -> dict[str, Any]:
+    """What an AdamW saves without ZeRO: moments by parameter, groups that list their parameters."""
+    described, state = [], {}
+    for group in groups:
+        described.append({"params": list(range(len(state), len(state) + len(group))), "lr": 0.1})
+        for parameter in group:
+            state[len(state)] = {"step": torch.tensor(3.0), "exp_avg": parameter / 2, "exp_avg_sq": parameter**2}
+    return {"all": {"state": state, "param_groups": described}}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_state_is_shared_out_and_put_back_as_it_was(ranks: int) -> None:
+    """From stage 0 to ranks' parts and back."""
+    groups = [[torch.arange(1.0, 7).view(2, 3), torch.arange(7.0, 12)], [torch.arange(12.0, 21).view(3, 3)]]
+    flat = [torch.arange(1.0, 12), torch.arange(12.0, 21)]
+    expected, lengths = saved_by(ranks, flat)
+    (like,), _ = saved_by(1, flat)
+    whole = put_together(adamw(groups), groups, like)
+    parts = [recut([whole], rank, ranks, lengths) for rank in range(ranks)]
+    assert str(parts) == str(expected)
+    assert str(taken_apart(parts, groups)) == str(adamw(groups))
+
+
+def test_before_the_first_step_there_are_no_moments_to_cut() -> None:
+    """A run saves the weights of before it, where something picks the best."""
+    groups = [[torch.arange(1.0, 7)]]
+    parts, _ = saved_by(2, groups[0])
+    empty = adamw(groups)
+    empty["all"]["state"] = {}
+    for part in parts:
+        part["base_optimizer_state"]["all"]["state"] = {}
+    assert recut(parts, 0, 1, [6])["base_optimizer_state"]["all"]["state"] == {}
+    assert taken_apart(parts, groups) == empty
+    assert put_together(empty, groups, parts[0])["base_optimizer_state"]["all"]["state"] == {}
+
+
 def test_a_part_is_a_copy_that_keeps_nothing_else_alive() -> None:
     pieces = [torch.arange(4.0), torch.arange(4.0, 8.0)]
     part = between(pieces, 1, 3)
@@ -92,29 +128,34 @@ def alone(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return run, told
 
 
-@pytest.mark.parametrize("stage, first, then", [(0, 2, 1), (1, 2, 1), (2, 2, 1), (2, 1, 2)])
-def test_three_steps_and_three_on_other_ranks_are_six_on_one(
+SAME_STAGE = [((0, 2), (0, 1)), ((1, 2), (1, 1)), ((2, 2), (2, 1)), ((2, 1), (2, 2))]
+OTHER_STAGE = [((1, 2), (2, 1)), ((2, 1), (1, 1)), ((0, 1), (2, 2)), ((2, 2), (0, 1))]
+
+
+@pytest.mark.parametrize("first, then", SAME_STAGE + OTHER_STAGE)
+def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one(
     alone: tuple[Path, Path],
     tiny: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    stage: int,
-    first: int,
-    then: int,
+    first: tuple[int, int],
+    then: tuple[int, int],
 ) -> None:
-    """Memory, projection head, micro-batches and each objective's gradient norm with them."""
+    """By (stage, ranks). Memory, projection head, micro-batches and each objective's gradient norm with them."""
     run, told = tmp_path / "run", tmp_path / "told"
     told.mkdir()
     monkeypatch.setenv("TOLD", str(told))
-    arguments = [*tiny, *EXTRAS, f"training.zero_stage={stage}", f"output={run}"]
-    at = {1: 3, 2: 2}[first]  # two ranks agree one step later
-    port = PORT + 300 * stage + 100 * first
-    stopped = train_on_ranks(first, *arguments, script=TOLD, at=at, port=port)
+    (stage, before), (stage_now, now) = first, then
+    arguments = [*tiny, *EXTRAS, f"output={run}"]
+    at = {1: 3, 2: 2}[before]  # two ranks agree one step later
+    port = PORT + 100 * (SAME_STAGE + OTHER_STAGE).index((first, then))
+    stopped = train_on_ranks(before, *arguments, f"training.zero_stage={stage}", script=TOLD, at=at, port=port)
     assert stopped.returncode == 0, stopped.stderr
     assert "stopped and saved at step 3 of 6" in stopped.stdout
-    done = train_on_ranks(then, *arguments, "--resume", script=TOLD, port=port + 1)
+    again = [*arguments, f"training.zero_stage={stage_now}", "--resume"]
+    done = train_on_ranks(now, *again, script=TOLD, port=port + 1)
     assert done.returncode == 0, done.stderr
-    assert examples(told, [first] * 3 + [then] * 3) == examples(alone[1], [1] * 6)
+    assert examples(told, [before] * 3 + [now] * 3) == examples(alone[1], [1] * 6)
     for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(alone[0], FIGURES), strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
     ours, theirs = (Checkpoints(one).model_states("last") for one in (run, alone[0]))

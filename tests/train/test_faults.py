@@ -56,6 +56,7 @@ def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
     free = ["output=elsewhere", "data.text.path=moved", "training.max_steps=500", "training.save_steps=7"]
     free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv", "training.wandb=p"]
     free += ["training.max_hours=2", "training.gradient_norms=true", "training.loss_limit=0"]
+    free += ["training.zero_stage=2"]
     assert shaping(began, load("demo", [*GIVEN, *free])) == []
     shaped = [
         "optimizer.learning_rate=1",

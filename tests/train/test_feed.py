@@ -129,6 +129,14 @@ def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
     assert feed.epochs(begun)["more"] == 1.4
 
 
+def test_of_many_passes_fewer_and_fewer_are_told(two: list[str]) -> None:
+    _, feed = feed_of(two)
+    states = [{"text": StreamState(0, 8), "more": StreamState(epoch, 4)} for epoch in range(1000)]
+    lines = [line for before, after in itertools.pairwise(states) for line in feed.begun(before, after)]
+    told = [int(re.findall(r"pass (\d+)", line)[0]) for line in lines]
+    assert told == [2, 3, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -140,6 +140,7 @@ def test_figure_3_trains_each_objective_on_shares_of_the_documents() -> None:
         ("grid: [{a: 3}]", "grid: a: expected a list of values"),
         ("grid: [{a: [1]}]\ngird: 1", "unknown key 'gird'"),
         ("grid: [{a: [1]}]\nrecipe: demo\nby: [b]", "figure's 'b' is not the first key of an axis: a"),
+        ("grid: [{a: [1]}]\nrecipe: demo\nscore: sts_simcse", "tasks: expected a list"),
         ("[", "line 1"),
     ],
 )

@@ -16,7 +16,16 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("training.batchsize=4", "did you mean data.text.batch_size?"),
         ("objectives.spans.temprature=1", "did you mean objectives.spans.temperature?"),
         ("objectives.spans.sampler.numanchors=2", "did you mean objectives.spans.sampler.num_anchors?"),
-        ("objectives.span.temperature=1", "did you mean objectives.spans?"),
+        (
+            "objectives.span.temperature=1",
+            "no type 'span', and the recipe has spans, mlm; did you mean objectives.spans?",
+        ),
+        ("objectives.simsce.dropout=0.1", "did you mean objectives.simcse?"),
+        ("objectives.span=null", "there is none to leave out; did you mean objectives.spans?"),
+        ("data.txt.batch_size=4", "no objective reads it, and the recipe has text; did you mean data.text?"),
+        ("data.txt.path=x", "did you mean data.text?"),
+        ("data.txt=null", "there is none to leave out; did you mean data.text?"),
+        ("data.more.share=0.5", "the recipe has text; say which one does: objectives.NAME.data=more"),
         ("trainning.max_steps=4", "did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
         ("training.max_steps=many", "could not be converted to Integer"),
@@ -28,6 +37,18 @@ def test_a_wrong_argument_is_named_and_not_the_recipes_file(argument: str, meant
         load("demo", ["optimizer.eps=1e-6", argument, *GIVEN])
     said = str(raised.value)
     assert said.startswith(f"the argument {argument!r}: ") and meant in said and "demo.yaml" not in said
+
+
+def test_a_mistyped_dataset_is_to_blame_and_not_the_path_that_lacks_for_it() -> None:
+    with pytest.raises(RecipeError, match=r"^the argument 'data.txt.path=d': .* did you mean data.text\?$"):
+        load("demo", ["data.txt.path=d", "output=o"])
+
+
+def test_a_dataset_of_ones_own_may_stand_in_place_of_the_recipes() -> None:
+    assert list(load("declutr-small", ["data.text=null", "data.mine.path=d", "output=o", "model.path=m"]).data) == [
+        "mine"
+    ]
+    assert load("clear-del-word", [*GIVEN, "objectives.spans=null"]).objectives  # leaves out what is not there
 
 
 def test_a_wrong_key_of_a_file_is_the_files(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.spans.spans.max_span=9"], "unknown key 'objectives.spans.spans'; say objectives.spans.sampler"),
         (["objectives=[]"], "'objectives=[]': "),
         (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name is of letters"),
-        (["data.more.path=d"], "objectives.spans.data is not set; name the dataset that it reads: text, more"),
+        (["data.more.path=d"], "data.more: no objective reads it, and the recipe has text"),
         (["objectives.spans.data=more"], "objectives.spans.data 'more' is not one of text"),
         (
             ["data.more.path=d", "objectives.spans.data=text", "objectives.mlm.data=text"],

@@ -23,6 +23,7 @@ from train.export import WEIGHTS
 from train.grid import Run
 from train.options import RecipeError
 from train.recipe import load, to_file
+from train.sweep_scores import Scoring
 
 TEMPERATURES = "objectives.spans.temperature=0.05,0.5"
 NAMES = [f"num_anchors={a},temperature={t}" for a in (1, 2) for t in (0.05, 0.5)]
@@ -151,6 +152,13 @@ def test_options_that_a_run_filled_in_itself_are_no_other_recipe(tmp_path: Path)
         ([f"{ANCHORS}=3"], "is given, and varied by the grid too"),
         (["--tasks", "sts"], "--tasks needs --data"),
         (["--data", "senteval"], "--data has no effect without --tasks"),
+        (["--tasks", "stss", "--data", "senteval"], "unknown task 'stss': choose from sts, transfer"),
+        (["--tasks", "sts", "--data", "no-such-folder"], "no-such-folder: holds no data of the tasks sts"),
+        (
+            ["--tasks", "sts", "--data", "d", "--score", "sts"],
+            "unknown score 'sts': give TASK/METRIC, or one of sts_simcse",
+        ),
+        (["--score", "sts_simcse"], "--score needs --tasks LIST and --data DIR"),
         (["objectives.spans.temperatur=1"], r"num_anchors=1,temperature=0.05: .*unknown key"),
         (["declutr-figure-2", "declutr-figure-3"], "name one sweep"),
         (["--grid", "recipe=demo,declutr-base"], "--recipe demo has no effect: the grid varies recipe"),
@@ -211,10 +219,11 @@ def test_the_score_is_the_best_on_the_dev_set_or_else_the_last_losses(tmp_path: 
 
 
 def test_an_average_that_lacks_tasks_says_so(tmp_path: Path) -> None:
-    averages = {"a": {"value": 70, "missing": []}, "b": {"value": 60, "missing": ["STS13"]}}
-    (tmp_path / "results.json").write_text(json.dumps({"averages": averages}))
-    found = sweep_report.scores(write_metrics(tmp_path / "run"), tmp_path / "results.json")
-    assert found == {"a": 70.0, "b, incomplete": 60.0}
+    averages = {"a": {"value": 70, "missing": []}, "b": {"value": 60, "missing": ["STS13"]}, "c": {"value": None}}
+    results = tmp_path / "eval" / "sts" / "results.json"
+    results.parent.mkdir(parents=True)
+    results.write_text(json.dumps({"averages": averages}))
+    assert sweep_report.scores(write_metrics(tmp_path), Scoring(("sts",), "d")) == {"a": 70.0, "b, incomplete": 60.0}
 
 
 def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_path: Path) -> None:

@@ -40,11 +40,13 @@ class Feed:
         }
 
     def begun(self, before: FeedState, after: FeedState) -> list[str]:
-        """A line for each dataset that began a new epoch between two states."""
+        """A line for each dataset that began a new epoch between two states: the second, the third, and from there on
+        each power of two, as a small dataset may have thousands.
+        """
         return [
             f"data.{name}: begins anew, pass {after[name].epoch + 1} over its {_count(stream)} examples"
             for name, stream in self.streams.items()
-            if after[name].epoch > before[name].epoch
+            if any(_told(number) for number in range(before[name].epoch + 2, after[name].epoch + 2))
         ]
 
     def notes(self, total: int) -> list[str]:
@@ -84,6 +86,11 @@ class Feed:
         finally:
             for source in sources:
                 source.close()  # type: ignore[attr-defined]
+
+
+def _told(number: int) -> bool:
+    """Whether a pass is told when it begins."""
+    return number == 3 or number & (number - 1) == 0
 
 
 def _count(stream: ExampleStream) -> str:

@@ -5,8 +5,8 @@
 
 DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
 manifest (`train.engine.sealing`) that also says which step is the best so far. Before one is used its files are
-checked; in place of a damaged one the one before is taken. Any number of ranks loads what any number saved. Loading
-goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
+checked; in place of a damaged one the one before is taken. Any number of ranks loads what any number saved, whatever
+the ZeRO stage of either. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from eval.models.encoder import MOST_SAID
 from shards.sealed import FileInfo
 from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
 from shards.terminal import one_line, visible
-from train.engine.partitions import recut
+from train.engine.partitions import put_together, recut, taken_apart
 from train.engine.ranks import agreed, gathered
 from train.engine.sealing import NAME as MANIFEST
 from train.engine.sealing import DamageError, check_folder, read_manifest, seal_folder
@@ -133,23 +133,39 @@ class CheckpointEngine(TorchCheckpointEngine):
 
 
 class RecuttingEngine(CheckpointEngine):
-    """Loads what `parts` ranks saved with ZeRO as if as many had saved it as there are now.
+    """Loads what other ranks saved, or what was saved with another ZeRO stage, as if these had saved it with theirs.
 
     Args:
-        optimizer: DeepSpeed's of this rank, which says how much of each parameter group it has.
+        engine: DeepSpeed's, over an optimizer whose turn is one.
+        parts: of how many ranks there is a part; 0: it was saved with stage 0.
     """
 
-    def __init__(self, optimizer: Any, parts: int) -> None:
+    def __init__(self, engine: Any, parts: int) -> None:
         super().__init__()
-        self.parts, self.lengths = parts, [group.numel() for group in optimizer.single_partition_of_fp32_groups]
+        self.optimizer, self.parts, self.shares = engine.optimizer, parts, engine.zero_optimization()
+        self._unshared: dict[str, Any] = {}
 
     def load(self, path: str, map_location: Any = None) -> Any:
         file, (rank, ranks) = Path(path), world()
         if file.name == MODEL_STATES:
-            return {**super().load(path, map_location), "dp_world_size": ranks}
-        saved = [safe_load(file.with_name(PART.format(one)), mmap=True) for one in range(self.parts)]
-        parts = [one[OPTIMIZER_STATE_DICT] for one in saved]
-        return {**saved[0], OPTIMIZER_STATE_DICT: recut(parts, rank, ranks, self.lengths)}
+            saved = super().load(path, map_location)
+            self._unshared = saved["optimizer"] or {}
+            if self.parts and not self.shares:
+                groups = [group["params"] for group in self.optimizer.param_groups]
+                saved["optimizer"] = taken_apart(self._parts(file)[1], groups)
+            return {**saved, "dp_world_size": ranks}
+        if self.parts:
+            first, parts = self._parts(file)
+        else:  # the weights are loaded by now
+            groups = self.optimizer.round_robin_bit16_groups
+            first, parts = {}, [put_together(self._unshared, groups, self.optimizer.state_dict())]
+        lengths = [group.numel() for group in self.optimizer.single_partition_of_fp32_groups]
+        return {**first, OPTIMIZER_STATE_DICT: recut(parts, rank, ranks, lengths)}
+
+    def _parts(self, beside: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(what the first rank saved, every rank's optimizer state)."""
+        saved = [safe_load(beside.with_name(PART.format(one)), mmap=True) for one in range(self.parts)]
+        return saved[0], [one[OPTIMIZER_STATE_DICT] for one in saved]
 
 
 class Checkpoints:
@@ -216,8 +232,8 @@ class Checkpoints:
         tag, best, files = agreed(self.last)
         self.kept = [(tag, best)]
         parts = sum(name.startswith("zero_pp_rank_") for name in files)
-        as_saved = parts in (0, world()[1])
-        engine.checkpoint_engine = CheckpointEngine() if as_saved else RecuttingEngine(engine.optimizer, parts)
+        as_saved = parts == (world()[1] if engine.zero_optimization() else 0)
+        engine.checkpoint_engine = CheckpointEngine() if as_saved else RecuttingEngine(engine, parts)
         try:
             path, state = engine.load_checkpoint(str(self.folder), tag=tag)
         except RuntimeError as error:

@@ -1,14 +1,15 @@
 """What a run shows while it trains: a bar with its figures on a terminal, elsewhere a plain line at every log.
 
     forwarded, advance -> how long it will take, once the first steps say so
-    show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, time to go
+    show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, time to go;
+                          in a narrow terminal the bar does without the least of them
 
 Nothing is shown with `--quiet`. What is kept of a run's figures, and where, is `train.engine.tracking`'s.
 """
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +21,12 @@ SLOW_S = 30.0
 """A first step, or a first forward of one of several micro-batches, that takes longer is told at once."""
 WARM_STEPS = 3
 """The first step is left out of what a step takes, and so many tell it."""
+BACKWARD = 2
+"""A backward takes as long as so many forwards, about."""
 BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 """tqdm's, with the figures in place of the bar."""
+LEFT_OUT = ("data wait", "examples", "lr", "MFU", "scores", "losses")
+"""Figures that a bar does without where they are too many for its line, in this order."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
@@ -41,30 +46,63 @@ def device_name(device: torch.device, ranks: int) -> str:
     return f"CPU, {threads}{f' a rank, {ranks} ranks' if ranks > 1 else ''}"
 
 
-def figures(metrics: Mapping[str, float], units: Mapping[str, str]) -> list[str]:
-    """What a log says of a step, a text for each figure.
+def figures(metrics: Mapping[str, float], units: Mapping[str, str]) -> dict[str, str]:
+    """What a log says of a step, a text for each figure, for `listed`.
 
     Args:
         units: what the examples of each dataset are called.
     """
-    found = []
+    found = {}
     if "loss" in metrics:
         own = {name.split("/")[0]: v for name, v in metrics.items() if name.endswith("/loss") and name.count("/") == 1}
-        each = ", ".join(f"{name} {value:.4g}" for name, value in own.items())
-        found.append(f"loss {metrics['loss']:.4g}" + (f" ({each})" if len(own) > 1 else ""))
+        found["loss"] = f"loss {metrics['loss']:.4g}"
+        if len(own) > 1:
+            found["losses"] = f" ({', '.join(f'{name} {value:.4g}' for name, value in own.items())})"
     turns = {name.partition("/")[2]: v for name, v in metrics.items() if name.split("/")[0] == "learning_rate"}
     if turns:
-        found.append("lr " + ", ".join(f"{turn} {rate:.2g}".strip() for turn, rate in turns.items()))
+        found["lr"] = "lr " + ", ".join(f"{turn} {rate:.2g}".strip() for turn, rate in turns.items())
     if "tokens_per_s" in metrics:
-        found.append(f"{metrics['tokens_per_s']:,.0f} tokens/s")
-    found += [
-        f"{metrics[key]:,.3g} {unit}/s" for name, unit in units.items() if (key := f"examples_per_s/{name}") in metrics
-    ]
+        found["tokens"] = f"{metrics['tokens_per_s']:,.0f} tokens/s"
+    rates = {unit: metrics[f"examples_per_s/{n}"] for n, unit in units.items() if f"examples_per_s/{n}" in metrics}
+    if rates:
+        found["examples"] = ", ".join(f"{rate:,.3g} {unit}/s" for unit, rate in rates.items())
     if "mfu" in metrics:
-        found.append(f"MFU {metrics['mfu']:.0%}")
+        found["MFU"] = f"MFU {metrics['mfu']:.0%}"
     if "data_wait" in metrics:
-        found.append(f"{metrics['data_wait']:.1%} data wait")
+        found["data wait"] = f"{metrics['data_wait']:.1%} data wait"
     return found
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Texts with commas between; those that begin with a space belong to what is before them."""
+    return "".join(text if text.startswith(" ") else f", {text}" for text in texts).removeprefix(", ")
+
+
+def fitting(said: Mapping[str, str], width: int) -> str:
+    """Figures, `listed`, without as many of those in LEFT_OUT as it takes to be no longer than a width."""
+    kept = dict(said)
+    for name in LEFT_OUT:
+        if len(listed(kept.values())) > width:
+            kept.pop(name, None)
+    return listed(kept.values())
+
+
+class Bar(tqdm):
+    """tqdm's, with as many figures as its line has room for whenever it is drawn.
+
+    Args:
+        said: what it shows, as `figures` gives it.
+    """
+
+    said: Mapping[str, str] = {}
+
+    @property
+    def format_dict(self) -> Any:
+        shown = super().format_dict
+        if self.said and shown["ncols"]:
+            bare = self.format_meter(**{**shown, "ncols": None, "postfix": None})
+            shown["postfix"] = fitting(self.said, shown["ncols"] - len(f"{bare}, "))
+        return shown
 
 
 class Display:
@@ -82,7 +120,7 @@ class Display:
         self.total, self.first, self.quiet, self.units, self.device = total, step, quiet, dict(units or {}), device
         self.step, self.marks = step, [time.perf_counter()]
         self.scores = ""
-        self.bar = tqdm(
+        self.bar = Bar(
             total=total, initial=step, desc="train", dynamic_ncols=True, bar_format=BAR, disable=True if quiet else None
         )
         self.lines = not quiet and self.bar.disable
@@ -98,12 +136,19 @@ class Display:
         if not self.quiet and self.device:
             self.tell(f"training on {self.device}: {self.total - self.step:,} steps")
 
-    def forwarded(self, number: int, of: int) -> None:
-        """Takes note of the `number`-th of so many micro-batches: where the first takes long, what that comes to."""
+    def forwarded(self, number: int, of: int, cached: bool = False) -> None:
+        """Takes note of the forward of the `number`-th of so many micro-batches: where the first takes long, what that
+        comes to.
+
+        Args:
+            cached: whether a forward without gradient of each went before (`train.caching`).
+        """
         seconds = time.perf_counter() - self.marks[0]
         if self.step == self.first and number == 1 < of and seconds > SLOW_S and not self.quiet:
-            whole = seconds * of * (self.total - self.step)
-            self.tell(f"{duration(seconds)} for the first of {of} micro-batches: some {duration(whole)} to go")
+            before = of if cached else 0
+            each = seconds / (before + 1)
+            whole = each * (before + of * (1 + BACKWARD)) * (self.total - self.step)
+            self.tell(f"{duration(each)} a forward of one of {of} micro-batches: some {duration(whole)} to go")
 
     def advance(self) -> None:
         """Takes note of a step."""
@@ -132,10 +177,11 @@ class Display:
         said = figures(metrics, self.units)
         if not said:
             return
-        self.bar.set_postfix_str(", ".join([*said, *filter(None, [self.scores])]))
+        self.bar.said = {**said, "scores": self.scores} if self.scores else said
+        self.bar.refresh()
         if self.lines:
             left = [f"{self.to_go} to go"] if step < self.total else []
-            terminal.notice(f"step {step:,}/{self.total:,}: {', '.join([*said, *left])}")
+            terminal.notice(f"step {step:,}/{self.total:,}: {listed([*said.values(), *left])}")
 
     def score(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Says how an evaluation ended."""

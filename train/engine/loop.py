@@ -252,7 +252,7 @@ class Trainer:
                 loss, metrics = self.engine(inputs, turn, own, self._logged)
                 found.append(metrics)
                 if self.tracker:
-                    self.tracker.display.forwarded(len(found), len(batches))
+                    self.tracker.display.forwarded(len(found), len(batches), training.gradient_caching)
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(found) == len(batches):
                     norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)

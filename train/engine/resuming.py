@@ -19,6 +19,7 @@ FREE = (
     "training.max_steps",
     *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
     *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile", "wandb")),
+    "training.zero_stage",  # AdamW is the same at each; its state is cut anew
 )
 """Keys that may differ, `*` standing for a dataset's name."""
 

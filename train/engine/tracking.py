@@ -128,7 +128,7 @@ class Tracker:
             opened.callback(self._close_lines)
             self.board = SummaryWriter(str(self.events), purge_step=step + 1)
             opened.callback(self._close_board)
-            self.online = online_run(run, *wandb) if wandb else None
+            self.online = online_run(run, *wandb, quiet) if wandb else None
             if self.online is not None:
                 opened.callback(self.online.finish)
             self.display = display or Display(total, step, quiet)
@@ -171,8 +171,10 @@ def check_wandb(project: str) -> None:
         )
 
 
-def online_run(run: Path, project: str, recipe: dict[str, Any]) -> Any:
+def online_run(run: Path, project: str, recipe: dict[str, Any], quiet: bool) -> Any:
     """wandb's run of a run's folder: a new one, or where the folder holds the id of one, that.
+
+    With `quiet` wandb prints none of its own page of figures.
 
     Raises:
         RecipeError: wandb takes none; it tells why.
@@ -183,7 +185,13 @@ def online_run(run: Path, project: str, recipe: dict[str, Any]) -> Any:
     before = known.read_text().strip() if known.is_file() else None
     try:
         found = wandb.init(
-            project=project, name=run.name, dir=str(run), config=recipe, id=before, resume="allow" if before else None
+            project=project,
+            name=run.name,
+            dir=str(run),
+            config=recipe,
+            id=before,
+            resume="allow" if before else None,
+            settings={"silent": quiet},
         )
     except wandb.Error as error:
         raise RecipeError(f"training.wandb {project}: {terminal.one_line(error)}") from None
