@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from pipelines.__main__ import main
 from shards import Dataset, storage
 from shards.__main__ import main as look
 from tests.end_to_end.test_object_stores import tree
-from tests.train.ranks import launch
+from tests.train.ranks import train_alone
 from tests.train.runs import metrics
 from train.build import build_learner
 from train.data.stream import Batch, ExampleStream, StreamState
@@ -75,15 +74,9 @@ def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsy
     assert sum("[DEL]" in row[f"view_{view}"] for row in rows for view in range(3)) > 290
 
     run = tmp_path / "run"
-    arguments = [
-        "--recipe",
-        RECIPE,
-        *SMALL,
-        f"data.text.path={shards}",
-        "objectives.clear.views=stored",
-        f"output={run}",
-    ]
-    done = launch(1, "train/run.py", *arguments, port=27810 + os.getpid() % 290)
+    done = train_alone(
+        *SMALL, f"data.text.path={shards}", "objectives.clear.views=stored", f"output={run}", recipe=RECIPE
+    )
     assert done.returncode == 0, done.stderr
     logged = metrics(run, ("clear/loss", "mlm/loss"))
     assert [line["step"] for line in logged] == list(range(1, 21))

@@ -9,7 +9,7 @@ import pytest
 
 from shards import Dataset
 from tests.end_to_end.test_whole_way import command, scored, some_sts
-from tests.train.ranks import launch
+from tests.train.ranks import train_alone
 from tests.train.runs import metrics
 
 STEPS, SOME = 30, 8
@@ -45,7 +45,7 @@ def test_six_objectives_over_four_datasets_become_one_scored_model(
     run, scores = tmp_path / "run", tmp_path / "scores"
     paths = [f"data.{kind}.path={shards / kind}" for kind in kinds]
     options = [f"output={run}", f"training.max_steps={STEPS}", "training.logging_steps=1", "training.bf16=false"]
-    trained = launch(1, "train/run.py", "--recipe", "combined-demo", *paths, *options, port=29994)
+    trained = train_alone(*paths, *options, recipe="combined-demo")
     assert trained.returncode == 0, trained.stderr
     assert "data.audio: begins anew, pass 2 over its" in trained.stdout + trained.stderr
 

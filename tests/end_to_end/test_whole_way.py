@@ -1,22 +1,18 @@
 """Corpus -> shards -> training -> model folder -> scores, each stage by its command, on real documents."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.conftest import ROOT
-from tests.train.ranks import environment, launch
+from tests.processes import run_module
+from tests.train.ranks import train_alone
 
 
 def command(*words: str | Path) -> str:
     """Runs `python -m ...`; returns what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, words)], cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
+    done = run_module(*map(str, words))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -52,7 +48,7 @@ def test_openwebtext_becomes_a_scored_model(shared_data: Path, roberta_tokenizer
     small += ["intermediate_size=64", "max_position_embeddings=514"]
     overrides = [f"data.text.path={shards}", f"output={run}", *(f"model.config.{key}" for key in small)]
     overrides += ["data.text.batch_size=4", "training.max_steps=4", "training.logging_steps=1", "training.bf16=false"]
-    trained = launch(1, "train/run.py", "--recipe", "declutr-small", *overrides, port=29990)
+    trained = train_alone(*overrides, recipe="declutr-small")
     assert trained.returncode == 0, trained.stderr
     losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert len(losses) == 4 and np.isfinite(losses).all()

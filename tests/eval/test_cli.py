@@ -14,8 +14,9 @@ import pytest
 
 from eval.__main__ import main
 from eval.tasks.sts import YEARS
+from tests.conftest import ROOT
+from tests.processes import run_module
 
-ROOT = Path(__file__).resolve().parents[2]
 NUM_ROWS = 12
 
 
@@ -218,8 +219,7 @@ def test_code_that_comes_with_a_model_is_never_run_whatever_stdin_says(
     auto = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
     (model / "config.json").write_text(json.dumps({"model_type": "own-kind", "auto_map": auto}))
     (model / "own.py").write_text(f"open({str(proof)!r}, 'w')\n")
-    command = [sys.executable, "-m", "eval", *replaced(arguments, "--model", model)]
-    done = subprocess.run(command, cwd=ROOT, input="y\ny\n", capture_output=True, text=True, timeout=120, check=False)
+    done = run_module("eval", *replaced(arguments, "--model", model), text="y\ny\n")
     assert (done.returncode, done.stdout, proof.exists()) == (1, "", False)
     assert "model_type 'own-kind' is unknown" in done.stderr.splitlines()[-1]
 
@@ -267,13 +267,18 @@ def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list
     assert all(path.stat().st_ino != before[path.name] for path in output.iterdir())
 
 
-@pytest.mark.parametrize("option", [[], ["--json"], ["--help"]])
+@pytest.mark.parametrize("option", [[], ["--json"]])
 def test_a_stdout_that_is_full_is_one_line_and_exit_1(arguments: list[str], option: list[str]) -> None:
-    command = [sys.executable, "-m", "eval", *arguments, "--quiet", *option]
+    assert_full(run_module("eval", *arguments, "--quiet", *option, stdout=Path("/dev/full")))
+
+
+def test_a_stdout_that_is_full_fails_no_interpreter_at_its_end() -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
-        )
+        command = [sys.executable, "-m", "eval", "--help"]
+        assert_full(subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120))
+
+
+def assert_full(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last == "python -m eval: standard output cannot be written (No space left on device)"
@@ -295,12 +300,12 @@ def test_odd_names_are_scored_and_reach_the_terminal_written_out(
     shutil.copytree(minilm, model, ignore=shutil.ignore_patterns("model.safetensors"))
     (model / "model.safetensors").symlink_to(minilm / "model.safetensors")
     given = replaced(replaced(arguments, "--tasks", "retrieval"), "--model", model)
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     for option in ([], ["--json"]):
-        command = [sys.executable, "-m", "eval", *given, "--quiet", *option]
-        done = subprocess.run(command, cwd=ROOT, env=ascii_only, capture_output=True, timeout=120, check=False)
+        done = run_module("eval", *given, "--quiet", *option, variables=ascii_only)
         assert done.returncode == 0, done.stderr
-        shown = done.stdout.decode("ascii")
+        shown = done.stdout
+        assert shown.isascii()
         assert "\x1b" not in shown
         if option:
             assert list(json.loads(shown)["scores"]) == [f"retrieval/{ODD}"]
@@ -309,7 +314,7 @@ def test_odd_names_are_scored_and_reach_the_terminal_written_out(
     assert (tmp_path / "runs/eval/report.html").read_text("utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "eval", *replaced(given, "--data", f"no\x1b[31m{ODD}")],
-        cwd=ROOT, env=ascii_only, capture_output=True, timeout=120, check=False,
+        cwd=ROOT, env={**os.environ, **ascii_only}, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, b"\x1b" in done.stderr, done.stderr.count(b"\n")) == (2, False, 1)
 

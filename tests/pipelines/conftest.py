@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -85,10 +86,15 @@ def roberta_tokenization(roberta_files: TokenizerFiles) -> Tokenization:
 
 
 @pytest.fixture(scope="session")
-def del_tokenization(roberta_files: TokenizerFiles) -> Tokenization:
+def with_del(roberta_files: TokenizerFiles) -> TokenizerFiles:
     """RoBERTa's with [DEL]."""
-    extended = with_special_token(roberta_files, DEL)
-    return Tokenization(extended.files["tokenizer.json"], extended.vocab_size)
+    return with_special_token(roberta_files, DEL)
+
+
+@pytest.fixture(scope="session")
+def del_tokenization(with_del: TokenizerFiles) -> Tokenization:
+    """RoBERTa's with [DEL]."""
+    return Tokenization(with_del.files["tokenizer.json"], with_del.vocab_size)
 
 
 @pytest.fixture(scope="session")
@@ -220,3 +226,19 @@ def synonyms(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("synonyms") / "synonyms.json"
     path.write_text(json.dumps(some))
     return path
+
+
+@pytest.fixture(scope="session")
+def caltech(shared_data: Path) -> Path:
+    """Sixty class folders of twenty photographs."""
+    return shared_data / "images" / "caltech60"
+
+
+@pytest.fixture
+def zoo(caltech: Path, tmp_path: Path) -> Path:
+    """Three class folders of four photographs."""
+    for name in ("ant", "barrel", "bass"):
+        (tmp_path / "zoo" / name).mkdir(parents=True)
+        for path in sorted((caltech / name).iterdir())[:4]:
+            shutil.copy(path, tmp_path / "zoo" / name)
+    return tmp_path / "zoo"

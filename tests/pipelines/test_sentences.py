@@ -17,7 +17,7 @@ from pipelines.augment.steps import Augmentation, Augmenter
 from pipelines.augment.synonyms import read_synonyms
 from pipelines.kinds import sentences
 from pipelines.kinds.sentences import Sentences, SentenceWorker
-from pipelines.kinds.text import meeting, text_id
+from pipelines.kinds.text import text_id
 from pipelines.records import Record
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
@@ -46,16 +46,6 @@ def normalised(wiki: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def with_del(roberta_files: TokenizerFiles) -> TokenizerFiles:
-    return with_special_token(roberta_files, "[DEL]")
-
-
-@pytest.fixture(scope="module")
-def reference(with_del: TokenizerFiles) -> Tokenizer:
-    return Tokenizer.from_str(with_del.files[MAIN].decode())
-
-
-@pytest.fixture(scope="module")
 def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Wikipedia's sentences with two views."""
     folder = tmp_path_factory.mktemp("augmented") / "out"
@@ -65,10 +55,10 @@ def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_fact
 
 
 def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
-    augmented: Path, wiki: Path, reference: Tokenizer
+    augmented: Path, wiki: Path, del_tokenizer: Tokenizer
 ) -> None:
     texts = normalised(wiki)
-    ids = {text: reference.encode(text, add_special_tokens=False).ids for text in texts}
+    ids = {text: del_tokenizer.encode(text, add_special_tokens=False).ids for text in texts}
     long_enough = [text for text in texts if 4 <= len(ids[text]) <= 510]
     kept = list(dict.fromkeys(long_enough))
     assert [(row["id"], row["tokens"]) for row in rows(augmented)] == [
@@ -89,9 +79,9 @@ def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
 
 
 def test_a_view_is_what_the_augmenter_makes_of_its_sentence_alone(
-    augmented: Path, reference: Tokenizer, synonyms: Path
+    augmented: Path, del_tokenizer: Tokenizer, synonyms: Path
 ) -> None:
-    augmenter = Augmenter(Augmentation.parse("subs+del-span"), reference, read_synonyms(synonyms))
+    augmenter = Augmenter(Augmentation.parse("subs+del-span"), del_tokenizer, read_synonyms(synonyms))
     found = rows(augmented)
     for row in found[::50]:
         block = Ragged.of([np.array(row["tokens"])], np.uint16)
@@ -152,11 +142,11 @@ def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: 
     assert with_special_token(extended, "[DEL]") is extended
 
 
-def test_gigatoken_knows_del_too(with_del: TokenizerFiles, reference: Tokenizer) -> None:
+def test_gigatoken_knows_del_too(with_del: TokenizerFiles, del_tokenizer: Tokenizer) -> None:
     tokenization = Tokenization(with_del.files[MAIN], with_del.vocab_size)
     assert tokenization._fast is not None
     text = "Literal [DEL] and[DEL]more\u00a0[DEL]"
-    assert tokenization.tokenize([text], ["a"])[0].tolist() == reference.encode(text, add_special_tokens=False).ids
+    assert tokenization.tokenize([text], ["a"])[0].tolist() == del_tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
@@ -180,7 +170,7 @@ def test_without_augment_there_are_no_views_and_the_tokenizer_is_as_it_was(
     assert Dataset(tmp_path / "del").vocab_size == 50266
 
 
-def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path, reference: Tokenizer) -> None:
+def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path, del_tokenizer: Tokenizer) -> None:
     with head.open("a") as file:
         file.write(json.dumps({"text": " \n "}) + "\n")
     assert direct("sentences", "--input", head, "--no-dedup", "--min-tokens", "1").code == 0
@@ -188,7 +178,7 @@ def test_texts_are_split_into_their_sentences(direct, head: Path, tmp_path: Path
     expected = [sentence for text in texts for sentence in segment(text, "en")]
     found = rows(tmp_path / "out")
     assert [row["id"] for row in found] == [text_id(sentence.encode()) for sentence in expected]
-    assert reference.decode(found[7]["tokens"]) == expected[7]
+    assert del_tokenizer.decode(found[7]["tokens"]) == expected[7]
     figures = counts(tmp_path / "out")
     assert (figures["read"], figures["filtered"]["empty"]) == (len(expected) + 1, 1)
 
@@ -224,106 +214,14 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     assert counts(some)["filtered"]["excluded"] >= 30
 
 
-def test_pieces_are_consecutive_sentences_with_views_of_their_own(
-    direct, head: Path, texts: list[str], reference: Tokenizer, synonyms: Path, tmp_path: Path
-) -> None:
-    words = ("sentences", "--input", head, "--pack", "100", "--augment", "subs+del-span", "--synonyms", synonyms)
-    outcome = direct(*words, "--json", "--unit-bytes", "50000")
-    summary = json.loads(outcome.out)
-    expected: list[list[int]] = []
-    ids: list[int] = []
-    num_cut = 0
-    for text in texts[:40]:
-        whole, bounds = " ".join(text.split()), [0]
-        for sentence in segment(text, "en"):
-            bounds.append(whole.index(sentence, bounds[-1]) + len(sentence))
-        first = 0
-        while first < len(bounds) - 1:
-            last = first + 1
-            while last < len(bounds) - 1:
-                if len(reference.encode(whole[bounds[first] : bounds[last + 1]].strip()).ids) > 102:
-                    break
-                last += 1
-            piece, first = whole[bounds[first] : bounds[last]].strip(), last
-            tokens = reference.encode(piece, add_special_tokens=False).ids
-            parts = [tokens[start : start + 100] for start in range(0, len(tokens), 100)]
-            num_cut += len(parts) > 1
-            expected += parts
-            ids += [
-                text_id(f"{piece}\0{part}".encode() if len(parts) > 1 else piece.encode()) for part in range(len(parts))
-            ]
-    found = rows(tmp_path / "out")
-    kept = dict.fromkeys((name, tuple(part)) for name, part in zip(ids, expected, strict=True) if len(part) >= 4)
-    assert [(row["id"], tuple(row["tokens"])) for row in found] == list(kept)
-    figures = counts(tmp_path / "out")
-    assert figures["read"] == len(expected) > 300
-    assert figures["filtered"] == {
-        "empty": 0,
-        "short_tokens": sum(len(part) < 4 for part in expected),
-        "duplicate": sum(len(part) >= 4 for part in expected) - len(kept),
-    }
-    sums = {"packed": sum(len(segment(text, "en")) for text in texts[:40]), "cut": num_cut}
-    assert num_cut > 0 and {name: summary["sums"][name] for name in sums} == sums
-    said = f"{sums['packed']:,} sentences packed to pieces of up to 100 tokens; {num_cut} longer ones cut"
-    assert said in direct(*words, "--unit-bytes", "50000").out
-    augmenter = Augmenter(Augmentation.parse("subs+del-span"), reference, read_synonyms(synonyms))
-    for row in found[::20]:
-        block = Ragged.of([np.array(row["tokens"])], np.uint16)
-        assert row["view_1"] == augmenter(block, keyed.mix(42, np.array([row["id"]]), 1))[0].tolist()
-    assert verify(tmp_path / "out") == []
-
-
-def test_without_splitting_a_record_is_cut_to_pieces(direct, wiki: Path, reference: Tokenizer, tmp_path: Path) -> None:
-    words = ("sentences", "--input", wiki, *LINES, "--no-dedup", "--min-tokens", "1")
-    assert direct(*words, "--pack", "20").code == 0
-    expected = []
-    for text in normalised(wiki):
-        ids = reference.encode(text, add_special_tokens=False).ids
-        expected += [ids[start : start + 20] for start in range(0, len(ids), 20)]
-    assert [row["tokens"] for row in rows(tmp_path / "out")] == expected
-    assert counts(tmp_path / "out")["read"] == len(expected)
-
-
-def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
-    both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
-    assert direct("sentences", "--input", head, *both).code == 0
-    together = rows(tmp_path / "out")
-    apart = []
-    for number, text in enumerate(texts[:40]):
-        (tmp_path / f"{number}.txt").write_bytes(text.encode())
-        folder = tmp_path / str(number)
-        assert direct("sentences", "--input", tmp_path / f"{number}.txt", *both, "--output", folder).code == 0
-        apart += rows(folder)
-    assert together == apart
-
-
-def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
-    direct, wiki: Path, texts: list[str], tmp_path: Path
-) -> None:
-    """Met over two sentences, too; a short one where it is a sentence, though no stop ends it in the piece."""
-    first, second = next(pair for pair in zip(segment(texts[0], "en"), segment(texts[0], "en")[1:], strict=False))
-    across = f"{' '.join(first.split()[-5:])} {' '.join(second.split()[:5])}"
-    text = f"{texts[0]}\n\nA man plays the guitar\n\n{texts[1]}"
-    (tmp_path / "text.txt").write_bytes(text.encode())
-    lines = ("sentences", "--input", tmp_path / "text.txt", "--pack", "60")
-    assert direct(*lines, "--output", tmp_path / "all").code == 0
-    everything = rows(tmp_path / "all")
-    for number, excluded in enumerate((across, "a man plays the guitar")):
-        (tmp_path / "excluded.txt").write_text(f"{excluded}\n")
-        folder = tmp_path / str(number)
-        assert direct(*lines, "--exclude", tmp_path / "excluded.txt", "--output", folder).code == 0
-        gone = [row for row in everything if row not in rows(folder)]
-        assert len(gone) == counts(folder)["filtered"]["excluded"] == 1
-
-
 def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
-    direct, head: Path, texts: list[str], reference: Tokenizer, tmp_path: Path
+    direct, head: Path, texts: list[str], del_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     most = ("sentences", "--input", head, "--lowercase", "--prefix-space", "--min-words", "500", "--no-dedup")
     assert direct(*most).code == 0
     long_enough = [text for text in texts[:40] if len(text.split()) >= 500]
     sentences = [sentence.lower() for text in long_enough for sentence in segment(text, "en")]
-    ids = [reference.encode(f" {sentence}", add_special_tokens=False).ids for sentence in sentences]
+    ids = [del_tokenizer.encode(f" {sentence}", add_special_tokens=False).ids for sentence in sentences]
     expected = [
         (text_id(s.encode()), tokens) for s, tokens in zip(sentences, ids, strict=True) if 4 <= len(tokens) <= 510
     ]
@@ -359,14 +257,6 @@ def test_each_part_of_a_dataset_holds_its_synonyms(direct, wiki: Path, synonyms:
         file.unlink()
         (problem,) = verify(folder)
         assert problem.startswith(f"{file}: the manifest names this file, but it is missing: put it back")
-
-
-def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
-    texts = wiki.read_text(encoding="utf-8").splitlines()
-    excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])
-    alone = [index for index, text in enumerate(texts) if excluded.meets(text)]
-    assert meeting(texts, excluded) == alone
-    assert 40 < len(alone) < 120
 
 
 @pytest.fixture(scope="module")
@@ -450,101 +340,6 @@ def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: P
     assert share in direct(*words).out
     assert 5 < 100 * sums["words_with_synonym"] / sums["words"] < 60
     assert Dataset(tmp_path / "out").vocab_size == 50265
-
-
-def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path) -> None:
-    table = tmp_path / "zh.json"
-    table.write_text(json.dumps({"好": ["坏"]}))
-    outcome = direct("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", table, "--limit", "50")
-    assert "NO word has one, and nothing was substituted" in outcome.out
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--views", "2"), "--views has no effect without --augment"),
-        (("--augment-seed", "1"), "--augment-seed has no effect without --augment"),
-        (("--synonyms", "a.json"), "--synonyms has no effect without --augment"),
-        (("--augment", "del-word", "--views", "0"), "--views must be from 1 to 100"),
-        (("--augment", "del-word", "--synonyms", "a.json"), "--synonyms has no effect without the step subs"),
-        (("--augment", "del-word", "--del-span", "0.1"), "--del-span has no effect without the step del-span"),
-        (("--augment", "subs"), "--augment with subs needs --synonyms"),
-        (("--augment", "del-words"), "--augment 'del-words': 'del-words' is not one of"),
-        (("--augment", "del-word+del-word"), "--augment 'del-word+del-word' names a step twice"),
-        (("--augment", "del-word", "--del-word", "1.5"), "--del-word 1.5 must be above 0 and at most 1"),
-        (("--augment", "del-span", "--del-spans", "50"), "--del-spans 50: spans of 0.05 are more than a"),
-        (("--augment", "del-word", "--unit", "line"), "argument --unit: invalid choice"),
-        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be a 64-bit integer"),
-        (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
-        (("--language", "de", "--no-split"), "--language has no effect with --no-split"),
-        (("--min-tokens", "0"), "--min-tokens must be at least 1"),
-        (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),
-        (("--max-tokens", "0"), "--max-tokens must be at least --min-tokens"),
-        (("--pack", "3"), "--pack must be at least --min-tokens"),
-        (("--pack", "0"), "--pack must be at least --min-tokens"),
-        (("--pack", "100", "--max-tokens", "510"), "--max-tokens has no effect with --pack"),
-        (("--whitespace", "keep"), "argument --whitespace: invalid choice: 'keep'"),
-        (("--min-words", "0"), "--min-words must be at least 1"),
-    ],
-)
-def test_bad_usage_is_exit_2_and_names_the_option(direct, wiki: Path, tmp_path: Path, options, complaint: str) -> None:
-    outcome = direct("sentences", "--input", wiki, *options)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert complaint in outcome.err.splitlines()[-1]
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (None, "No such file"),
-        (b"[1, 2]", "expected"),
-        (b'{"good": "bad"}', "expected"),
-        (b"\xff\xfe", "expected"),
-        (b"{}", "expected"),
-        (b"one two three\n", "line 1"),
-    ],
-)
-def test_a_file_that_is_no_table_of_synonyms_is_one_line(
-    direct, wiki: Path, tmp_path: Path, data: bytes | None, complaint: str
-) -> None:
-    if data is not None:
-        (tmp_path / "table.json").write_bytes(data)
-    outcome = direct("sentences", "--input", wiki, "--augment", "subs", "--synonyms", tmp_path / "table.json")
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-    assert outcome.err.startswith(f"pipelines: --synonyms {tmp_path / 'table.json'}: ")
-    assert complaint in outcome.err
-    assert "expected a JSON object of words" in outcome.err and "public lists: counter-fitted" in outcome.err
-    assert not (tmp_path / "out").exists()
-
-
-def test_other_options_are_refused_by_name(direct, head: Path) -> None:
-    assert direct("sentences", "--input", head, "--augment", "del-word").code == 0
-    for options, field in (
-        (("--augment", "del-span"), "options.augmentation.steps"),
-        (("--augment", "del-word", "--del-word", "0.5"), "options.augmentation.del_word: 0.7 there, 0.5 now"),
-        (("--augment", "del-word", "--views", "3"), "options.views: 2 there, 3 now"),
-        (("--augment", "del-word", "--augment-seed", "7"), "options.augment_seed: 42 there, 7 now"),
-        (("--augment", "del-word", "--language", "de"), 'options.language: "en" there, "de" now'),
-        (("--augment", "del-word", "--no-dedup"), "options.dedup: true there, false now"),
-        (("--augment", "del-word", "--pack", "510"), "options.pack: null there, 510 now"),
-        (("--augment", "del-word", "--lowercase"), "options.lowercase: false there, true now"),
-    ):
-        assert field in direct("sentences", "--input", head, *options).err
-
-
-def test_another_table_of_synonyms_is_refused(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
-    words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms")
-    assert direct(*words, synonyms).code == 0
-    (tmp_path / "other.json").write_text('{"film": ["movie"]}')
-    assert "options.files.synonyms.json" in direct(*words, tmp_path / "other.json").err
-
-
-def test_when_nothing_is_kept_the_mend_is_named(direct, wiki: Path) -> None:
-    outcome = direct("sentences", "--input", wiki, "--no-split")
-    assert outcome.code == 1
-    assert "none of 1 sentences has 4 to 510 tokens, the longest has " in outcome.err
-    assert "--text-per line" in outcome.err
 
 
 def test_help_shows_an_example(pipeline) -> None:

@@ -242,3 +242,9 @@ def tiny_patches(sentences_folder: Path) -> list[str]:
         "training.max_steps=6",
         "training.bf16=false",
     ]
+
+
+@pytest.fixture(scope="session")
+def tiny_images(tiny_patches: list[str], images_folder: Path) -> list[str]:
+    """Overrides of a run over pictures of 64 x 64 pixels."""
+    return [*tiny_patches, f"data.others.path={images_folder}", "data.others.modality.image_size=64"]

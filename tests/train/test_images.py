@@ -1,10 +1,7 @@
 """Pictures on the host and as patches: crops, views and colours against references written from their definitions."""
 
 import colorsys
-import dataclasses
-import io
 import math
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,18 +13,13 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors.torch import save_file
-from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
-from shards import Dataset, ShardError, keyed
-from tests.train.ranks import train_alone
+from shards import Dataset, keyed
 from tests.train.test_learner import learner_and_batch
 from train import draws, modalities
 from train.data.batch import Rows
-from train.data.stream import ExampleStream, StreamError, StreamState
-from train.modalities.images import CROP_TRIES, DRAWS, Config, Images, PatchEmbedding, crop_box, shifted_hue, view
-from train.options import DatasetConfig, RecipeError
-from train.recipe import modality
+from train.data.stream import ExampleStream, StreamState
+from train.modalities.images import CROP_TRIES, DRAWS, Config, Images, crop_box, shifted_hue, view
 
 PLAIN = {"flip_probability": 0.0, "jitter_probability": 0.0, "grey_probability": 0.0}
 """Options of a view that is a crop and nothing else."""
@@ -52,22 +44,6 @@ def photograph(shared_data: Path) -> Image.Image:
 def square(photograph: Image.Image) -> Image.Image:
     """96 x 96 of its pixels."""
     return photograph.crop((100, 50, 196, 146))
-
-
-@pytest.fixture(scope="module")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of a small fresh ViT."""
-    folder = tmp_path_factory.mktemp("vit")
-    torch.manual_seed(5)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    ViTModel(ViTConfig(**sizes)).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def recipe(tiny_patches: list[str], images_folder: Path) -> list[str]:
-    """Overrides of a run over pictures of 64 x 64 pixels."""
-    return [*tiny_patches, f"data.others.path={images_folder}", "data.others.modality.image_size=64"]
 
 
 def tries(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> Iterator[tuple[float, float, bool]]:
@@ -269,10 +245,10 @@ def test_an_example_has_the_same_views_in_any_batch_and_number_of_threads(
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_views_and_labels_are_the_same_on_any_number_of_ranks(
-    images_folder: Path, recipe: list[str], micro_batches: int
+    images_folder: Path, tiny_images: list[str], micro_batches: int
 ) -> None:
     """And those of the next epoch are others."""
-    learner, _, _ = learner_and_batch([*recipe, f"training.gradient_accumulation_steps={micro_batches}"])
+    learner, _, _ = learner_and_batch([*tiny_images, f"training.gradient_accumulation_steps={micro_batches}"])
 
     def batches(rank: int, ranks: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         dataset = Dataset(images_folder)
@@ -291,149 +267,3 @@ def test_views_and_labels_are_the_same_on_any_number_of_ranks(
     again = [(first, later) for first in of_epoch[:micro_batches] for later in of_epoch[-micro_batches:]]
     shared = [(a[number], b[number]) for a, b in again for number in a.keys() & b.keys()]
     assert len(alone) * 8 // micro_batches > 96 and all(not torch.equal(a, b) for a, b in shared)
-
-
-@pytest.mark.parametrize("width", [32, 48])
-def test_patches_are_the_embeddings_of_the_pretrained_vit(vit: Path, width: int) -> None:
-    """With the class token: 197 of 224 x 224 pixels, normalised; projected where the encoder has another width."""
-    embedding = PatchEmbedding(Config(path=str(vit)), width)
-    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8))
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    normalised = (pixels / 255 - mean) / std
-    with torch.no_grad():
-        expected = ViTModel.from_pretrained(vit).embeddings(normalised.permute(0, 3, 1, 2))
-        found = embedding(pixels)
-        if width != 32:
-            expected = expected @ embedding.project.weight.T + embedding.project.bias
-    assert found.shape == (2, 197, width)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_fresh_patches_begin_as_a_fresh_vits() -> None:
-    """Weights, class token and positions of deviation 0.02, as small as a pretrained text encoder's."""
-    torch.manual_seed(0)
-    fresh = dict(PatchEmbedding(Config(image_size=64), 32).named_parameters())
-    for name in ("cls_token", "position_embeddings", "patch_embeddings.projection.weight"):
-        assert fresh[f"embeddings.{name}"].std().item() == pytest.approx(0.02, abs=0.008)
-
-
-def test_fresh_patches_are_those_of_the_seed(recipe: list[str]) -> None:
-    def patches(seed: int) -> dict[str, torch.Tensor]:
-        learner, _, _ = learner_and_batch([*recipe, f"training.seed={seed}"])
-        return learner.embeddings.state_dict()
-
-    first, again, other = patches(1), patches(1), patches(2)
-    assert all(torch.equal(value, again[name]) for name, value in first.items())
-    assert not any(torch.equal(value, other[name]) for name, value in first.items() if value.abs().sum() > 0)
-
-
-def test_fresh_patches_of_another_width_are_projected(recipe: list[str]) -> None:
-    learner, batches, _ = learner_and_batch([*recipe, "data.others.modality.hidden_size=24"])
-    (embedding,) = learner.embeddings.values()
-    assert embedding.project.weight.shape == (32, 24) and learner(batches)[0].isfinite()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["image_size=60"], "modality: image_size 60 is no multiple of patch_size 16"),
-        (["patch_size=0"], "modality: image_size 64 is no multiple of patch_size 0"),
-        (["jitter=[0.4,0.4,0.4,0.6]"], r"modality: jitter \[0.4, 0.4, 0.4, 0.6\] must be four numbers .* at most 0.5"),
-        (["jitter=[0.4,1.4,0.4,0.1]"], r"modality: jitter .* must be four numbers from 0 to 1"),
-        (["jitter=[0.4]"], r"modality: jitter \[0.4\] must be four numbers"),
-        (["min_scale=0"], "modality: min_scale 0.0 must lie above 0 and be at most 1"),
-        (["grey_probability=1.5"], "modality: grey_probability 1.5 must lie between 0 and 1"),
-        (["mean=[.nan,0,0]"], r"modality: mean \[nan, 0.0, 0.0\] must be three numbers"),
-        (["std=[0,1,1]"], r"modality: std \[0.0, 1.0, 1.0\] must be three numbers above 0"),
-        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32: give a positive one, or path, which has its own"),
-        (["hidden_size=-1"], "modality: hidden_size -1: give a positive one"),
-        (
-            ["path={vit}", "patch_size=8"],
-            "modality: path .*vit.*: its image_size is 224, not 64: set image_size to 224",
-        ),
-        (["path={vit}", "image_size=224", "patch_size=8"], "modality: path .*: its patch_size is 16, not 8"),
-        (["path={nowhere}"], "modality: path .*nowhere: no config.json here; give a local folder with a ViT"),
-        (["path={bert}"], "modality: path .*bert.*: holds a bert, whose patches are not a ViT's"),
-        (["path={grey}", "image_size=224"], "modality: path .*grey: its pictures have 1 channels, not 3"),
-        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: take the whole folder from its source again"),
-        (
-            ["colour=red"],
-            r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
-        ),
-        (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*could not be converted to Integer"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_options_that_cannot_work_are_refused(
-    recipe: list[str], folders: dict[str, Path], options: list[str], said: str
-) -> None:
-    words = [f"data.others.modality.{option.format(**folders)}" for option in options]
-    with pytest.raises(RecipeError, match=rf"^(data\.others\.)?{said}") as error:
-        learner_and_batch([*recipe, *words])
-    assert "\n" not in str(error.value)
-
-
-def test_the_recipe_states_the_options_that_were_not_given(images_folder: Path) -> None:
-    """As of everything else that decides a run: they are what `--dry-run` prints and a run saves."""
-    config = DatasetConfig(path=str(images_folder), modality={"image_size": 64})
-    modality("others", config, Dataset(images_folder))
-    assert config.modality == dataclasses.asdict(Config(image_size=64))
-
-
-def test_a_resume_with_another_vit_in_the_folder_is_refused(recipe: list[str], vit: Path, tmp_path: Path) -> None:
-    folder, run = tmp_path / "vit", tmp_path / "run"
-    shutil.copytree(vit, folder)
-    sizes = ["image_size=224", f"path={folder}"]
-    options = [*recipe, *(f"data.others.modality.{one}" for one in sizes), "training.max_steps=1", f"output={run}"]
-    done = train_alone(*options)
-    assert done.returncode == 0, done.stderr
-    ViTModel(ViTConfig(hidden_size=48, num_hidden_layers=0)).save_pretrained(folder)
-    resumed = train_alone(*options, "--resume")
-    assert resumed.returncode == 1 and "Traceback" not in resumed.stderr
-    assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr
-
-
-def test_pictures_are_never_too_short(recipe: list[str]) -> None:
-    with pytest.raises(RecipeError, match=r"^data\.others\.short_documents has no effect: .* holds images"):
-        learner_and_batch([*recipe, "data.others.short_documents=skip"])
-
-
-@pytest.fixture(scope="module")
-def folders(vit: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A ViT's folder, and others that cannot be used."""
-    made = {name: tmp_path_factory.mktemp("folders") / name for name in ("nowhere", "bert", "grey", "damaged")}
-    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    BertModel(BertConfig(**small)).save_pretrained(made["bert"])
-    ViTModel(ViTConfig(num_channels=1, **small)).save_pretrained(made["grey"])
-    lacking = {name: value for name, value in ViTModel.from_pretrained(vit).state_dict().items() if "cls" not in name}
-    made["damaged"].mkdir()
-    save_file(lacking, made["damaged"] / "model.safetensors", {"format": "pt"})
-    (made["damaged"] / "config.json").write_text((vit / "config.json").read_text())
-    return {"vit": vit, **made}
-
-
-def damaged(picture: bytes, how: str) -> bytes:
-    if how == "cut short":
-        return picture[: len(picture) // 2]
-    if how == "of another format":
-        file = io.BytesIO()
-        Image.open(io.BytesIO(picture)).save(file, "PPM")
-        return file.getvalue()
-    if how == "too large":  # by its header, 65,500 x 65,500
-        at = picture.index(b"\xff\xc0") + 5
-        return picture[:at] + b"\xff\xdc\xff\xdc" + picture[at + 4 :]
-    return b"" if how == "empty" else bytes(len(picture))
-
-
-@pytest.mark.parametrize("how", ["cut short", "of another format", "too large", "empty", "zeros"])
-def test_a_picture_that_cannot_be_decoded_is_named(images_folder: Path, how: str) -> None:
-    rows = rows_of(images_folder, 3)
-    rows.listed("image")[1] = damaged(rows.listed("image")[1], how)
-    said = rf"^data\.others: the picture of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
-    with pytest.raises(ShardError, match=said):
-        Images(Config(image_size=64)).collate(rows, two_keys(rows))
-
-
-def test_a_batch_that_the_ranks_cannot_share_is_refused(recipe: list[str]) -> None:
-    with pytest.raises(StreamError, match=r"^data\.others\.batch_size 8 is not a multiple of the 3 ranks"):
-        learner_and_batch([*recipe, "data.text.batch_size=9"], ranks=3)

@@ -1,6 +1,7 @@
-"""What a training imports, once for all the processes that are forked from this one."""
+"""What commands import, once for all the processes that are forked from this one."""
 
 # ruff: noqa: F401
+import apache_beam.runners.worker.sdk_worker_main
 import deepspeed.runtime.zero.muon.muon_optimizer  # by which ZeRO imports half of torch.compile
 import sentence_transformers
 import torch.utils.tensorboard
@@ -8,7 +9,11 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import RobertaForMaskedLM
 
 import eval.models.library
+import eval.report.html
+import eval.run
 import eval.tasks.sts
+import pipelines.execution.graph
+import pipelines.run
 import train.build
 import train.engine.loop
 import train.export

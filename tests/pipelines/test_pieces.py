@@ -1,0 +1,118 @@
+"""Pieces: consecutive sentences of one text in an example, none that holds what is excluded."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipelines.augment.steps import Augmentation, Augmenter
+from pipelines.augment.synonyms import read_synonyms
+from pipelines.kinds.text import meeting, text_id
+from pipelines.text.exclude import Excluded
+from pipelines.text.segmentation import segment
+from shards import keyed, verify
+from shards.ragged import Ragged
+from tests.pipelines.test_sentences import LINES, counts, normalised, rows
+
+
+def test_pieces_are_consecutive_sentences_with_views_of_their_own(
+    direct, head: Path, texts: list[str], del_tokenizer: Tokenizer, synonyms: Path, tmp_path: Path
+) -> None:
+    words = ("sentences", "--input", head, "--pack", "100", "--augment", "subs+del-span", "--synonyms", synonyms)
+    outcome = direct(*words, "--json", "--unit-bytes", "50000")
+    summary = json.loads(outcome.out)
+    expected: list[list[int]] = []
+    ids: list[int] = []
+    num_cut = 0
+    for text in texts[:40]:
+        whole, bounds = " ".join(text.split()), [0]
+        for sentence in segment(text, "en"):
+            bounds.append(whole.index(sentence, bounds[-1]) + len(sentence))
+        first = 0
+        while first < len(bounds) - 1:
+            last = first + 1
+            while last < len(bounds) - 1:
+                if len(del_tokenizer.encode(whole[bounds[first] : bounds[last + 1]].strip()).ids) > 102:
+                    break
+                last += 1
+            piece, first = whole[bounds[first] : bounds[last]].strip(), last
+            tokens = del_tokenizer.encode(piece, add_special_tokens=False).ids
+            parts = [tokens[start : start + 100] for start in range(0, len(tokens), 100)]
+            num_cut += len(parts) > 1
+            expected += parts
+            ids += [
+                text_id(f"{piece}\0{part}".encode() if len(parts) > 1 else piece.encode()) for part in range(len(parts))
+            ]
+    found = rows(tmp_path / "out")
+    kept = dict.fromkeys((name, tuple(part)) for name, part in zip(ids, expected, strict=True) if len(part) >= 4)
+    assert [(row["id"], tuple(row["tokens"])) for row in found] == list(kept)
+    figures = counts(tmp_path / "out")
+    assert figures["read"] == len(expected) > 300
+    assert figures["filtered"] == {
+        "empty": 0,
+        "short_tokens": sum(len(part) < 4 for part in expected),
+        "duplicate": sum(len(part) >= 4 for part in expected) - len(kept),
+    }
+    sums = {"packed": sum(len(segment(text, "en")) for text in texts[:40]), "cut": num_cut}
+    assert num_cut > 0 and {name: summary["sums"][name] for name in sums} == sums
+    said = f"{sums['packed']:,} sentences packed to pieces of up to 100 tokens; {num_cut} longer ones cut"
+    assert said in direct(*words, "--unit-bytes", "50000").out
+    augmenter = Augmenter(Augmentation.parse("subs+del-span"), del_tokenizer, read_synonyms(synonyms))
+    for row in found[::20]:
+        block = Ragged.of([np.array(row["tokens"])], np.uint16)
+        assert row["view_1"] == augmenter(block, keyed.mix(42, np.array([row["id"]]), 1))[0].tolist()
+    assert verify(tmp_path / "out") == []
+
+
+def test_without_splitting_a_record_is_cut_to_pieces(
+    direct, wiki: Path, del_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    words = ("sentences", "--input", wiki, *LINES, "--no-dedup", "--min-tokens", "1")
+    assert direct(*words, "--pack", "20").code == 0
+    expected = []
+    for text in normalised(wiki):
+        ids = del_tokenizer.encode(text, add_special_tokens=False).ids
+        expected += [ids[start : start + 20] for start in range(0, len(ids), 20)]
+    assert [row["tokens"] for row in rows(tmp_path / "out")] == expected
+    assert counts(tmp_path / "out")["read"] == len(expected)
+
+
+def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
+    both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
+    assert direct("sentences", "--input", head, *both).code == 0
+    together = rows(tmp_path / "out")
+    apart = []
+    for number, text in enumerate(texts[:40]):
+        (tmp_path / f"{number}.txt").write_bytes(text.encode())
+        folder = tmp_path / str(number)
+        assert direct("sentences", "--input", tmp_path / f"{number}.txt", *both, "--output", folder).code == 0
+        apart += rows(folder)
+    assert together == apart
+
+
+def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
+    direct, wiki: Path, texts: list[str], tmp_path: Path
+) -> None:
+    """Met over two sentences, too; a short one where it is a sentence, though no stop ends it in the piece."""
+    first, second = next(pair for pair in zip(segment(texts[0], "en"), segment(texts[0], "en")[1:], strict=False))
+    across = f"{' '.join(first.split()[-5:])} {' '.join(second.split()[:5])}"
+    text = f"{texts[0]}\n\nA man plays the guitar\n\n{texts[1]}"
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    lines = ("sentences", "--input", tmp_path / "text.txt", "--pack", "60")
+    assert direct(*lines, "--output", tmp_path / "all").code == 0
+    everything = rows(tmp_path / "all")
+    for number, excluded in enumerate((across, "a man plays the guitar")):
+        (tmp_path / "excluded.txt").write_text(f"{excluded}\n")
+        folder = tmp_path / str(number)
+        assert direct(*lines, "--exclude", tmp_path / "excluded.txt", "--output", folder).code == 0
+        gone = [row for row in everything if row not in rows(folder)]
+        assert len(gone) == counts(folder)["filtered"]["excluded"] == 1
+
+
+def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
+    texts = wiki.read_text(encoding="utf-8").splitlines()
+    excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])
+    alone = [index for index, text in enumerate(texts) if excluded.meets(text)]
+    assert meeting(texts, excluded) == alone
+    assert 40 < len(alone) < 120

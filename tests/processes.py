@@ -1,0 +1,80 @@
+"""Commands of this repository in processes of their own, forked from one that has imported what takes long.
+
+What looks at imports, at the interpreter's own end or at signals to it starts `sys.executable` itself instead.
+"""
+
+import multiprocessing.context
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+
+def environment(**more: str) -> dict[str, str]:
+    """One thread, this interpreter's commands first, and these."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **more}
+
+
+def run_module(
+    module: str,
+    *words: str | Path,
+    variables: Mapping[str, str] | None = None,
+    text: str = "",
+    stdout: Path | None = None,
+) -> subprocess.CompletedProcess:
+    """`python -m MODULE WORDS`, which reads `text` and whose standard output may go to a file."""
+    return run_commands(["-m", module, *map(str, words)], [environment(**variables or {})], text, stdout)
+
+
+def run_commands(
+    command: list[str], environments: list[dict[str, str]], text: str = "", stdout: Path | None = None
+) -> subprocess.CompletedProcess:
+    """`python COMMAND` in each of these environments, side by side; what they print, and the largest exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        (given := Path(folder) / "stdin").write_text(text)
+        outputs = stdout or Path(folder) / "stdout", Path(folder) / "stderr"
+        processes = [forking().Process(target=_run, args=(command, one, given, *outputs)) for one in environments]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(400)
+        codes = [process.exitcode for process in processes]
+        assert None not in codes, f"{command} has not ended"
+        failed = next((code for code in codes if code), 0)
+        printed = "" if stdout else outputs[0].read_text()
+        return subprocess.CompletedProcess(command, failed, printed, outputs[1].read_text())
+
+
+def forking() -> multiprocessing.context.ForkServerContext:
+    """Starts processes as forks of one that has imported torch and its kin: nine seconds less than a fresh one."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.preloaded"])
+    return context
+
+
+def _run(command: list[str], variables: dict[str, str], stdin: Path, stdout: Path, stderr: Path) -> None:
+    """What `python COMMAND` does, in this process."""
+    os.dup2(os.open(stdin, os.O_RDONLY), 0)
+    for number, path in ((1, stdout), (2, stderr)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(ROOT)
+    sys.stdin = open(0, closefd=False)
+    if encoding := variables.get("PYTHONIOENCODING"):
+        sys.stdout.reconfigure(encoding=encoding)  # type: ignore[union-attr]
+        sys.stderr.reconfigure(encoding=encoding)  # type: ignore[union-attr]
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command
+        sys.path.insert(0, str(ROOT / Path(command[0]).parent))
+        runpy.run_path(command[0], run_name="__main__")

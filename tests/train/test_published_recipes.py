@@ -1,0 +1,273 @@
+"""The recipes that come along: the papers' numbers, each with its source, as the documentation states them."""
+
+import dataclasses
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from tests.conftest import ROOT
+from tests.train.test_recipe import GIVEN
+from train import modalities
+from train import recipe as recipes
+from train.engine.resuming import flat
+from train.options import ALL, Recipe
+from train.recipe import load, to_yaml
+
+CLEAR = {
+    "clear-del-word": "del-word",
+    "clear-del-span": "del-span",
+    "clear-subs+del-word": "subs+del-word",
+    "clear-subs+del-span": "subs+del-span",
+    "clear-del-word+reorder": "del-word+reorder",
+    "clear-del-span+reorder": "del-span+reorder",
+    "clear-subs+del-word+reorder": "subs+del-word+reorder",
+    "clear-roberta-base": "",
+    "clear-double-mlm": "",
+    "clear-double-batch": "",
+}
+"""The recipes of CLEAR's tables 1 to 3, with their augmentations."""
+
+
+SIMCSE = {
+    "simcse-unsup-bert-base": (64, 3e-5, 1.0),
+    "simcse-unsup-roberta-base": (512, 1e-5, 1.0),
+    "simcse-unsup-roberta-large": (512, 3e-5, 1.0),
+    "simcse-sup-bert-base": (512, 5e-5, 3.0),
+    "simcse-sup-roberta-base": (512, 5e-5, 3.0),
+    "simcse-sup-roberta-large": (512, 1e-5, 3.0),
+}
+"""SimCSE, appendix A and its code's README: batch, learning rate, epochs."""
+TABLE_C1 = {
+    "visualcse-bert-base": (64, 3e-5, 48, 1e-6),
+    "audiocse-bert-base": (64, 3e-5, 48, 2e-7),
+    "visualcse-roberta-base": (128, 2e-5, 48, 5e-7),
+    "audiocse-roberta-base": (128, 2e-5, 48, 2e-7),
+    "visualcse-roberta-large": (256, 1e-5, 48, 5e-7),
+    "audiocse-roberta-large": (256, 1e-5, 48, 5e-6),
+}
+"""NonLing-CSE, Table C.1: batch and learning rate of text, then of images or audio."""
+VARIANTS = {
+    "audiocse-bert-base-published": "audiocse-bert-base",
+    "visualcse-sup-bert-base": "visualcse-bert-base",
+    "audiocse-sup-bert-base": "audiocse-bert-base",
+    **{
+        f"{kind}cse-simclr-{lm}-base": f"{kind}cse-{lm}-base"
+        for kind in ("visual", "audio")
+        for lm in ("bert", "roberta")
+    },
+    **{f"visualcse-cifar-{lm}-base": f"visualcse-{lm}-base" for lm in ("bert", "roberta")},
+    **{f"simcse-{language}": "simcse-unsup-bert-base" for language in ("german", "french", "russian", "chinese")},
+    **{f"visualcse-{language}": "visualcse-bert-base" for language in ("german", "french", "russian", "chinese")},
+}
+"""The other recipes of NonLing-CSE's tables, each with the one that it departs from."""
+
+
+def test_the_recipes_of_this_version_are_all_there() -> None:
+    declutr = {"declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"}
+    found = {name for name in recipes.names() if not name.endswith("demo")}
+    assert found == {*declutr, *CLEAR, *SIMCSE, *TABLE_C1, *VARIANTS, "combined"}
+    assert "demo" in recipes.names()
+
+
+def written(name: str) -> dict[str, Any]:
+    """What a recipe's file and those that it extends say, together."""
+    merged = OmegaConf.merge(*(OmegaConf.create(one) for one in recipes._ancestry(recipes.FOLDER / f"{name}.yaml")))
+    return OmegaConf.to_container(merged)  # type: ignore[return-value]
+
+
+def left_open(content: dict[str, Any], within: str = "") -> list[str]:
+    """The keys that must be given."""
+    found = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            found += left_open(value, f"{within}{key}.")
+        elif value == "???" or (value == "" and key in ("path", "eval_data")):
+            found.append(f"{within}{key}")
+    return found
+
+
+def filled(name: str, *overrides: str) -> Recipe:
+    """A recipe with a value for all that it leaves open."""
+    return load(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_path: Path) -> None:
+    """And reads back as itself."""
+    loaded = filled(name)
+    (tmp_path / "saved.yaml").write_text(to_yaml(loaded))
+    assert load(str(tmp_path / "saved.yaml")) == loaded
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_option_of_a_modality_is_one_that_it_has(name: str) -> None:
+    for data, options in written(name)["data"].items():
+        if "modality" in options:
+            given = {key: "given" if value == "???" else value for key, value in options["modality"].items()}
+            recipes._over_defaults(modalities.config_class(data), given, f"data.{data}.modality.").check()
+
+
+@pytest.mark.parametrize("name", SIMCSE)
+def test_simcse_recipes_hold_the_papers_numbers(name: str) -> None:
+    """SimCSE, section 6.3 and appendix A; what it does not give is its code's."""
+    loaded = filled(name)
+    assert (loaded.data["text"].batch_size, loaded.optimizer.learning_rate, loaded.training.epochs) == SIMCSE[name]
+    simcse = loaded.objectives["simcse"]
+    assert (simcse.temperature, simcse.max_tokens, simcse.hard_negative_weight, simcse.weight) == (0.05, 32, 0, 1)
+    assert loaded.model.pooling == "cls"
+    assert (loaded.model.head, simcse.head) == (("tanh", "none") if "-sup-" in name else ("", "tanh"))
+    optimizer = loaded.optimizer
+    assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ([0.9, 0.999], 1e-8, 0)
+    assert (optimizer.max_grad_norm, optimizer.schedule, optimizer.warmup_steps) == (1.0, "linear", 0)
+    assert (loaded.training.seed, loaded.training.eval_steps, loaded.training.max_steps) == (42, 125, 0)
+
+
+@pytest.mark.parametrize("name", TABLE_C1)
+def test_visualcse_and_audiocse_recipes_hold_the_papers_numbers(name: str) -> None:
+    """NonLing-CSE, Table C.1, Algorithm 1 and section 3.3."""
+    loaded = filled(name)
+    kind = "images" if name.startswith("visual") else "audio"
+    turns, other = loaded.optimizers(), loaded.objectives[kind]
+    assert list(turns) == ["simcse", kind]
+    sizes = [loaded.data[data].batch_size for data in ("text", kind)]
+    rates = [turns[turn].learning_rate for turn in ("simcse", kind)]
+    assert (sizes[0], rates[0], sizes[1], rates[1]) == TABLE_C1[name]
+    assert (turns["simcse"].schedule, turns[kind].schedule, turns[kind].warmup_steps) == ("linear", "cosine", 0)
+    assert (turns[kind].weight_decay, turns[kind].eps, turns[kind].max_grad_norm) == (0, 1e-8, 1.0)
+    assert (other.type, other.loss, other.temperature, other.head) == ("patches", "paper", 0.07, "tanh")
+    assert (loaded.training.primary, loaded.training.epochs, loaded.training.eval_steps) == ("text", 1.0, 125)
+    simcse = loaded.objectives["simcse"]
+    assert (simcse.head, loaded.model.head, simcse.temperature, simcse.max_tokens) == ("tanh", "", 0.05, 32)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_departs_from_its_recipe_in_what_its_table_varies(name: str) -> None:
+    ours, theirs = flat(written(name)), flat(written(VARIANTS[name]))
+    keys = {key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
+    assert keys == {
+        "audiocse-bert-base-published": {
+            *(f"data.audio.modality.{key}" for key in ("positions", "normalize", "freq_mask", "time_mask", "mixup")),
+            "data.audio.modality.mixup_alpha",
+            "objectives.audio.loss",
+        },
+        "visualcse-sup-bert-base": supervised("images"),
+        "audiocse-sup-bert-base": supervised("audio"),
+        **{f"visualcse-simclr-{lm}-base": {"objectives.images.loss"} for lm in ("bert", "roberta")},
+        **{f"audiocse-simclr-{lm}-base": {"objectives.audio.loss"} for lm in ("bert", "roberta")},
+    }.get(name, set())
+
+
+def supervised(kind: str) -> set[str]:
+    """What the supervised setting changes (section 4.6)."""
+    simcse = {"objectives.simcse.head", "objectives.simcse.hard_negative_weight", "model.head", "data.text.batch_size"}
+    return {*simcse, f"objectives.{kind}.weight", f"turns.{kind}.learning_rate", "training.epochs"}
+
+
+def test_the_combined_recipe_has_every_objective_in_one_update() -> None:
+    loaded = filled("combined")
+    assert list(loaded.optimizers()) == [ALL]
+    assert {name: options.data for name, options in loaded.objectives.items()} == {
+        "spans": "documents",
+        "mlm": "documents",
+        "clear": "sentences",
+        "simcse": "sentences",
+        "images": "images",
+        "audio": "audio",
+    }
+    assert loaded.training.primary == "documents"
+    papers = {"spans": "declutr-base", "mlm": "declutr-base", "clear": "clear-subs+del-span"}
+    for own, name in {**papers, "simcse": "simcse-unsup-bert-base"}.items():
+        found = loaded.objectives[own]
+        assert found == dataclasses.replace(filled(name).objectives[own], data=found.data)
+
+
+def test_the_combined_recipe_does_without_what_is_left_out() -> None:
+    without = [f"{section}.{kind}=null" for section in ("objectives", "data") for kind in ("images", "audio")]
+    given = [f"{key}=given" for key in ("model.path", "data.documents.path", "data.sentences.path", "output")]
+    loaded = load("combined", [*given, *without, "training.eval_steps=0"])
+    assert set(loaded.objectives) == {"spans", "mlm", "clear", "simcse"}
+    assert set(loaded.data) == {"documents", "sentences"}
+
+
+@pytest.mark.parametrize("name", ["declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"])
+def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
+    """DeCLUTR, ACL 2021, sections 3.2 and 4.1; the code of version 1 is the same."""
+    loaded = load(name, GIVEN)
+    assert (loaded.data["text"].batch_size, loaded.training.epochs) == (16, 1.0)
+    optimizer = loaded.optimizer
+    assert (optimizer.betas, optimizer.eps) == ([0.9, 0.999], 1e-6)
+    assert (optimizer.learning_rate, optimizer.weight_decay, optimizer.max_grad_norm) == (5e-5, 0.1, 1.0)
+    assert (optimizer.schedule, optimizer.cut_fraction) == ("slanted_triangular", 0.1)
+    assert set(loaded.objectives) == {"contrastive-only": {"spans"}, "mlm-only": {"mlm"}}.get(name, {"spans", "mlm"})
+    for options in loaded.objectives.values():
+        assert options.weight == 1.0
+    (spans,) = (o.sampler for o in loaded.objectives.values() if o.sampler is not None)
+    assert (spans.num_anchors, spans.min_span, spans.max_span, spans.anchor_beta) == (2, 32, 512, [4.0, 2.0])
+    assert (spans.placement, spans.distance) == ("grid", 512)
+    assert spans.required_tokens == 2048
+    if "spans" in loaded.objectives:
+        assert (spans.num_positives, spans.positive_beta, spans.positives) == (2, [2.0, 4.0], "any")
+        assert loaded.objectives["spans"].temperature == 0.05
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
+    """CLEAR, sections 4.1 and 5.1; what it does not give is RoBERTa's (Table 9) and SimCLR's."""
+    loaded = load(name, ["data.text.path=d", "output=o"])
+    config, optimizer, training = loaded.model.config, loaded.optimizer, loaded.training
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "max_position_embeddings")
+    assert [config[key] for key in sizes] == [12, 12, 768, 3072, 514] and config["type_vocab_size"] == 1
+    assert config["layer_norm_eps"] == 1e-5
+    assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
+    assert loaded.model.pooling == "cls"
+    assert (optimizer.learning_rate, optimizer.schedule, optimizer.warmup_steps) == (6e-4, "linear", 24000)
+    assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ([0.9, 0.98], 1e-6, 0.01)
+    assert optimizer.max_grad_norm == 0
+    batch_size = 16384 if name == "clear-double-batch" else 8192
+    assert (loaded.data["text"].batch_size, training.max_steps) == (batch_size, 500_000)
+    assert batch_size // training.gradient_accumulation_steps == 256
+    mlm = loaded.objectives["mlm"]
+    assert (mlm.input, mlm.probability) == ("sentence", 0.15)
+    assert (mlm.copies, mlm.weight) == ((2, 2.0) if name == "clear-double-mlm" else (1, 1.0))
+    assert set(loaded.objectives) == ({"clear", "mlm"} if CLEAR[name] else {"mlm"})
+    if clear := loaded.objectives.get("clear"):
+        assert (clear.weight, clear.augment, clear.unit) == (1.0, CLEAR[name], "token")
+        assert (clear.del_word, clear.del_spans, clear.del_span, clear.subs) == (0.7, 5, 0.05, 0.3)
+        assert (clear.reorder_pairs, clear.reorder_span) == (5, 0.05)
+        assert (clear.temperature, clear.head_dim) == (0.1, 128)
+
+
+def stated(name: str, *keys: str) -> Any:
+    """A key as the recipe's file has it, or the one that it extends; None: it is left to a default."""
+    content = yaml.safe_load((recipes.FOLDER / f"{name}.yaml").read_text())
+    found = content
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return stated(content["extends"], *keys) if found is None and "extends" in content else found
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
+    """AdamW's betas and eps, and LayerNorm's for a RoBERTa from scratch, whose default is another."""
+    docs = (ROOT / "docs" / "papers.md").read_text()
+    betas = [0.9, 0.98] if name in CLEAR else [0.9, 0.999]
+    eps = "1e-8" if name in {*SIMCSE, *TABLE_C1, *VARIANTS} else "1e-6"
+    assert (stated(name, "optimizer", "betas"), stated(name, "optimizer", "eps")) == (betas, float(eps))
+    assert f"({betas[0]}, {betas[1]})" in docs and f"eps {eps}" in docs
+    if stated(name, "model", "config", "model_type") == "roberta":
+        assert stated(name, "model", "config", "layer_norm_eps") == 1e-5 and "eps 1e-5" in docs
+    if not name.endswith("demo"):
+        for page in (docs, (ROOT / "docs" / "recipes.md").read_text()):
+            assert any(fnmatch(name, pattern) for pattern in re.findall(r"`([\w*+-]+)`", page) if pattern != "*")
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if not name.endswith("demo")])
+def test_every_number_of_a_published_recipe_has_its_source(name: str) -> None:
+    lines = (recipes.FOLDER / f"{name}.yaml").read_text().splitlines()
+    numbers = [line for line in lines if re.match(r"\s*\w+: \[?[\d.]", line)]
+    assert [line for line in numbers if "#" not in line] == []

@@ -1,0 +1,60 @@
+"""Learning rates by step: the papers' formulas, and transformers' own schedules."""
+
+import pytest
+import torch
+
+from tests.train.test_recipe import GIVEN
+from train.recipe import load
+from train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
+
+
+def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:
+    """Eq. 3 with T = 1000, cut_frac = 0.1, ratio = 32."""
+    cut = 100
+    options = OptimizerConfig(cut_fraction=0.1, ratio=32)
+    for t in (0, 1, 50, 99, 100, 101, 550, 999):
+        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.1 - 1))
+        assert slanted_triangular(t, 1000, options) == pytest.approx((1 + p * 31) / 32)
+
+
+def test_whole_steps_of_a_share_are_not_one_too_few() -> None:
+    assert 0.57 * 100 < 57 and whole(0.57 * 100) == 57 and whole(56.9) == 56
+    options = OptimizerConfig(cut_fraction=0.57, ratio=32)
+    assert slanted_triangular(57, 100, options) == 1.0
+
+
+def test_linear_is_transformers_own_schedule_but_for_its_first_step() -> None:
+    """Up to the peak, to 0 after the last step; without warm-up from the peak."""
+    from transformers import get_linear_schedule_with_warmup
+
+    for warmup in (0, 30):
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        theirs = get_linear_schedule_with_warmup(optimizer, warmup, 100)
+        for step in range(100):
+            if step or not warmup:
+                assert linear(step, 100, OptimizerConfig(warmup_steps=warmup)) == pytest.approx(theirs.get_last_lr()[0])
+            optimizer.step()
+            theirs.step()
+    assert linear(0, 100, OptimizerConfig(warmup_steps=30)) == linear(1, 100, OptimizerConfig(warmup_steps=30)) > 0
+
+
+@pytest.mark.parametrize("warmup", [0, 30])
+def test_cosine_is_transformers_own_schedule_but_for_its_first_step(warmup: int) -> None:
+    """Up to the peak as linearly, then half a cosine down to 0."""
+    from transformers import get_cosine_schedule_with_warmup
+
+    options = OptimizerConfig(schedule="cosine", warmup_steps=warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = get_cosine_schedule_with_warmup(optimizer, warmup, 100)
+    for step in range(100):
+        if step or not warmup:
+            assert cosine(step, 100, options) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert cosine(0, 100, options) == (1 / 30 if warmup else 1)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_schedules_that_rise_take_warm_up_steps(schedule: str) -> None:
+    given = [*GIVEN, f"optimizer.schedule={schedule}", "optimizer.warmup_steps=5"]
+    assert load("declutr-small", given).optimizer.warmup_steps == 5
