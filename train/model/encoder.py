@@ -22,7 +22,9 @@ from eval.models.encoder import EncoderError
 from eval.models.folder import first_position
 from train.losses import in_fp32
 from train.model.attention import PACKED_ATTENTION
+from train.model.dropout import replace_dropout
 from train.model.folder import Inference
+from train.model.grouping import by_length
 from train.model.packing import Packed, pack_ids
 
 POOLINGS = ("mean", "cls")
@@ -70,6 +72,7 @@ class Encoder(nn.Module):
         self.notes: list[str] = []
         self.first_position = first_position(model)
         self._options: dict[str, Any] = {}  # of every forward
+        replace_dropout(model)
         self._check_packing()
 
     @property
@@ -96,13 +99,17 @@ class Encoder(nn.Module):
         Args:
             patches: (packed.patch_rows, h), what the first rows are instead of the embeddings of their ids.
         """
+        packed, back = by_length(packed) if packed.ids.device.type == "cpu" and packed.lengths else (packed, None)
         positions = packed.positions[None] + self.first_position
         if patches is not None and self._position_table:  # of which patches, with positions of their own, need none
             first, rest = positions.split([len(patches), positions.shape[1] - len(patches)], dim=1)
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
         with self._written(patches) if patches is not None else contextlib.nullcontext():
             ids = packed.ids[None]
-            return self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options).last_hidden_state[0]
+            found = self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options).last_hidden_state[
+                0
+            ]
+        return found if back is None else found.index_select(0, back)
 
     @contextlib.contextmanager
     def _written(self, patches: Tensor) -> Iterator[None]:
