@@ -4,7 +4,7 @@
 
 One sentence-transformers folder, tokenization included. Short texts are the distinct sentences of an STS-B file, long
 ones the beginnings of documents. Rounds alternate; ratios are medians of those of each round, by the clock and by the
-processor, which a busy machine disturbs least. That both give the same embeddings to 1e-5 is checked first.
+processor, which a busy machine disturbs least. That both give the same embeddings, to 1e-5 in fp32, is checked first.
 """
 
 import argparse
@@ -29,6 +29,9 @@ from train.model.tokenizer import load_tokenizer
 
 LONG_CHARACTERS = 2000
 """Of a document's beginning: more than the 256 tokens that all-MiniLM-L6-v2 reads."""
+
+APART = {"fp32": 1e-5, "bf16": 5e-3}
+"""How far the embeddings may be from each other: bf16, by autocast for both, has 8 bits."""
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -59,6 +62,22 @@ def seconds(encode: Encode, texts: list[str]) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - processor
 
 
+def compare(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int, tolerance: float) -> dict[str, Any]:
+    """Both on the same texts, in turn."""
+    apart = float(np.abs(ours(texts) - theirs(texts)).max())
+    if not apart < tolerance:
+        raise SystemExit(f"benchmark: embeddings of the {len(texts)} texts are {apart} apart")
+    rounds = [(seconds(ours, texts), seconds(theirs, texts)) for _ in range(num_rounds)]
+    return {
+        "texts": len(texts),
+        "texts_per_s": round(len(texts) / statistics.median(mine[0] for mine, _ in rounds), 1),
+        "peer_texts_per_s": round(len(texts) / statistics.median(other[0] for _, other in rounds), 1),
+        "times": round(statistics.median(other[0] / mine[0] for mine, other in rounds), 2),
+        "times_by_processor": round(statistics.median(other[1] / mine[1] for mine, other in rounds), 2),
+        "apart": apart,
+    }
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     ours, model = packed(arguments.model), SentenceTransformer(str(arguments.model), device="cpu")
 
@@ -70,19 +89,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "long": beginnings(arguments.long, arguments.long_texts),
     }
     rows = {}
-    for name, texts in inputs.items():
-        apart = float(np.abs(ours(texts) - theirs(texts)).max())
-        if not apart < 1e-5:
-            raise SystemExit(f"benchmark: embeddings of {name} texts are {apart} apart")
-        rounds = [(seconds(ours, texts), seconds(theirs, texts)) for _ in range(arguments.rounds)]
-        rows[name] = {
-            "texts": len(texts),
-            "texts_per_s": round(len(texts) / statistics.median(mine[0] for mine, _ in rounds), 1),
-            "peer_texts_per_s": round(len(texts) / statistics.median(other[0] for _, other in rounds), 1),
-            "times": round(statistics.median(other[0] / mine[0] for mine, other in rounds), 2),
-            "times_by_processor": round(statistics.median(other[1] / mine[1] for mine, other in rounds), 2),
-            "apart": apart,
-        }
+    for precision, (name, texts) in itertools.product(arguments.precisions, inputs.items()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            rows[f"{name} {precision}"] = compare(ours, theirs, texts, arguments.rounds, APART[precision])
     versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
     return {"machine": machine(), **versions, "rows": rows}
 
@@ -90,10 +99,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """What is printed."""
     lines = [f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"]
-    lines.append(f"{'':<6} {'texts':>6} {'texts/s':>8} {'peer':>8} {'times':>7} {'by processor':>13}")
+    lines.append(f"{'':<10} {'texts':>6} {'texts/s':>8} {'peer':>8} {'times':>7} {'by processor':>13}")
     for name, row in result["rows"].items():
         rates = f"{row['texts_per_s']:>8,.0f} {row['peer_texts_per_s']:>8,.0f}"
-        lines.append(f"{name:<6} {row['texts']:>6,} {rates} {row['times']:>6.2f}x {row['times_by_processor']:>12.2f}x")
+        lines.append(f"{name:<10} {row['texts']:>6,} {rates} {row['times']:>6.2f}x {row['times_by_processor']:>12.2f}x")
     return "\n".join(lines)
 
 
@@ -106,6 +115,7 @@ def main() -> None:
     parser.add_argument("--long-texts", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument("--batch", type=int, default=32, metavar="N", help="sentence-transformers' (its default, 32)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/encode.json"), metavar="FILE")
     arguments = parser.parse_args()
     result = measure(arguments)

@@ -153,6 +153,7 @@ def train(options: argparse.Namespace) -> None:
     from shards import Dataset, storage, terminal
     from train.build import build_feed, build_held_out, build_learner
     from train.card import facts
+    from train.engine.allocator import keep_freed_memory
     from train.engine.loop import Trainer, total_steps
     from train.engine.ranks import agreed, join_ranks
     from train.engine.tracking import check_wandb
@@ -189,6 +190,7 @@ def train(options: argparse.Namespace) -> None:
         if rank == 0:
             terminal.say(f"{to_yaml(recipe)}\n{describe(recipe, learner, sizes, feed, held_out, total, ranks)}")
         return
+    keep_freed_memory()
     if ranks > 1:
         join_ranks()
     with contextlib.ExitStack() as held:

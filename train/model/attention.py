@@ -2,7 +2,7 @@
 
     CUDA, half precision: torch's variable-length flash attention, whose public call has no dropout; with dropout the
         call that torch's own nested tensors make, and where a torch has none such, the last of these
-    CPU, where the host knows the lengths: SDPA of each run of one length, as patches are
+    CPU, where the host knows the lengths: SDPA of each run of one length; with dropout, `train.model.dropout`'s
     else (CUDA in fp32, odd heads, a static budget on a CPU): one padded SDPA, which waits for nothing
 
 It is registered under a private name, which never reaches an exported configuration.
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
+from train.losses import in_fp32
+from train.model.dropout import attention as dropped_attention
 from train.model.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
@@ -56,16 +58,37 @@ def packed_attention(
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
     if query.device.type != "cpu" or packed.lengths is None:
         return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
+    if not module.training and not query.requires_grad:
+        return attention_by_length(query, key, value, packed, dropout, scaling, sliding_window), None
+    q, k, v = query.float(), key.float(), value.float()  # bf16's backward takes up to seven times as long
+    return attention_by_length(q, k, v, packed, dropout, scaling, sliding_window).to(query.dtype), None
+
+
+@in_fp32
+def attention_by_length(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packed: Packed,
+    dropout: float,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> Tensor:
+    """The same on a CPU: neighbours of one length share a call (`train.model.grouping` makes them neighbours)."""
+    assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths)]
-    whole = [x[0].transpose(0, 1).float() for x in (query, key, value)]  # bf16's backward takes three times as long
-    parts = zip(*(x.split([length * count for length, count in runs]) for x in whole), strict=True)
+    rows = [length * count for length, count in runs]
+    parts = zip(*(x[0].transpose(0, 1).split(rows) for x in (query, key, value)), strict=True)
     outs = []
     for (length, count), part in zip(runs, parts, strict=True):
         q, k, v = (x.view(count, length, *x.shape[1:]).transpose(1, 2) for x in part)
         window = _window(length, sliding_window, q.device)
-        out = F.scaled_dot_product_attention(q, k, v, window, dropout_p=dropout, scale=scaling)
+        if 0 < dropout < 1:
+            out = dropped_attention(q, k, v, window, dropout, scaling)
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, window, dropout_p=dropout, scale=scaling)
         outs.append(out.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outs)[None].to(query.dtype), None
+    return torch.cat(outs)[None]
 
 
 def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:

@@ -21,7 +21,9 @@ from eval.models.encoder import EncoderError
 from eval.models.folder import first_position
 from train.losses import in_fp32
 from train.model.attention import PACKED_ATTENTION
+from train.model.dropout import replace_dropout
 from train.model.folder import Inference
+from train.model.grouping import by_length
 from train.model.packing import Packed, pack_ids
 
 POOLINGS = ("mean", "cls")
@@ -74,6 +76,7 @@ class Encoder(nn.Module):
         embeddings = getattr(self.base, "embeddings", None)
         if isinstance(embeddings, nn.Module):  # now and not by the forward: that is one graph, with what it finds
             embeddings.register_forward_hook(self._written)
+        replace_dropout(model)
         self._check_packing()
 
     @property
@@ -100,8 +103,13 @@ class Encoder(nn.Module):
         Args:
             patches: (packed.patch_rows, h), what the first rows are instead of the embeddings of their ids.
         """
-        states = self._states if self._compiled is None or packed.lengths is not None else self._compiled
-        return states(packed, patches)
+        if packed.lengths is None:
+            return (self._compiled or self._states)(packed, patches)
+        if packed.ids.device.type != "cpu":
+            return self._states(packed, patches)
+        grouped, back = by_length(packed)
+        states = self._states(grouped, patches)
+        return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor") -> None:
         """From here on packed batches of a static budget go through one graph, compiled when the first of them comes,
@@ -244,12 +252,15 @@ class Encoder(nn.Module):
 
 @torch.inference_mode()
 def encode_texts(
-    encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_tokens: int = 16384, quiet: bool = True
+    encoder: Encoder, tokenizer: Any, texts: Sequence[str], batch_tokens: int | None = None, quiet: bool = True
 ) -> np.ndarray:
     """Embeddings as the exported model gives them, of an encoder in training: (len(texts), h) float32.
 
-    Unless `quiet`, a bar of its own shows how far it is, on a terminal.
+    Args:
+        batch_tokens: of a forward; None: 16,384, or on a CPU 4,096, whose states its caches hold (15 % faster in bf16).
+        quiet: no bar that shows, on a terminal, how far it is.
     """
+    batch_tokens = batch_tokens or (4096 if encoder.base.device.type == "cpu" else 16384)
     what, training = encoder.inference, encoder.training
     texts = [what.prompt + text for text in texts]
     texts = [text.lower() for text in texts] if what.lower_case else texts
