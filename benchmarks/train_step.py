@@ -92,7 +92,14 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def packed_loss(learner: Learner, batches: Iterator[tuple[Batches, None]]) -> Callable[[], Tensor]:
+def ahead(host: list[Batches], device: torch.device) -> Iterator[tuple[Batches, Any]]:
+    """Micro-batches of the host on the device, in turn and without end, as the trainer copies them."""
+    if device.type == "cuda":
+        host = [{name: batch.pin() for name, batch in one.items()} for one in host]
+    return copied_ahead(((one, {}) for one in itertools.cycle(host)), device)
+
+
+def packed_loss(learner: Learner, batches: Iterator[tuple[Batches, Any]]) -> Callable[[], Tensor]:
     """That of a step that is not logged, of the next micro-batch."""
     return lambda: learner(next(batches)[0], measured=False)[0]
 
@@ -124,10 +131,8 @@ class Bench:
 
     def packed(self, name: str) -> Plain:
         """Ours, which draws from the host's micro-batches without end."""
-        cuda = self.device.type == "cuda"
-        host = [{key: batch.pin() for key, batch in one.items()} for one in self.host] if cuda else self.host
-        ahead = copied_ahead(((one, None) for one in itertools.cycle(host)), self.device)
-        return Plain(self.learners[name], packed_loss(self.learners[name], ahead), self.device)
+        learner = self.learners[name]
+        return Plain(learner, packed_loss(learner, ahead(self.host, self.device)), self.device)
 
     def trainer(self, temperature: float) -> peer_trainer.PeerTrainer:
         learner = self.learners["packed pairs"]
@@ -164,7 +169,7 @@ class Bench:
                 metrics = learner(moved(one, self.device))[1]
                 if metrics["tokens_cut"] or metrics.get("masks_cut", 0):
                     raise SystemExit("benchmark: a micro-batch overflows its budget: give --documents another number")
-            learner.compile()
+            learner.encoder.compile_static()
 
     def mfu(self, name: str, seconds: float) -> float | None:
         """The share of the device's peak that a step of so many seconds is, of real tokens."""
