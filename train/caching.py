@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from train.encoded import Encoded, Vectors
 from train.losses import in_fp32, sum_over_ranks
-from train.objectives import Encoded, Metrics, Objective, Vectors
+from train.objectives import Metrics, Objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +65,14 @@ class Cached:
         return pulled - pulled.detach()
 
 
-def cache(parts: Sequence[Part], objectives: Sequence[Objective]) -> list[Cached]:
+def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool = True) -> list[Cached]:
     """From the first pass over a step's micro-batches, what the second one of each needs.
 
     Every rank calls it: contrasts see the vectors of all ranks, and a memory bank is filled here, once.
 
     Args:
         objectives: those of the turn, in their order.
+        measured: whether anyone will look at metrics beside losses.
     """
     contrasts = [one for one in objectives if one.contrasts]
     losses: dict[str, Tensor] = {}
@@ -85,7 +87,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective]) -> list[Cached
             together = joined(own)
         for one in contrasts:
             context = one.joined([part.contexts[one.name] for part in parts])
-            loss, found = one.loss(Encoded(together, one.name), context)
+            loss, found = one.loss(Encoded(together, one.name, measured), context)
             losses[one.name] = one.weight * loss
             metrics[f"{one.name}/loss"] = loss.detach()
             metrics |= {f"{one.name}/{key}": value for key, value in found.items()}

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from train.caching import Cached, Part, cache
 from train.data.batch import Batch, Columns, Rows
+from train.encoded import Encoded, Forward, Vectors, qualified
 from train.losses import IGNORED
 from train.model.encoder import Encoder
 from train.model.masking import Masked, mask
 from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
-from train.objectives import Encoded, Forward, Metrics, Objective, Request, Vectors, qualified
+from train.objectives import Metrics, Objective, Request
 from train.options import ALL
 
 
@@ -67,6 +68,11 @@ class Learner(nn.Module):
         self.turns = dict(turns or {ALL: [objective.name for objective in objectives]})
         self.budgets = dict(budgets or {})
 
+    @property
+    def static(self) -> bool:
+        """Whether forwards have a fixed shape."""
+        return any(budget is not None for budget in self.budgets.values())
+
     def of_turn(self, turn: str) -> list[Objective]:
         """The objectives of an update."""
         return [one for one in self._objectives if one.name in self.turns[turn]]
@@ -109,7 +115,7 @@ class Learner(nn.Module):
         return reached + [parameter for module in modules for parameter in module.parameters()]
 
     def forward(
-        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None
+        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[Tensor, Metrics]:
         """(loss, metrics): the weighted sum of a turn's losses, scalar fp32, and detached scalars such as `spans/loss`,
         `tokens` (rows of the packed batch).
@@ -117,8 +123,9 @@ class Learner(nn.Module):
         Args:
             batches: one micro-batch, by dataset. Where it lacks some, the losses are those on the others.
             cached: what the step's contrasts gave (`cache`): of those the loss is that of the step.
+            measured: whether anyone will look at metrics beside losses and counts.
         """
-        losses, metrics = self.losses(batches, turn, cached)
+        losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)
         for loss in losses.values():
             total = total + loss
@@ -126,7 +133,7 @@ class Learner(nn.Module):
         return total, metrics
 
     def losses(
-        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None
+        self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[dict[str, Tensor], Metrics]:
         """(each objective's weighted loss, metrics): what `forward` adds up, from one packed forward.
 
@@ -142,7 +149,9 @@ class Learner(nn.Module):
         for objective in asked.objectives:
             if objective.name in losses:
                 continue
-            loss, own = objective.loss(Encoded(encoded, objective.name), asked.requests[objective.name].context)
+            loss, own = objective.loss(
+                Encoded(encoded, objective.name, measured), asked.requests[objective.name].context
+            )
             if cached:
                 loss = loss * cached.shares.get(objective.name, 1.0)
             losses[objective.name] = objective.weight * loss
@@ -155,7 +164,9 @@ class Learner(nn.Module):
                 metrics["masks_cut"] = torch.stack([one.cut for one in asked.masked.values()]).sum()
         return losses, metrics
 
-    def cache(self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL) -> list[Cached]:
+    def cache(
+        self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
+    ) -> list[Cached]:
         """What `forward` needs of each of a step's micro-batches to contrast the examples of all (`train.caching`).
 
         Every rank calls it, under the autocast of the forward. Dropout is to be seeded for each micro-batch when it is
@@ -171,7 +182,7 @@ class Learner(nn.Module):
                     vectors = Vectors(encoded.pooled, encoded.first, encoded.blocks)
                 contexts = {name: request.context for name, request in asked.requests.items()}
                 parts.append(Part(vectors, contexts, asked.masked_tokens()))
-        return cache(parts, objectives)
+        return cache(parts, objectives, measured)
 
     @torch.no_grad()
     def _ask(self, batches: Mapping[str, Batch], turn: str) -> _Asked:

@@ -136,8 +136,13 @@ def check_own(run: Path) -> None:
 
 def notes(learner: Any, feed: Any, total: int) -> list[str]:
     """What encoder, datasets and objectives have to say before a run of `total` steps."""
+    from train.model.attention import VARLEN_DROPOUT
+
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
     said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
+    if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
+        slow = "this torch has no variable-length attention with dropout: it is padded, and slow; take another torch"
+        said.append([f"model: {slow}, or a model without dropout in its attention"])
     return sum(said, learner.encoder.notes + feed.notes(total))
 
 
@@ -164,7 +169,12 @@ def train(options: argparse.Namespace) -> None:
         terminal.notice(said)
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
+    if static and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name()
+        raise RecipeError(f"training.bf16: {name} has no bfloat16: set training.bf16=false")
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
+    if static and recipe.training.compile:
+        learner.encoder.compile_static()
     for name, dataset in datasets.items():
         if dataset.manifest.tokenizer is not None and learner.encoder.config.vocab_size < dataset.vocab_size:
             raise RecipeError(
@@ -244,6 +254,7 @@ def main(argv: list[str] | None = None) -> int:
 def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch.distributed as dist
+    from torch._dynamo.exc import TorchDynamoException
 
     from eval.models.encoder import EncoderError
     from shards import ShardError, terminal
@@ -268,6 +279,10 @@ def work(options: argparse.Namespace) -> int:
             f"train: the ranks cannot meet ({reason}): is the port taken? name another with --master_port",
             file=sys.stderr,
         )
+        return 1
+    except TorchDynamoException as error:
+        reason = terminal.one_line(error)
+        print(f"train: the encoder is no one graph to compile ({reason}): set training.compile=false", file=sys.stderr)
         return 1
     except RuntimeError as error:
         if not lost_rank(error):

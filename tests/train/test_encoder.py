@@ -123,12 +123,10 @@ def test_a_model_whose_embeddings_are_narrower_takes_no_patches() -> None:
 @pytest.mark.parametrize("window", [None, 32])
 def test_padded_attention_equals_attention_by_sequence(window: int | None) -> None:
     """What fp32 on CUDA runs, empty sequences of a budget included."""
-    packed = pack_ids(sequences())
-    packed = dataclasses.replace(
-        packed, lengths=None, cu_seqlens=torch.cat([packed.cu_seqlens, packed.cu_seqlens[-1:]])
-    )
+    known = pack_ids(sequences())
+    packed = dataclasses.replace(known, lengths=None, cu_seqlens=torch.cat([known.cu_seqlens, known.cu_seqlens[-1:]]))
     q, k, v = torch.randn(3, 1, 2, len(packed.ids), 8, generator=torch.Generator().manual_seed(0))
-    expected, _ = packed_attention(torch.nn.Identity(), q, k, v, None, sliding_window=window, packed=packed)
+    expected, _ = packed_attention(torch.nn.Identity(), q, k, v, None, sliding_window=window, packed=known)
     found = padded_attention(q, k, v, packed, 0.0, None, window)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 

@@ -103,6 +103,15 @@ class Batch:
     def pin(self) -> "Batch":
         return self._map(Tensor.pin_memory)
 
+    def used_by(self, stream: torch.cuda.Stream) -> None:
+        """Tells the allocator that a stream reads what another one copied: the memory is not free before both say."""
+
+        def tell(tensor: Tensor) -> Tensor:
+            tensor.record_stream(stream)
+            return tensor
+
+        self._map(tell)
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The same of every tensor, once where several objectives have it."""
         changed: dict[int, TokenLists | Tensor] = {}

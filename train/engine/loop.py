@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from train.caching import Cached
+from train.data.ahead import copied_ahead
 from train.data.batch import Batch
 from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from train.draws import Purpose, integer_seed
@@ -33,7 +34,7 @@ from train.engine.display import Display, device_name
 from train.engine.faults import Recent, check_finite, check_limit
 from train.engine.gradients import autocast, gradient_norms
 from train.engine.judging import SHOWN, Judge
-from train.engine.optimization import AlternatingAdamW
+from train.engine.optimization import AlternatingAdamW, deepspeed_config
 from train.engine.ranks import agreed
 from train.engine.resuming import flat, lengthened
 from train.engine.stopping import deadline, launcher_watch
@@ -48,28 +49,6 @@ from train.schedules import WARMED, learning_rate, whole
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
 # compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.
 deepspeed.ops.__compatible_ops__ = {}
-
-
-def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
-    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm.
-
-    `engine.backward` divides each loss by the accumulation steps, and gradients meet at the last of them only.
-    """
-    stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
-    examples = sum(data.batch_size for data in recipe.data.values())
-    return {
-        "train_micro_batch_size_per_gpu": examples // (ranks * micro_batches),
-        "gradient_accumulation_steps": micro_batches,
-        "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
-        "zero_optimization": {"stage": stage},
-        "zero_allow_untested_optimizer": True,
-        "torch_autocast": {
-            "enabled": recipe.training.bf16,
-            "dtype": "bfloat16",
-            "lower_precision_safe_modules": [],  # else ZeRO sends the gradients of linear layers in bf16
-        },
-        "steps_per_print": 1 << 60,
-    }
 
 
 def total_steps(recipe: Recipe, feed: Feed) -> int:
@@ -189,7 +168,8 @@ class Trainer:
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         agreed(self._open_tracker)
         columns = {name: self.learner.columns(name) for name in self.feed.streams}
-        batches = self.feed.prefetched(self.state, columns, self.learner.collate)
+        read = self.feed.prefetched(self.state, columns, self.learner.collate)
+        batches = copied_ahead(read, self.engine.device)
         training = self.recipe.training
         clock = Clock()
         try:
@@ -225,7 +205,7 @@ class Trainer:
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}{self.recent.save(self.run, self.step, str(error))}") from None
         finally:
-            batches.close()  # type: ignore[attr-defined]
+            batches.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             if self.tracker:
@@ -263,12 +243,13 @@ class Trainer:
             cached: list[Cached] | list[None] = [None] * len(batches)
             if training.gradient_caching:
                 with autocast(self.engine):
-                    cached = self.learner.cache((inputs for inputs, _ in self._inputs(turn, number, batches)), turn)
+                    first_pass = (inputs for inputs, _ in self._inputs(turn, number, batches))
+                    cached = self.learner.cache(first_pass, turn, self._logged)
             for (inputs, seed), own in zip(self._inputs(turn, number, batches), cached, strict=True):
-                if self._norms_due and len(found) == len(batches) - 1:
+                if training.gradient_norms and self._logged and len(found) == len(batches) - 1:
                     norms = gradient_norms(self.engine, inputs, turn, self.parameters[turn])
                     torch.manual_seed(seed)
-                loss, metrics = self.engine(inputs, turn, own)
+                loss, metrics = self.engine(inputs, turn, own, self._logged)
                 found.append(metrics)
                 if self.tracker:
                     self.tracker.display.forwarded(len(found), len(batches))
@@ -283,22 +264,18 @@ class Trainer:
         return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
 
     def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
-        """What a turn reads of each micro-batch, on the device for its forward, and the seed of its dropout, which is
-        set.
-        """
+        """What a turn reads of each micro-batch, and the seed of its dropout, which is set."""
         read = {objective.data for objective in self.learner.of_turn(turn)}
         for forward, batch in enumerate(batches, self.step * len(batches)):
-            inputs = {name: batch[name].to(self.engine.device) for name in read}
+            inputs = {name: batch[name] for name in read}
             seed = integer_seed(self.recipe.training.seed, Purpose.DROPOUT, forward, self.rank, number)
             torch.manual_seed(seed)
             yield inputs, seed
 
     @property
-    def _norms_due(self) -> bool:
-        """Whether the step in hand is one that is logged with each objective's own gradient norm."""
-        training = self.recipe.training
-        due = (self.step + 1) % training.logging_steps == 0 or self.step + 1 == self.total
-        return training.gradient_norms and due
+    def _logged(self) -> bool:
+        """Whether the step in hand is one that is logged whatever happens: with all metrics."""
+        return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
     def _open_tracker(self) -> None:
         kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
@@ -396,7 +373,7 @@ class Trainer:
         stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:
             return stop
-        flag = torch.tensor(float(stop), device=self.engine.device)
+        flag = torch.full((), float(stop), device=self.engine.device)  # a tensor of the host's would be waited for
         pending, self._pending_stop = self._pending_stop, (flag, dist.all_reduce(flag, async_op=True))
         if pending is None:
             return False

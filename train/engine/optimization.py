@@ -2,7 +2,7 @@
 
 With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has an
 AdamW of its own over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
-objectives reach. DeepSpeed sees one optimizer, which does the turn's part of everything.
+objectives reach. DeepSpeed sees one optimizer, which does the turn's part of everything; what it is told is here too.
 """
 
 from collections import defaultdict
@@ -13,7 +13,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from train.options import Recipe
 from train.schedules import OptimizerConfig
+
+
+def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
+    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm.
+
+    `engine.backward` divides each loss by the accumulation steps, and gradients meet at the last of them only.
+    """
+    stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
+    examples = sum(data.batch_size for data in recipe.data.values())
+    return {
+        "train_micro_batch_size_per_gpu": examples // (ranks * micro_batches),
+        "gradient_accumulation_steps": micro_batches,
+        "gradient_clipping": recipe.optimizer.max_grad_norm if stage else 0.0,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+        "torch_autocast": {
+            "enabled": recipe.training.bf16,
+            "dtype": "bfloat16",
+            "lower_precision_safe_modules": [],  # else ZeRO sends the gradients of linear layers in bf16
+        },
+        "steps_per_print": 1 << 60,
+    }
 
 
 def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ FREE = (
     "training.epochs",
     "training.max_steps",
     *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
-    *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "wandb")),
+    *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile", "wandb")),
 )
 """Keys that may differ, `*` standing for a dataset's name."""
 

@@ -1,8 +1,9 @@
 """Attention within each sequence of a packed batch, for any model that goes through transformers' attention interface.
 
-    CUDA, half precision: torch's variable-length flash attention
-    CUDA, fp32 (and any other device): one padded SDPA
-    CPU: SDPA of each run of one length, as patches are
+    CUDA, half precision: torch's variable-length flash attention, whose public call has no dropout; with dropout the
+        call that torch's own nested tensors make, and where a torch has none such, the last of these
+    CPU, where the host knows the lengths: SDPA of each run of one length, as patches are
+    else (CUDA in fp32, odd heads, a static budget on a CPU): one padded SDPA, which waits for nothing
 
 It is registered under a private name, which never reaches an exported configuration.
 """
@@ -13,11 +14,23 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from train.model.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
+PRIVATE = "_flash_attention_forward"
+
+
+def _takes_dropout() -> bool:
+    """Whether torch's private call takes dropout, in the place where it is given here."""
+    expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
+    call = getattr(torch.ops.aten, PRIVATE, None)
+    return call is not None and [one.name for one in call.default._schema.arguments[: len(expected)]] == expected
+
+
+VARLEN_DROPOUT = _takes_dropout()
 
 
 def packed_attention(
@@ -37,14 +50,13 @@ def packed_attention(
 
     With a sliding window w (ModernBERT's local layers) tokens further than w - 1 apart do not attend to each other.
     """
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+    if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout):
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         reach = sliding_window - 1 if sliding_window else -1
         return _varlen(q, k, v, packed.cu_seqlens, packed.longest, dropout, scaling, reach)[None], None
-    if query.device.type != "cpu":
+    if query.device.type != "cpu" or packed.lengths is None:
         return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
-    lengths = packed.lengths or packed.cu_seqlens.diff().tolist()
-    runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(lengths)]
+    runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths)]
     whole = [x[0].transpose(0, 1).float() for x in (query, key, value)]  # bf16's backward takes three times as long
     parts = zip(*(x.split([length * count for length, count in runs]) for x in whole), strict=True)
     outs = []
@@ -56,6 +68,12 @@ def packed_attention(
     return torch.cat(outs)[None].to(query.dtype), None
 
 
+def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
+    """Whether torch's variable-length kernel computes such attention on CUDA."""
+    fits = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
+    return fits and (dropout == 0.0 or VARLEN_DROPOUT)
+
+
 def padded_attention(
     query: Tensor,
     key: Tensor,
@@ -65,7 +83,7 @@ def padded_attention(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    """The same by one padded SDPA, for fp32 on CUDA, where the variable-length kernel does not go: no host sync."""
+    """The same by one padded SDPA, where the variable-length kernel does not go: no host sync."""
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
@@ -90,18 +108,15 @@ def _window(length: int, sliding_window: int | None, device: torch.device) -> Te
 def _varlen(
     q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
 ) -> Tensor:
-    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all. torch's public
-    call has no dropout; the second call is the one that its own nested-tensor SDPA makes."""
+    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all."""
     if dropout == 0.0:
-        from torch.nn.attention.varlen import varlen_attn
-
-        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, window_size=(reach, reach))
+        window: dict[str, Any] = {"window_size": (reach, reach)} if reach >= 0 else {}
+        out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, **window)
         assert isinstance(out, Tensor)
         return out
-    window = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
-    return torch.ops.aten._flash_attention_forward(
-        q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **window
-    )[0]
+    sides = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
+    call = getattr(torch.ops.aten, PRIVATE)
+    return call(q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **sides)[0]
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -6,8 +6,7 @@ Every model is tried on two sequences when it is wrapped, against its own unpack
 the packing (`train.model.attention`) is refused, not silently wrong.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +69,11 @@ class Encoder(nn.Module):
         self.notes: list[str] = []
         self.first_position = first_position(model)
         self._options: dict[str, Any] = {}  # of every forward
+        self._patches: Tensor | None = None  # of the forward that runs: an embedding module takes none as an argument
+        self._compiled: Callable[..., Tensor] | None = None
+        embeddings = getattr(self.base, "embeddings", None)
+        if isinstance(embeddings, nn.Module):  # now and not by the forward: that is one graph, with what it finds
+            embeddings.register_forward_hook(self._written)
         self._check_packing()
 
     @property
@@ -96,26 +100,31 @@ class Encoder(nn.Module):
         Args:
             patches: (packed.patch_rows, h), what the first rows are instead of the embeddings of their ids.
         """
+        states = self._states if self._compiled is None or packed.lengths is not None else self._compiled
+        return states(packed, patches)
+
+    def compile_static(self, backend: str = "inductor") -> None:
+        """From here on packed batches of a static budget go through one graph, compiled when the first of them comes,
+        and again only for another shape. Those whose lengths the host knows, each of its own shape, do not.
+        """
+        self._compiled = torch.compile(self._states, fullgraph=True, dynamic=False, backend=backend)
+
+    def _states(self, packed: Packed, patches: Tensor | None) -> Tensor:
         positions = packed.positions[None] + self.first_position
         if patches is not None and self._position_table:  # of which patches, with positions of their own, need none
             first, rest = positions.split([len(patches), positions.shape[1] - len(patches)], dim=1)
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
-        with self._written(patches) if patches is not None else contextlib.nullcontext():
-            ids = packed.ids[None]
-            return self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options).last_hidden_state[0]
-
-    @contextlib.contextmanager
-    def _written(self, patches: Tensor) -> Iterator[None]:
-        """Within it, the first rows of what the embedding module gives are the patches."""
-
-        def write(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-            return torch.cat([patches.to(output.dtype), output[0, len(patches) :]])[None]
-
-        hook = self.base.embeddings.register_forward_hook(write)
+        ids, self._patches = packed.ids[None], patches
         try:
-            yield
+            return self.base(input_ids=ids, position_ids=positions, packed=packed, **self._options).last_hidden_state[0]
         finally:
-            hook.remove()
+            self._patches = None
+
+    def _written(self, module: nn.Module, inputs: Any, output: Any) -> Any:
+        """What the embedding module gives, its first rows being the patches."""
+        if self._patches is None:
+            return output
+        return torch.cat([self._patches.to(output.dtype), output[0, len(self._patches) :]])[None]
 
     @property
     def _position_table(self) -> int:
@@ -127,6 +136,12 @@ class Encoder(nn.Module):
     def has_dropout(self) -> bool:
         """Whether two passes over one sequence differ in training."""
         return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
+
+    @property
+    def attention_dropout(self) -> float:
+        """The share of attention weights that training drops, by the name that the architecture has for it."""
+        names = ("attention_probs_dropout_prob", "attention_dropout")
+        return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
         """Raises EncoderError where so many patches could not stand in for what an embedding module gives."""

@@ -25,11 +25,11 @@ from shards.lengths import EDGES
 from shards.ragged import Ragged
 from train.data.batch import Batch, Columns, Rows
 from train.draws import Purpose, integer_seed, name_key, seeded
+from train.encoded import Encoded
 from train.losses import accuracy, alignment, in_fp32, uniformity
 from train.modalities import Modality
-from train.model.encoder import Encoder
-from train.model.masking import Masked, Masking
-from train.model.packing import Packed, Sequences, SpecialTokens
+from train.model.masking import Masking
+from train.model.packing import Sequences, SpecialTokens
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
@@ -220,83 +220,6 @@ class Request:
     context: Any = None
 
 
-class Vectors:
-    """One fp32 vector a sequence, of all objectives' blocks.
-
-    Args:
-        pooled, first: (N, h), see `Encoded`. blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
-    """
-
-    def __init__(self, pooled: Tensor, first: Tensor, blocks: Mapping[str, slice]) -> None:
-        self.pooled, self.first, self.blocks = pooled, first, blocks
-
-
-class Forward(Vectors):
-    """One forward's result, of all objectives: what several of them ask for is computed once.
-
-    Args:
-        packed: the batch. hidden: its states (T, h). blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
-        masked: where a block was masked, by the same names.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        packed: Packed,
-        hidden: Tensor,
-        blocks: Mapping[str, slice],
-        masked: Mapping[str, Masked],
-    ) -> None:
-        self.encoder, self.packed, self.hidden, self.blocks, self.masked = encoder, packed, hidden, blocks, masked
-
-    @functools.cached_property
-    def pooled(self) -> Tensor:  # type: ignore[override]
-        return self.encoder.pool(self.hidden, self.packed)
-
-    @functools.cached_property
-    def first(self) -> Tensor:  # type: ignore[override]
-        return self.encoder.first_states(self.hidden, self.packed)
-
-
-@dataclasses.dataclass(frozen=True)
-class Encoded:
-    """One forward's result as an objective sees it: blocks by its own names, or `OBJECTIVE/BLOCK`.
-
-    Of several forwards, whose gradients are cached, there are vectors alone.
-    """
-
-    forward: Vectors
-    objective: str
-
-    @property
-    def encoder(self) -> Encoder:
-        return self._whole.encoder
-
-    @property
-    def _whole(self) -> Forward:
-        if not isinstance(self.forward, Forward):
-            raise TypeError(f"objectives.{self.objective} contrasts, so its loss is of pooled and first states alone")
-        return self.forward
-
-    def pooled(self, block: str) -> Tensor:
-        """The block's sequences as fp32 vectors, (N, h)."""
-        return self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]]
-
-    def first(self, block: str) -> Tensor:
-        """The fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
-        return self.forward.first[self.forward.blocks[qualified(self.objective, block)]]
-
-    def masked(self, block: str) -> tuple[Tensor, Tensor]:
-        """States at the block's masked positions (k, h), and the ids that stood there (k,), -100 at unused slots."""
-        masked = self._whole.masked[qualified(self.objective, block)]
-        return self._whole.hidden[masked.index], masked.labels
-
-
-def qualified(objective: str, block: str) -> str:
-    """A block's name in the whole forward."""
-    return block if "/" in block else f"{objective}/{block}"
-
-
 class Objective(nn.Module):
     """The contract. `name`, `data`, `weight` and `turn` come from the recipe (see `ObjectiveConfig`)."""
 
@@ -368,7 +291,9 @@ class Objective(nn.Module):
         return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
 
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log."""
+        """Scalar fp32 whose mean over ranks is the loss of the global batch; and what else to log, where the step is
+        `encoded.measured`.
+        """
         raise NotImplementedError
 
 
@@ -382,10 +307,12 @@ def same_passes(setting: Setting) -> list[str]:
     ]
 
 
-def sphere_metrics(points: Tensor, partners: Tensor) -> Metrics:
+def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
     """Contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's points
-    (Wang & Isola 2020): (n, d), (n, d), detached.
+    (Wang & Isola 2020): (n, d), (n, d), detached. None, where nobody will look.
     """
+    if not encoded.measured:
+        return {}
     points, partners = points.detach(), partners.detach()
     metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
     if len(points) > 1:

@@ -314,4 +314,4 @@ class Clear(Objective):
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         views = encoded.first("view_0"), encoded.first("view_1")
         first, second = projected(self.head, *views)
-        return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(*views)
+        return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(encoded, *views)

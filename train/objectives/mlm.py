@@ -165,7 +165,10 @@ class MaskedLM(Objective):
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         states, labels = encoded.masked(self.block)
         logits = encoded.encoder.mlm_logits(states)
-        with torch.no_grad():
-            right = (logits.argmax(1) == labels) & (labels != IGNORED)
-            accuracy = right.sum() / (labels != IGNORED).sum().clamp(min=1)
-        return masked_lm(logits, labels), {"accuracy": accuracy}
+        return masked_lm(logits, labels), _accuracy(logits.detach(), labels) if encoded.measured else {}
+
+
+def _accuracy(logits: Tensor, labels: Tensor) -> Metrics:
+    """The share of this rank's masked tokens that are the most likely ones: (k, vocabulary), (k,)."""
+    right = (logits.argmax(1) == labels) & (labels != IGNORED)
+    return {"accuracy": right.sum() / (labels != IGNORED).sum().clamp(min=1)}

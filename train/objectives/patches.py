@@ -133,4 +133,4 @@ class PatchContrast(Objective):
             loss = info_nce(first, second, self.config.temperature)
         else:
             loss = sup_con(first, second, context, self.config.temperature, self.config.loss)
-        return loss, sphere_metrics(first, second)
+        return loss, sphere_metrics(encoded, first, second)

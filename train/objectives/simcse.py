@@ -125,4 +125,4 @@ class SimCSE(Objective):
         anchors, positives, *rest = projected(self.head, *pooled)
         negatives = rest[0] if rest else None
         loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
-        return loss, sphere_metrics(anchors, positives)
+        return loss, sphere_metrics(encoded, anchors, positives)

@@ -138,7 +138,7 @@ class SpanContrast(Objective):
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = projected(self.head, *spans)
         loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature)
-        return loss, sphere_metrics(spans[0], _means(*spans))
+        return loss, sphere_metrics(encoded, spans[0], _means(*spans))
 
 
 def _means(anchors: Tensor, positives: Tensor) -> Tensor:
