@@ -16,10 +16,11 @@ from benchmarks.mixed_step import SPECIAL, VOCABULARY, NoShards, fresh_encoder
 from shards.ragged import Ragged
 from train.build import forward_size
 from train.data.batch import Batch, TokenLists
+from train.encoded import Encoded
 from train.learner import Learner
 from train.losses import IGNORED, nt_xent
 from train.model.packing import Budget
-from train.objectives import Encoded, Metrics, Objective, Setting, mlm, spans
+from train.objectives import Metrics, Objective, Setting, mlm, spans
 from train.options import ALL
 from train.span_sampler import SpanConfig
 

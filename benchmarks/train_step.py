@@ -235,7 +235,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for precision in options["precisions"]:
         bf16, steps = precision == "bf16", options["steps"]
         for one in bench.contenders.values():
-            one.seconds(2, bf16)  # the first makes what later ones have
+            one.seconds(options["batches"], bf16)  # the first of each shape makes what later ones have
         rounds = [
             {name: one.seconds(steps, bf16) for name, one in bench.contenders.items()} for _ in range(options["rounds"])
         ]
