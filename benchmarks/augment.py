@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, finish, machine
 from pipelines.augment.steps import DEL, Augmentation, Augmenter
 from pipelines.augment.synonyms import SynonymTable, read_synonyms
 from pipelines.text.tokenization import Tokenization
@@ -135,18 +135,14 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "augment")
     parser.add_argument("--sentences", type=Path, required=True, metavar="FILE", help="one a line")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="tokenizer.json or its folder")
     parser.add_argument("--synonyms", type=Path, required=True, metavar="FILE", help="a table of synonyms")
     parser.add_argument("--times", type=int, default=5, metavar="N", help="repeat the sentences (default 5)")
     parser.add_argument("--peer-sentences", type=int, default=2000, metavar="N", help="for nlpaug (default 2000)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="measure so often (default 3)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/augment.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

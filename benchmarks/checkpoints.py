@@ -6,7 +6,6 @@
 Loads are of files that the machine has in memory: from a slow disk, reading for the hash is reading ahead for the load.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -22,7 +21,7 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from torch.nn import functional as F
 from transformers import RobertaConfig, RobertaForMaskedLM
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, machine, tell
 from train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
 from train.engine.optimization import adamw
 from train.engine.ranks import join_ranks
@@ -108,15 +107,13 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "checkpoints")
     parser.add_argument("--folder", type=Path, metavar="DISK", help="where to save (default: the temporary folder)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/checkpoints.json"), metavar="FILE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         result = measure(Path(folder), arguments.rounds)
-    print(table(result))
-    write(result, arguments.output)
+    tell(result, table, arguments.output)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, finish, machine
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder, encode_texts
 from train.model.folder import read_source
@@ -107,7 +107,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "encode")
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a sentence-transformers folder")
     parser.add_argument("--short", type=Path, required=True, metavar="FILE", help="STS-B in SentEval's layout")
     parser.add_argument("--long", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
@@ -116,11 +116,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, metavar="N", help="sentence-transformers' (its default, 32)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/encode.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, machine, tell
 from shards import Dataset
 from train.build import build_feed, build_learner
 from train.data.feed import Feed
@@ -217,7 +217,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "loader")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64], metavar="N", help="default 4 16 64")
@@ -226,15 +226,13 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
     parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/loader.json"), metavar="FILE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         options = ["--input", arguments.text, "--output", f"{folder}/shards", "--tokenizer", arguments.tokenizer]
-        command = [sys.executable, "-m", "pipelines", "documents", *map(str, options), "--quiet"]
-        subprocess.run([*command, "--min-tokens", str(MIN_TOKENS)], check=True)
+        words = [sys.executable, "-m", "pipelines", "documents", *map(str, options), "--quiet"]
+        subprocess.run([*words, "--min-tokens", str(MIN_TOKENS)], check=True)
         result = measure(arguments, f"{folder}/shards")
-    print(table(result))
-    write(result, arguments.output)
+    tell(result, table, arguments.output)
 
 
 if __name__ == "__main__":

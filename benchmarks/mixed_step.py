@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from transformers import RobertaConfig, RobertaForMaskedLM
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, finish, machine
 from shards import Dataset
 from shards.ragged import Ragged
 from train.data.batch import Batch, TokenLists
@@ -434,7 +434,7 @@ def _line(name: str, rows: dict[str, int], times: list[tuple[float, float]]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "mixed_step")
     parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
     parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
     parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="default 0.1")
@@ -444,11 +444,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
     parser.add_argument("--sentences", type=Path, metavar="SHARDS", help="sentences as long as these shards' are")
     parser.add_argument("--profile", action="store_true", help="say in which operations the time goes")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/mixed_step.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from benchmarks.pipelines import IMPORTED, Watched, machine, write
+from benchmarks.pipelines import IMPORTED, Watched
+from benchmarks.report import command, machine, tell
 
 PROCESSES = 2
 TIMES = 10
@@ -280,12 +281,11 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "modalities")
     parser.add_argument("--images", type=Path, help="a folder of JPEGs, in folders of a class each")
     parser.add_argument("--clips", type=Path, help="a folder of FLAC or WAV, in folders of a class each")
     parser.add_argument("--inputs", nargs="+", choices=INPUTS, default=list(INPUTS), help="of these alone")
     parser.add_argument("--work", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/modalities.json"), metavar="FILE")
     parser.add_argument("--contender", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
@@ -296,8 +296,7 @@ def main() -> None:
         parser.error("--images and --clips are required")
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         result = measure(arguments, Path(work))
-    print(table(result))
-    write(result, arguments.output)
+    tell(result, table, arguments.output)
 
 
 if __name__ == "__main__":

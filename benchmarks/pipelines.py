@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,6 +26,8 @@ from typing import Any
 
 import orjson
 import psutil
+
+from benchmarks.report import command, machine, tell
 
 MIN_TOKENS = 2048
 PROCESSES = 2
@@ -302,24 +303,6 @@ def times_per_cpu_second(rows: dict[str, dict[str, float]], name: str) -> float:
     return round(own / other, 1)
 
 
-def cpu() -> str:
-    """The processor's name."""
-    path = Path("/proc/cpuinfo")
-    names = [line for line in path.read_text().splitlines() if "model name" in line] if path.exists() else []
-    return names[0].partition(": ")[2] if names else platform.processor()
-
-
-def machine() -> dict[str, Any]:
-    """What every result says of where it was measured."""
-    return {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()}
-
-
-def write(result: dict[str, Any], path: Path) -> None:
-    """Keeps a benchmark's result as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-
-
 def table(result: dict[str, Any]) -> str:
     """What is printed, and quoted in the README."""
     header = f"{'':<18} {'input MB':>9} {'seconds':>8} {'MB/s':>7} {'MB/CPU s':>11} {'first MB':>9} {'worker MB':>10}"
@@ -348,14 +331,13 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "pipelines")
     parser.add_argument("--text", type=Path, help="a folder of .jsonl files with texts")
     parser.add_argument("--tokenizer", type=Path, help="the folder of a byte-level BPE tokenizer")
     parser.add_argument("--megabytes", type=int, default=400, metavar="N", help="input (default 400)")
     parser.add_argument("--peer-megabytes", type=int, default=60, metavar="N", help="the peers' input (default 60)")
     parser.add_argument("--switch", action="append", default=[], metavar="OPTIONS", help="a run with more options")
     parser.add_argument("--work", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/pipelines.json"), metavar="FILE")
     parser.add_argument("--contender", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
@@ -367,8 +349,7 @@ def main() -> None:
         parser.error("--text and --tokenizer are required")
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         result = measure(arguments, Path(work))
-    print(table(result))
-    write(result, arguments.output)
+    tell(result, table, arguments.output)
 
 
 if __name__ == "__main__":

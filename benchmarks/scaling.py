@@ -16,7 +16,6 @@ no GPU was measured for this. The check measures this machine's speed of message
 the slower rank without messages, and predicts from them what a whole step of a tiny model on two ranks takes.
 """
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -34,7 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, machine, tell
 from train.engine.tracking import PEAK_FLOPS, flops_per_token
 from train.span_sampler import SpanConfig
 
@@ -311,13 +310,13 @@ def check(rounds: int, ranks: int = 2) -> dict[str, Any]:
 def check_text(found: dict[str, Any]) -> str:
     parts = ", ".join(f"{name} {1000 * value:.1f}" for name, value in found["predicted"].items())
     return (
-        f"check, {found['ranks']} gloo ranks here, a thread each: predicted {1000 * found['predicted_step']:.1f} ms "
+        f"\ncheck, {found['ranks']} gloo ranks here, a thread each: predicted {1000 * found['predicted_step']:.1f} ms "
         f"({parts}), measured {1000 * found['measured_step']:.1f} ms: {found['error']:+.0%}"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "scaling")
     defaults = Constants()
     for name, source in SOURCES.items():
         value = getattr(defaults, name)
@@ -327,7 +326,6 @@ def main() -> None:
     parser.add_argument("--batch", type=float, default=4096, metavar="N", help="of all GPUs, of the second (4096)")
     parser.add_argument("--no-check", action="store_true", help="tables only")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="of the check (15)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/scaling.json"), metavar="FILE")
     options = parser.parse_args()
     constants = Constants(**{name: getattr(options, name) for name in SOURCES})
     weak, strong = (lambda ranks: options.documents), (lambda ranks: options.batch / ranks)
@@ -339,10 +337,8 @@ def main() -> None:
     print(f"\n{table(f'{options.batch:,.0f} documents in all:', strong, constants)}\n")
     print("\n".join(points(options.documents, constants)))
     if not options.no_check:
-        found = check(options.rounds)
-        print(f"\n{check_text(found)}")
-        record = {"machine": machine(), "torch": torch.__version__, "tiny": TINY, "rounds": options.rounds, **found}
-        write(record, options.output)
+        record = {"machine": machine(), "torch": torch.__version__, "tiny": TINY, "rounds": options.rounds}
+        tell(record | check(options.rounds), check_text, options.output)
 
 
 if __name__ == "__main__":

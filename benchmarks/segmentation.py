@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, finish, machine
 from pipelines.text.segmentation import segment
 
 ENDS = (".", "!", "?", "。", "！", "？")
@@ -125,16 +125,12 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "segmentation")
     parser.add_argument("--text", type=Path, required=True, help="a folder of .jsonl files with English texts")
     parser.add_argument("--sentences", action="append", default=[], metavar="LANGUAGE=FILE", help="one sentence a line")
     parser.add_argument("--megabytes", type=float, default=20, metavar="N", help="of text (default 20)")
     parser.add_argument("--slow-megabytes", type=float, default=0.2, metavar="N", help="for pysbd (default 0.2)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/segmentation.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

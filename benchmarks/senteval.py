@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, finish, machine
 from eval.fit.classifiers import Fits, Fold, Settings
 from eval.fit.features import Features, padded
 from eval.fit.folds import Scheme
@@ -170,17 +170,13 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "senteval")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="a SentEval data folder")
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="what is embedded with")
     parser.add_argument("--dims", type=int, nargs="+", default=[384, 768], metavar="N", help="default 384 768")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK", help=f"default {' '.join(TASKS)}")
     parser.add_argument("--peer-fits", type=int, default=4, metavar="N", help="one at a time, a task (default 4)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/senteval.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ checked to give one loss first, without dropout. Memory is the most that the ste
 weights and what was there before it: on CUDA by its allocator, on a CPU by a look at the outputs of every operation.
 """
 
-import argparse
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import RobertaModel
 
 from benchmarks.mixed_step import SPECIAL, config_of
-from benchmarks.pipelines import machine, write
+from benchmarks.report import command, machine, tell
 from train.data.batch import Batch, TokenLists
 from train.learner import Learner
 from train.model.attention import PACKED_ATTENTION
@@ -153,19 +151,17 @@ def table(ways: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__, "size")
     for name, value in (("sentences", 256), ("micro-batches", 8), ("layers", 4), ("hidden", 256)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--output", type=Path, help="a file for the result as JSON")
     arguments = parser.parse_args()
     options = {key: value for key, value in vars(arguments).items() if key != "output"}
     ways = measure(**options)
     losses = [one["loss"] for one in ways.values()]
     if max(losses) - min(losses) > 1e-4:
         raise SystemExit(f"benchmark: the ways give other losses: {losses}")
-    print(table(ways))
-    if arguments.output:
-        write({**machine(), **options, "rows": ways}, arguments.output)
+    result = {"machine": machine(), "torch": torch.__version__, **options, "rows": ways}
+    tell(result, lambda found: table(found["rows"]), arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,285 +1,298 @@
-"""A whole training step of spans, packed, beside plain transformers with padding and sentence-transformers' loss.
+"""A whole training step of spans, packed, beside plain transformers with padding and sentence-transformers' trainer.
 
-    python -m benchmarks.train_step --tokenizer roberta-base --layers 4 --hidden 256
+    python -m benchmarks.train_step
+    python -m benchmarks.train_step --device cuda
 
-One encoder, one draw of DeCLUTR's spans of random documents, RoBERTa's layer with its dropout. A step is forward,
-backward, clipping and AdamW; of ours, drawing, packing and masking too, which the others are spared. DeepSpeed around
-ours is not in it. Contenders, in one process, in turn; ratios are medians of those of each round:
+One encoder, one draw of DeCLUTR's spans of 32 to 512 tokens of random documents, RoBERTa's layer with its dropout. A
+step is forward, backward, clipping and AdamW; of ours, drawing, packing and masking too, which the others are spared.
+DeepSpeed around ours is not in it. Contenders, in one process, in turn; ratios are medians of those of each round:
 
-    packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors): what the trainer does
+    packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors): what the trainer does; on CUDA under a static
+                   budget, its layers compiled, batches copied ahead from pinned memory
     padded         the same through transformers: anchors padded to their longest, with its own masked-LM head on all
-                   their positions, which is its loss; positives padded to theirs; NT-Xent of the means
+                   their positions, which is its loss; positives padded to theirs; NT-Xent of the means; nothing to copy
     packed pairs   anchors and one positive each, NT-Xent alone
-    mnrl           the same pairs, padded, through sentence-transformers' model and MultipleNegativesRankingLoss, which
-                   contrasts one way only; its trainer adds its own work to this. Its unpadding, which needs flash
-                   attention, is not measured
+    trainer        the same pairs through sentence-transformers' own trainer (`benchmarks.peer_trainer`), unpadded where
+                   flash-attn is installed. It needs the package datasets
 
-That packed and padded give one loss is checked first, without dropout. Rates count real tokens only.
+That packed and padded give one loss is checked first, without dropout. Rates count real tokens only, and so does MFU,
+of the layers' weights and of attention, without the masked-LM head.
 """
 
 import argparse
-import copy
-import dataclasses
+import itertools
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoTokenizer
 
-from benchmarks.mixed_step import SPECIAL, VOCABULARY, NoShards, fresh_encoder
-from benchmarks.pipelines import machine, write
-from shards.ragged import Ragged
-from train.data.batch import Batch, TokenLists
+from benchmarks import peer_trainer
+from benchmarks.mixed_step import SPECIAL
+from benchmarks.report import command, finish, machine
+from benchmarks.span_step import Batches, budget, build, documents, moved, padded, padded_loss, plain
+from train.data.ahead import copied_ahead
 from train.engine.optimization import adamw
+from train.engine.tracking import flops_per_token, layer_weights, peak_flops
 from train.learner import Learner
-from train.losses import IGNORED, nt_xent
-from train.objectives import Encoded, Metrics, Objective, Setting, mlm, spans
+from train.objectives import spans
+from train.options import ALL
 from train.schedules import OptimizerConfig
-from train.span_sampler import SpanConfig
 
 MAX_GRAD_NORM = 1.0
-PAIRS = {"packed": "padded", "packed pairs": "mnrl"}
+PAIRS = {"packed": "padded", "packed pairs": "trainer"}
 """Each of ours, and the one it is set beside."""
+DEFAULTS = {
+    "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "bf16"]},
+    "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["bf16"]},
+}
+"""By device: on CUDA RoBERTa-base and a GPU's worth of documents."""
 
 
-class Watched(spans.SpanContrast):
-    """The trainer's own, which keeps the forward that its loss was of."""
+class Contender(Protocol):
+    """A way to make a step."""
 
-    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        self.seen = encoded.forward
-        return super().loss(encoded, context)
+    @property
+    def module(self) -> nn.Module:
+        """What is trained."""
 
-
-def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
-    """DeCLUTR's objectives over a fresh encoder, or its contrast of pairs alone."""
-    encoder = fresh_encoder(layers, hidden, dropout)
-    sizes = {"capacity": encoder.max_tokens - SPECIAL.count, "vocab_size": VOCABULARY, "dim": hidden}
-
-    def setting(name: str) -> Setting:
-        return Setting(name, "documents", 0, **sizes, special=SPECIAL, dataset=NoShards())
-
-    contrast = Watched(spans.Config(sampler=SpanConfig(num_positives=1 if pairs else 2)), setting("spans"))
-    objectives: list[Objective] = [contrast]
-    if not pairs:
-        moments = contrast.block_moments("anchors")
-        objectives.append(mlm.MaskedLM(mlm.Config(), setting("mlm"), "spans/anchors", moments))
-    else:
-        encoder.drop_mlm_head()
-    for objective in objectives:
-        objective.name, objective.data, objective.weight = objective.setting.name, "documents", 1.0
-    return Learner(encoder, objectives, SPECIAL)
+    def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
+        """A step's, of the clock and of all processors, over so many."""
 
 
-def documents(count: int, device: str) -> dict[str, Batch]:
-    generator = np.random.default_rng(1)
-    lengths = generator.integers(2048, 4096, count)
-    ids = generator.integers(5, VOCABULARY, lengths.sum(), np.int32)
-    tokens = TokenLists.of(Ragged(ids, np.concatenate([[0], lengths.cumsum()])))
-    numbers = torch.arange(count)
-    columns: dict[str, TokenLists | Tensor] = {"spans/tokens": tokens, "mlm/tokens": tokens}
-    return {"documents": Batch(columns, numbers, torch.zeros_like(numbers)).to(torch.device(device))}
+class Plain:
+    """Steps in a bare loop: a loss, and an optimizer of its own."""
 
-
-@dataclasses.dataclass
-class Padded:
-    """What a packed forward was given, padded: ids and attention mask of its anchors and of its positives, and the
-    anchors' labels, -100 where nothing is masked. `tokens` counts the real ones, `rows` those with padding.
-    """
-
-    anchors: dict[str, Tensor]
-    positives: dict[str, Tensor]
-    labels: Tensor
-    tokens: int
-    rows: int
-
-
-@torch.no_grad()
-def padded(learner: Learner, batches: dict[str, Batch]) -> Padded:
-    learner(batches)
-    seen = learner.objectives[0].seen
-    packed, labels = seen.packed, torch.full_like(seen.packed.ids, IGNORED)
-    for masked in seen.masked.values():
-        labels[masked.index] = masked.labels
-
-    def block(name: str, values: Tensor, fill: int) -> Tensor:
-        parts = values.split(packed.lengths)[seen.blocks[f"spans/{name}"]]
-        return nn.utils.rnn.pad_sequence(list(parts), True, fill)
-
-    made = {}
-    for name in ("anchors", "positives"):
-        mask = block(name, torch.ones_like(packed.ids), 0)
-        made[name] = {"input_ids": block(name, packed.ids, SPECIAL.pad), "attention_mask": mask}
-    rows = sum(one["input_ids"].numel() for one in made.values())
-    return Padded(**made, labels=block("anchors", labels, IGNORED), tokens=len(packed.ids), rows=rows)
-
-
-def padded_loss(model: Any, given: Padded, temperature: float) -> Tensor:
-    """DeCLUTR's, of transformers' model: two forwards, the head on all positions of the anchors."""
-
-    def mean(states: Tensor, mask: Tensor) -> Tensor:
-        return (states.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-
-    found = model(**given.anchors, labels=given.labels, output_hidden_states=True)
-    anchors = mean(found.hidden_states[-1], given.anchors["attention_mask"])
-    states = model.base_model(**given.positives).last_hidden_state
-    positives = mean(states, given.positives["attention_mask"]).view(len(anchors), -1, anchors.shape[1]).mean(1)
-    return found.loss + nt_xent(anchors, positives, temperature)
-
-
-def plain(learner: Learner) -> Any:
-    """transformers' own model with the learner's weights."""
-    model = copy.deepcopy(learner.encoder.model)
-    model.set_attn_implementation("sdpa")
-    return model
-
-
-def sentence_transformer(model: Any, tokenizer: Path, device: str) -> Any:
-    """sentence-transformers' model with the weights of a base model, mean pooling."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
-        transformer = Transformer(folder, model_kwargs={"add_pooling_layer": False})
-    return SentenceTransformer(modules=[transformer, Pooling(model.config.hidden_size, "mean")], device=device)
-
-
-class Contender:
-    """A way to make a step: its loss, and an optimizer of its own."""
-
-    def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: str) -> None:
+    def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device) -> None:
         self.module, self.loss, self.device = module.train(), loss, device
         self.optimizer = adamw(list(module.parameters()), OptimizerConfig())
 
-    def step(self, bf16: bool) -> tuple[float, float]:
-        """Seconds of the clock and of all processors."""
-        self.wait()
-        clock, processor = time.perf_counter(), time.process_time()
-        with torch.autocast(self.device, torch.bfloat16, enabled=bf16):
+    def step(self, bf16: bool) -> None:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             loss = self.loss()
         loss.backward()
         nn.utils.clip_grad_norm_(self.module.parameters(), MAX_GRAD_NORM)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.wait()
-        return time.perf_counter() - clock, time.process_time() - processor
 
-    def wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-
-def contenders(arguments: argparse.Namespace) -> tuple[dict[str, Contender], dict[str, Padded]]:
-    """The four, by name, and what each pair of them is given."""
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    device = arguments.device
-    batches = documents(arguments.documents, device)
-    declutr, pairs = (
-        build(arguments.layers, arguments.hidden, arguments.dropout, one).to(device) for one in (False, True)
-    )
-    inputs = {"packed": padded(declutr, batches), "packed pairs": padded(pairs, batches)}
-    model, temperature = plain(declutr), spans.Config().temperature
-    contrast = MultipleNegativesRankingLoss(
-        sentence_transformer(plain(pairs), arguments.tokenizer, device), scale=1 / temperature
-    )
-    given = inputs["packed pairs"]
-
-    def mnrl() -> Tensor:
-        return contrast([dict(given.anchors), dict(given.positives)], None)
-
-    made = {
-        "packed": Contender(declutr, lambda: declutr(batches)[0], device),
-        "padded": Contender(model, lambda: padded_loss(model, inputs["packed"], temperature), device),
-        "packed pairs": Contender(pairs, lambda: pairs(batches)[0], device),
-        "mnrl": Contender(contrast, mnrl, device),
-    }
-    return made, inputs
+    def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
+        wait(self.device)
+        clock, processor = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            self.step(bf16)
+        wait(self.device)
+        return (time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps
 
 
-@torch.no_grad()
-def check(made: dict[str, Contender]) -> None:
-    """Without dropout, packed and padded give one loss."""
-    found = []
-    for one in (made["packed"], made["padded"]):
-        one.module.eval()
-        found.append(one.loss().item())
-        one.module.train()
-    packed, other = found
-    if abs(packed - other) > 1e-4 * other:
-        raise SystemExit(f"benchmark: packed gives a loss of {packed}, padded {other}")
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def ahead(host: list[Batches], device: torch.device) -> Iterator[tuple[Batches, Any]]:
+    """Micro-batches of the host on the device, in turn and without end, as the trainer copies them."""
+    if device.type == "cuda":
+        host = [{name: batch.pin() for name, batch in one.items()} for one in host]
+    return copied_ahead(((one, {}) for one in itertools.cycle(host)), device)
+
+
+def packed_loss(learner: Learner, batches: Iterator[tuple[Batches, Any]]) -> Callable[[], Tensor]:
+    """That of a step that is not logged, of the next micro-batch."""
+    return lambda: learner(next(batches)[0], measured=False)[0]
+
+
+class Bench:
+    """The four contenders by name, and the padded inputs of each of ours.
+
+    `note` says what became of sentence-transformers' trainer.
+    """
+
+    def __init__(self, layers: int, hidden: int, dropout: float, count: int, batches: int, device: str) -> None:
+        self.device = where = torch.device(device)
+        self.count, self.host = count, [documents(count, number) for number in range(batches)]
+        self.learners = {name: build(layers, hidden, dropout, name == "packed pairs").to(where) for name in PAIRS}
+        self.inputs = {
+            name: [padded(learner, moved(one, where)) for one in self.host] for name, learner in self.learners.items()
+        }
+        model, temperature = plain(self.learners["packed"]), spans.Config().temperature
+        given = itertools.cycle(self.inputs["packed"])
+        self.contenders: dict[str, Contender] = {
+            "packed": self.packed("packed"),
+            "padded": Plain(model, lambda: padded_loss(model, next(given), temperature), where),
+            "packed pairs": self.packed("packed pairs"),
+        }
+        why = peer_trainer.why_not()
+        self.note = f"sentence-transformers' trainer is not measured: {why}"
+        if not why:
+            self.contenders["trainer"] = self.trainer(temperature)
+
+    def packed(self, name: str) -> Plain:
+        """Ours, which draws from the host's micro-batches without end."""
+        learner = self.learners[name]
+        return Plain(learner, packed_loss(learner, ahead(self.host, self.device)), self.device)
+
+    def trainer(self, temperature: float) -> peer_trainer.PeerTrainer:
+        learner = self.learners["packed pairs"]
+        model = peer_trainer.sentence_transformer(plain(learner), SPECIAL.pad, self.device.type)
+        pairs: list[Any] = [
+            tuple({key: value.cpu() for key, value in one.items()} for one in (given.anchors, given.positives))
+            for given in self.inputs["packed pairs"]
+        ]
+        unpads = peer_trainer.unpads(model)
+        if unpads:
+            first = learner.encoder.first_position
+            pairs = [tuple(peer_trainer.flattened(model, one, first) for one in pair) for pair in pairs]
+        why = "a CPU has none for it" if self.device.type == "cpu" else "flash-attn is not installed"
+        self.note = f"sentence-transformers' unpadding: {'on' if unpads else f'off, {why}'}"
+        optimizer = adamw(list(model.parameters()), OptimizerConfig())
+        return peer_trainer.PeerTrainer(model, pairs, optimizer, temperature, MAX_GRAD_NORM, lambda: wait(self.device))
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Without dropout, packed and padded give one loss of each micro-batch."""
+        ours, other = self.learners["packed"].eval(), self.contenders["padded"].module.eval()
+        for one, given in zip(self.host, self.inputs["packed"], strict=True):
+            packed = ours(moved(one, self.device))[0].item()
+            expected = padded_loss(other, given, spans.Config().temperature).item()
+            if abs(packed - expected) > 1e-4 * expected:
+                raise SystemExit(f"benchmark: packed gives a loss of {packed}, padded {expected}")
+        ours.train(), other.train()
+
+    def compile(self) -> None:
+        """Gives ours a fixed shape, and one graph for the layers; what a budget cuts would be another step."""
+        for learner in self.learners.values():
+            learner.budgets = {ALL: budget(learner, self.count)}
+            for one in self.host:
+                metrics = learner(moved(one, self.device))[1]
+                if metrics["tokens_cut"] or metrics.get("masks_cut", 0):
+                    raise SystemExit("benchmark: a micro-batch overflows its budget: give --documents another number")
+            learner.encoder.compile_static()
+
+    def mfu(self, name: str, seconds: float) -> float | None:
+        """The share of the device's peak that a step of so many seconds is, of real tokens."""
+        peak, encoder = peak_flops(self.device), self.learners["packed"].encoder
+        if not peak:
+            return None
+        tokens, sequences, _ = self.sizes(name)
+        flops = flops_per_token(
+            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
+        )
+        return flops * tokens / seconds / peak
+
+    def sizes(self, name: str) -> tuple[float, float, float]:
+        """(real tokens, sequences, padded rows) of a step, in the mean of the micro-batches."""
+        given = self.inputs["packed" if name in ("packed", "padded") else "packed pairs"]
+        return tuple(statistics.mean(getattr(one, key) for one in given) for key in ("tokens", "sequences", "rows"))
+
+    def memory(self, name: str, bf16: bool) -> float | None:
+        """GB that a step has allocated at most, beside weights, AdamW and the other contenders; of CUDA only."""
+        if self.device.type != "cuda":
+            return None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self.contenders[name].seconds(1, bf16)
+        return (torch.cuda.max_memory_allocated() - before) / 1e9
+
+    def row(self, name: str, found: list[tuple[float, float]], bf16: bool) -> dict[str, float | None]:
+        """What is kept of a contender's rounds."""
+        seconds, tokens = statistics.median(one[0] for one in found), self.sizes(name)[0]
+        mfu, memory = self.mfu(name, seconds), self.memory(name, bf16)
+        return {
+            "seconds": round(seconds, 5),
+            "tokens_per_s": round(tokens / seconds),
+            "documents_per_s": round(self.count / seconds, 2),
+            "mfu": mfu and round(mfu, 4),
+            "memory_gb": memory and round(memory, 2),
+        }
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    made, inputs = contenders(arguments)
-    check(made)
+    options = {key: getattr(arguments, key) for key in ("dropout", "rounds")}
+    for key, value in DEFAULTS[arguments.device].items():
+        given = getattr(arguments, key)
+        options[key] = value if given is None else given
+    shape = (options[key] for key in ("layers", "hidden", "dropout", "documents", "batches"))
+    bench = Bench(*shape, arguments.device)
+    bench.check()
+    if arguments.device == "cuda":
+        bench.compile()
     result: dict[str, Any] = {
         "machine": machine(),
         "torch": torch.__version__,
+        "transformers": transformers.__version__,
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if arguments.device == "cuda" else arguments.device,
-        **{key: getattr(arguments, key) for key in ("layers", "hidden", "dropout", "documents", "rounds")},
-        "inputs": {name: {"tokens": one.tokens, "padded_rows": one.rows} for name, one in inputs.items()},
+        **options,
+        "note": bench.note,
+        "inputs": {
+            ours: dict(zip(("tokens", "sequences", "padded_rows"), bench.sizes(ours), strict=True)) for ours in PAIRS
+        },
         "precisions": {},
     }
-    for precision in arguments.precisions:
-        bf16 = precision == "bf16"
-        for one in made.values():
-            one.step(bf16)  # the first makes what later ones have
-        rounds = [{name: one.step(bf16) for name, one in made.items()} for _ in range(arguments.rounds)]
-        result["precisions"][precision] = {
-            ours: {
-                "seconds": round(statistics.median(one[ours][0] for one in rounds), 4),
-                "peer_seconds": round(statistics.median(one[peer][0] for one in rounds), 4),
-                "times": round(statistics.median(one[peer][0] / one[ours][0] for one in rounds), 2),
-                "times_by_processor": round(statistics.median(one[peer][1] / one[ours][1] for one in rounds), 2),
+    for precision in options["precisions"]:
+        bf16, steps = precision == "bf16", options["steps"]
+        for one in bench.contenders.values():
+            one.seconds(options["batches"], bf16)  # the first of each shape makes what later ones have
+        rounds = [
+            {name: one.seconds(steps, bf16) for name, one in bench.contenders.items()} for _ in range(options["rounds"])
+        ]
+        rows = {name: bench.row(name, [one[name] for one in rounds], bf16) for name in bench.contenders}
+        times = {
+            f"{ours} / {peer}": {
+                what: round(statistics.median(one[peer][at] / one[ours][at] for one in rounds), 2)
+                for at, what in enumerate(("times", "times_by_processor"))
             }
             for ours, peer in PAIRS.items()
+            if peer in bench.contenders
         }
+        result["precisions"][precision] = {"rows": rows, "times": times}
     return result
 
 
 def table(result: dict[str, Any]) -> str:
     """What is printed."""
+    threads = "" if result["device"] != "cpu" else f", {result['threads']} threads, {result['machine']['cpu']}"
     lines = [
-        f"{result['device']}, {result['threads']} threads, {result['machine']['cpu']}; {result['layers']} layers of "
-        f"{result['hidden']}, {result['documents']} documents; medians of {result['rounds']} rounds"
+        f"{result['device']}{threads}; {result['layers']} layers of {result['hidden']}, {result['documents']} "
+        f"documents; medians of {result['rounds']} rounds of {result['steps']}",
+        result["note"],
     ]
+    for name, sizes in result["inputs"].items():
+        lines.append(f"{name}: {sizes['tokens']:,.0f} tokens, {sizes['padded_rows']:,.0f} rows if padded")
+    header = f"{'seconds':>9} {'tokens/s':>11} {'documents/s':>12} {'MFU':>7} {'GB':>7}"
     for precision, found in result["precisions"].items():
-        header = f"{'tokens':>8} {'padded rows':>12} {'seconds':>8} {'peer':>8} {'tokens/s':>9} {'times':>7}"
-        lines += ["", f"{precision:<24} {header} {'by processor':>13}"]
-        for ours, row in found.items():
-            tokens, padded_rows = result["inputs"][ours].values()
+        lines += ["", f"{precision:<22} {header}"]
+        for name, row in found["rows"].items():
+            mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
+            memory = "" if row["memory_gb"] is None else f"{row['memory_gb']:.1f}"
             lines.append(
-                f"{ours + ' / ' + PAIRS[ours]:<24} {tokens:>8,} {padded_rows:>12,} {row['seconds']:>8.3f} "
-                f"{row['peer_seconds']:>8.3f} {tokens / row['seconds']:>9,.0f} {row['times']:>6.2f}x "
-                f"{row['times_by_processor']:>12.2f}x"
+                f"{name:<22} {row['seconds']:>9.4f} {row['tokens_per_s']:>11,} {row['documents_per_s']:>12,.1f} "
+                f"{mfu:>7} {memory:>7}"
             )
+        for pair, times in found["times"].items():
+            lines.append(f"{pair:<22} {times['times']:>8.2f}x   by processor {times['times_by_processor']:.2f}x")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="sentence-transformers wants one")
-    parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
-    parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
+    parser = command(__doc__, "train_step")
+    parser.add_argument("--device", default="cpu", choices=list(DEFAULTS))
+    for name, what in (
+        ("layers", "of the encoder"),
+        ("hidden", "heads are of 64"),
+        ("documents", "of a step"),
+        ("batches", "different steps"),
+        ("steps", "of a round"),
+    ):
+        told = ", ".join(f"{one[name]} on {device}" for device, one in DEFAULTS.items())
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what} (default {told})")
     parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="default 0.1")
-    parser.add_argument("--documents", type=int, default=4, metavar="N", help="of a step (default 4)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/train_step.json"), metavar="FILE")
-    arguments = parser.parse_args()
-    result = measure(arguments)
-    print(table(result))
-    write(result, arguments.output)
+    parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), help="default: both, on cuda bf16")
+    finish(parser, measure, table)
 
 
 if __name__ == "__main__":

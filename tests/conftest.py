@@ -1,5 +1,6 @@
 """Where the real data is: `../shared/data`, or CLEARSPAN_TEST_DATA. A user's machine may lack it; CI may not."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -7,6 +8,19 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What bears the marker `cuda` waits for a machine that has one."""
+    if item.get_closest_marker("cuda") is not None and not cuda():
+        pytest.skip("no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one")
+
+
+@functools.cache
+def cuda() -> bool:
+    import torch  # not by every test
+
+    return torch.cuda.is_available()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,136 @@
+"""DeCLUTR's step of random documents, and the same padded: what the benchmark of a step and the tests on a GPU share.
+
+documents -> a learner, packed
+          -> padded: the very spans and masks that the learner drew -> plain transformers, padded_loss
+"""
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.mixed_step import SPECIAL, VOCABULARY, NoShards, fresh_encoder
+from shards.ragged import Ragged
+from train.build import forward_size
+from train.data.batch import Batch, TokenLists
+from train.encoded import Encoded
+from train.learner import Learner
+from train.losses import IGNORED, nt_xent
+from train.model.packing import Budget
+from train.objectives import Metrics, Objective, Setting, mlm, spans
+from train.options import ALL
+from train.span_sampler import SpanConfig
+
+Batches = dict[str, Batch]
+"""One micro-batch, by dataset."""
+
+
+class Watched(spans.SpanContrast):
+    """The trainer's own, which keeps the forward that its loss was of."""
+
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        self.seen = encoded.forward
+        return super().loss(encoded, context)
+
+
+def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
+    """DeCLUTR's objectives over a fresh encoder, or its contrast of pairs alone."""
+    encoder = fresh_encoder(layers, hidden, dropout)
+    sizes = {"capacity": encoder.max_tokens - SPECIAL.count, "vocab_size": VOCABULARY, "dim": hidden}
+
+    def setting(name: str) -> Setting:
+        return Setting(name, "documents", 0, **sizes, special=SPECIAL, dataset=NoShards())
+
+    contrast = Watched(spans.Config(sampler=SpanConfig(num_positives=1 if pairs else 2)), setting("spans"))
+    objectives: list[Objective] = [contrast]
+    if not pairs:
+        moments = contrast.block_moments("anchors")
+        objectives.append(mlm.MaskedLM(mlm.Config(), setting("mlm"), "spans/anchors", moments))
+    else:
+        encoder.drop_mlm_head()
+    for objective in objectives:
+        objective.name, objective.data, objective.weight = objective.setting.name, "documents", 1.0
+    return Learner(encoder, objectives, SPECIAL)
+
+
+def budget(learner: Learner, count: int) -> Budget:
+    """The fixed shape of a forward of so many documents."""
+    capacity = learner.encoder.max_tokens - SPECIAL.count
+    found = forward_size(learner.of_turn(ALL), {"documents": count}, SPECIAL, capacity, shrinks=False).budget
+    assert found is not None
+    return found
+
+
+def documents(count: int, number: int = 0) -> Batches:
+    """A micro-batch of random documents, on the host: another for each number."""
+    generator = np.random.default_rng([1, number])
+    lengths = generator.integers(2048, 4096, count)
+    ids = generator.integers(5, VOCABULARY, lengths.sum(), np.int32)
+    tokens = TokenLists.of(Ragged(ids, np.concatenate([[0], lengths.cumsum()])))
+    numbers = torch.arange(count) + number * count
+    columns: dict[str, TokenLists | Tensor] = {"spans/tokens": tokens, "mlm/tokens": tokens}
+    return {"documents": Batch(columns, numbers, torch.zeros_like(numbers))}
+
+
+def moved(batches: Batches, device: torch.device) -> Batches:
+    return {name: batch.to(device) for name, batch in batches.items()}
+
+
+@dataclasses.dataclass
+class Padded:
+    """What a packed forward was given, padded: ids and attention mask of its anchors and of its positives, and the
+    anchors' labels, -100 where nothing is masked. `tokens` counts the real ones, of
+    `sequences`, and `rows` those with padding.
+    """
+
+    anchors: dict[str, Tensor]
+    positives: dict[str, Tensor]
+    labels: Tensor
+    tokens: int
+    sequences: int
+    rows: int
+
+
+@torch.no_grad()
+def padded(learner: Learner, batches: Batches) -> Padded:
+    """Of a learner without a budget, so that the host knows each length."""
+    learner(batches)
+    seen = learner.objectives[0].seen
+    packed, labels = seen.packed, torch.full_like(seen.packed.ids, IGNORED)
+    for masked in seen.masked.values():
+        labels[masked.index] = masked.labels
+
+    def block(name: str, values: Tensor, fill: int) -> Tensor:
+        parts = values.split(packed.lengths)[seen.blocks[f"spans/{name}"]]
+        return nn.utils.rnn.pad_sequence(list(parts), True, fill)
+
+    made = {}
+    for name in ("anchors", "positives"):
+        mask = block(name, torch.ones_like(packed.ids), 0)
+        made[name] = {"input_ids": block(name, packed.ids, SPECIAL.pad), "attention_mask": mask}
+    rows = sum(one["input_ids"].numel() for one in made.values())
+    sizes = {"tokens": len(packed.ids), "sequences": packed.num_sequences, "rows": rows}
+    return Padded(**made, labels=block("anchors", labels, IGNORED), **sizes)
+
+
+def padded_loss(model: Any, given: Padded, temperature: float) -> Tensor:
+    """DeCLUTR's, of transformers' model: two forwards, the head on all positions of the anchors."""
+
+    def mean(states: Tensor, mask: Tensor) -> Tensor:
+        return (states.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+    found = model(**given.anchors, labels=given.labels, output_hidden_states=True)
+    anchors = mean(found.hidden_states[-1], given.anchors["attention_mask"])
+    states = model.base_model(**given.positives).last_hidden_state
+    positives = mean(states, given.positives["attention_mask"]).view(len(anchors), -1, anchors.shape[1]).mean(1)
+    return found.loss + nt_xent(anchors, positives, temperature)
+
+
+def plain(learner: Learner) -> Any:
+    """transformers' own model with the learner's weights."""
+    model = copy.deepcopy(learner.encoder.model)
+    model.set_attn_implementation("sdpa")
+    return model

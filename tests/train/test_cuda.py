@@ -1,0 +1,180 @@
+"""What CUDA does otherwise than a CPU. The CPU's turn shows that the tests themselves are sound."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from benchmarks import mixed_step
+from benchmarks.span_step import Batches, budget, build, documents, moved
+from train.data.ahead import copied_ahead
+from train.engine.optimization import adamw
+from train.learner import Learner
+from train.model.attention import packed_attention, padded_attention
+from train.model.packing import Packed, pack_ids
+from train.options import ALL
+from train.schedules import OptimizerConfig
+
+LENGTHS = [97, 3, 64, 64, 1, 200]
+HEADS, DIM = 4, 64
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+@contextlib.contextmanager
+def nothing_waits(device: torch.device) -> Iterator[None]:
+    """Within it, whatever makes the host wait for the GPU raises."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def packed_on(device: torch.device) -> Packed:
+    return pack_ids([[5] * length for length in LENGTHS], device)
+
+
+def inputs(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    """Queries, keys and values (1, heads, T, d), the same on every device."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn((3, 1, HEADS, sum(LENGTHS), DIM), generator=generator)
+    return [one.to(device, dtype).requires_grad_() for one in drawn]
+
+
+def attended(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    """Outputs, and the gradients of queries, keys and values, through the packed attention."""
+    given = inputs(device, dtype)
+    out, _ = packed_attention(nn.Identity(), *given, None, packed=packed_on(device))
+    return [out, *torch.autograd.grad(out.float().square().sum(), given)]
+
+
+def expected() -> list[Tensor]:
+    """The same through the padded one, in fp32 on the CPU."""
+    given = inputs(CPU, torch.float32)
+    out = padded_attention(*given, packed_on(CPU), 0.0, None, None)
+    return [out, *torch.autograd.grad(out.square().sum(), given)]
+
+
+def learner_on(device: torch.device, dropout: float, pairs: bool = False) -> Learner:
+    """DeCLUTR's objectives, or its contrast alone, over two layers of 64, for two documents a step."""
+    learner = build(2, 64, dropout, pairs).to(device)
+    learner.budgets = {ALL: budget(learner, 2)}
+    return learner
+
+
+def backend(device: torch.device) -> str:
+    """A CPU has the same graph, without a compiler."""
+    return "inductor" if device.type == "cuda" else "eager"
+
+
+def loss_of(learner: Learner, batches: Batches, device: torch.device) -> Tensor:
+    with torch.autocast(device.type, torch.bfloat16):
+        return learner(batches)[0]
+
+
+def test_packed_attention_in_bf16_is_the_padded_one_in_fp32(device: torch.device) -> None:
+    for found, right in zip(attended(device, torch.bfloat16), expected(), strict=True):
+        torch.testing.assert_close(found.float().cpu(), right, atol=0.05 * right.abs().max().item(), rtol=0.05)
+
+
+def test_packed_attention_in_fp32_is_the_cpus(device: torch.device) -> None:
+    for found, right in zip(attended(device, torch.float32), expected(), strict=True):
+        torch.testing.assert_close(found.cpu(), right, atol=1e-4, rtol=1e-4)
+
+
+def test_attention_dropout_follows_its_seed_keeps_the_mean_and_has_a_gradient(device: torch.device) -> None:
+    query, key, value = inputs(device, torch.bfloat16)
+    ones = torch.ones_like(value).requires_grad_()
+
+    def dropped(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return packed_attention(nn.Identity(), query, key, ones, None, dropout=0.1, packed=packed_on(device))[0]
+
+    first, same, other = dropped(1), dropped(1), dropped(2)
+    assert torch.equal(first, same) and not torch.equal(first, other)
+    assert first.float().mean().item() == pytest.approx(1, abs=0.02) and first.float().std() > 0.01
+    gradients = torch.autograd.grad(first.float().square().sum(), [query, key, ones])
+    assert all(one.isfinite().all() and one.abs().max() > 0 for one in gradients)
+
+
+def test_a_static_step_waits_for_nothing(device: torch.device) -> None:
+    """Sampling, packing, masking, the losses and all metrics, backward, clipping, AdamW."""
+    learner = learner_on(device, 0.1).train()
+    optimizer = adamw(list(learner.parameters()), OptimizerConfig())
+    given = [moved(documents(2, number), device) for number in range(2)]
+
+    def step(batches: Batches) -> None:
+        loss_of(learner, batches, device).backward()
+        nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    before = next(learner.parameters()).detach().clone()
+    step(given[0])  # the first makes what later ones have
+    with nothing_waits(device):
+        step(given[1])
+    assert not torch.equal(next(learner.parameters()), before)
+
+
+def test_ten_steps_of_other_lengths_compile_once(device: torch.device) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    learner = learner_on(device, 0.1, pairs=True).train()
+    learner.encoder.compile_static(backend(device))
+    lengths = set()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for number in range(10):
+            with torch.autocast(device.type, torch.bfloat16):
+                loss, metrics = learner(moved(documents(2, number), device))
+            loss.backward()
+            lengths.add(int(metrics["tokens"]))
+    assert counters["stats"]["unique_graphs"] == 1 and len(lengths) > 5
+
+
+def test_compiled_layers_give_the_loss_and_gradient_of_plain_ones(device: torch.device) -> None:
+    torch._dynamo.reset()
+    learner, given = learner_on(device, 0.0).train(), moved(documents(2), device)
+
+    def step() -> tuple[float, float]:
+        learner.zero_grad()
+        loss = loss_of(learner, given, device)
+        loss.backward()
+        norm = nn.utils.get_total_norm([one.grad for one in learner.parameters() if one.grad is not None])
+        return loss.item(), norm.item()
+
+    plain = step()
+    learner.encoder.compile_static(backend(device))
+    assert step() == pytest.approx(plain, rel=0.03)
+
+
+def test_pictures_clips_and_texts_share_one_forward(device: torch.device) -> None:
+    learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, None, 0)
+    alone = learner(given)[0].item()
+    learner.to(device)
+    loss = loss_of(learner, moved(given, device), device)
+    loss.backward()
+    assert loss.item() == pytest.approx(alone, rel=0.03)
+    assert all(one.grad.isfinite().all() for one in learner.parameters() if one.grad is not None)
+
+
+def test_batches_that_are_copied_ahead_are_those_that_were_given(device: torch.device) -> None:
+    host = [documents(2, number) for number in range(3)]
+    pinned = [{name: one.pin() for name, one in batch.items()} for batch in host] if device.type == "cuda" else host
+    ahead = copied_ahead(((batch, {}) for batch in itertools.cycle(pinned)), device)
+    for right, (found, _) in zip(host * 2, ahead, strict=False):
+        own, copied = right["documents"], found["documents"]
+        assert copied.ids.device.type == device.type and torch.equal(copied.ids.cpu(), own.ids)
+        assert torch.equal(copied.lists("spans/tokens").values.cpu(), own.lists("spans/tokens").values)
+    ahead.close()
