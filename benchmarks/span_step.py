@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import RobertaForMaskedLM
 
 from benchmarks.mixed_step import SPECIAL, VOCABULARY, NoShards, fresh_encoder
 from shards.ragged import Ragged
@@ -116,21 +117,28 @@ def padded(learner: Learner, batches: Batches) -> Padded:
     return Padded(**made, labels=block("anchors", labels, IGNORED), **sizes)
 
 
-def padded_loss(model: Any, given: Padded, temperature: float) -> Tensor:
-    """DeCLUTR's, of transformers' model: two forwards, the head on all positions of the anchors."""
+def padded_loss(model: Any, given: Padded, temperature: float, whole: bool = False) -> Tensor:
+    """DeCLUTR's, of transformers' model: two forwards, the head on all positions of the anchors; with `whole` on all of
+    the positives too, which its published code does, and does not use.
+    """
 
     def mean(states: Tensor, mask: Tensor) -> Tensor:
         return (states.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
     found = model(**given.anchors, labels=given.labels, output_hidden_states=True)
     anchors = mean(found.hidden_states[-1], given.anchors["attention_mask"])
-    states = model.base_model(**given.positives).last_hidden_state
+    if whole:
+        states = model(**given.positives, output_hidden_states=True).hidden_states[-1]
+    else:
+        states = model.base_model(**given.positives).last_hidden_state
     positives = mean(states, given.positives["attention_mask"]).view(len(anchors), -1, anchors.shape[1]).mean(1)
     return found.loss + nt_xent(anchors, positives, temperature)
 
 
 def plain(learner: Learner) -> Any:
-    """transformers' own model with the learner's weights."""
-    model = copy.deepcopy(learner.encoder.model)
-    model.set_attn_implementation("sdpa")
-    return model
+    """transformers' own model, as it makes it, with the learner's weights."""
+    ours = learner.encoder.model
+    whole = RobertaForMaskedLM._from_config(copy.deepcopy(ours.config), attn_implementation="sdpa")
+    model = whole if isinstance(ours, RobertaForMaskedLM) else whole.base_model
+    model.load_state_dict(ours.state_dict())
+    return model.to(ours.device)

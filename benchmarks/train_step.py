@@ -5,12 +5,14 @@
 
 One encoder, one draw of DeCLUTR's spans of 32 to 512 tokens of random documents, RoBERTa's layer with its dropout. A
 step is forward, backward, clipping and AdamW; of ours, drawing, packing and masking too, which the others are spared.
-DeepSpeed around ours is not in it. Contenders, in one process, in turn; ratios are medians of those of each round:
+DeepSpeed around ours is not in it, and on a CPU the trainer's use of the C library's memory is. Contenders, in one
+process, in turn; ratios are medians of those of each round:
 
     packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors): what the trainer does; on CUDA under a static
                    budget, its layers compiled, batches copied ahead from pinned memory
     padded         the same through transformers: anchors padded to their longest, with its own masked-LM head on all
                    their positions, which is its loss; positives padded to theirs; NT-Xent of the means; nothing to copy
+    padded whole   that, and the head on the positives too, as DeCLUTR's published code calls transformers' model
     packed pairs   anchors and one positive each, NT-Xent alone
     trainer        the same pairs through sentence-transformers' own trainer (`benchmarks.peer_trainer`), unpadded where
                    flash-attn is installed. It needs the package datasets
@@ -35,6 +37,7 @@ from benchmarks.mixed_step import SPECIAL
 from benchmarks.report import command, finish, machine
 from benchmarks.span_step import Batches, budget, build, documents, moved, padded, padded_loss, plain
 from train.data.ahead import copied_ahead
+from train.engine.allocator import keep_freed_memory
 from train.engine.optimization import adamw
 from train.engine.tracking import flops_per_token, layer_weights, peak_flops
 from train.learner import Learner
@@ -43,8 +46,8 @@ from train.options import ALL
 from train.schedules import OptimizerConfig
 
 MAX_GRAD_NORM = 1.0
-PAIRS = {"packed": "padded", "packed pairs": "trainer"}
-"""Each of ours, and the one it is set beside."""
+PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
+"""Each of ours, and those it is set beside."""
 DEFAULTS = {
     "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "bf16"]},
     "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["bf16"]},
@@ -64,10 +67,10 @@ class Contender(Protocol):
 
 
 class Plain:
-    """Steps in a bare loop: a loss, and an optimizer of its own."""
+    """Steps in a bare loop: a loss, and an optimizer of its own. `ours`: with the host's memory kept, as in a run."""
 
-    def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device) -> None:
-        self.module, self.loss, self.device = module.train(), loss, device
+    def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device, ours: bool = False) -> None:
+        self.module, self.loss, self.device, self.ours = module.train(), loss, device, ours
         self.optimizer = adamw(list(module.parameters()), OptimizerConfig())
 
     def step(self, bf16: bool) -> None:
@@ -79,12 +82,17 @@ class Plain:
         self.optimizer.zero_grad()
 
     def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
+        if self.ours:
+            keep_freed_memory()
+            self.step(bf16)  # which finds that memory
         wait(self.device)
         clock, processor = time.perf_counter(), time.process_time()
         for _ in range(steps):
             self.step(bf16)
         wait(self.device)
-        return (time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps
+        taken = (time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps
+        keep_freed_memory(False)
+        return taken
 
 
 def wait(device: torch.device) -> None:
@@ -117,11 +125,11 @@ class Bench:
         self.inputs = {
             name: [padded(learner, moved(one, where)) for one in self.host] for name, learner in self.learners.items()
         }
-        model, temperature = plain(self.learners["packed"]), spans.Config().temperature
-        given = itertools.cycle(self.inputs["packed"])
+        temperature = spans.Config().temperature
         self.contenders: dict[str, Contender] = {
             "packed": self.packed("packed"),
-            "padded": Plain(model, lambda: padded_loss(model, next(given), temperature), where),
+            "padded": self.padded(temperature, whole=False),
+            "padded whole": self.padded(temperature, whole=True),
             "packed pairs": self.packed("packed pairs"),
         }
         why = peer_trainer.why_not()
@@ -132,7 +140,12 @@ class Bench:
     def packed(self, name: str) -> Plain:
         """Ours, which draws from the host's micro-batches without end."""
         learner = self.learners[name]
-        return Plain(learner, packed_loss(learner, ahead(self.host, self.device)), self.device)
+        return Plain(learner, packed_loss(learner, ahead(self.host, self.device)), self.device, ours=True)
+
+    def padded(self, temperature: float, whole: bool) -> Plain:
+        """transformers' own model, on the same spans."""
+        model, given = plain(self.learners["packed"]), itertools.cycle(self.inputs["packed"])
+        return Plain(model, lambda: padded_loss(model, next(given), temperature, whole), self.device)
 
     def trainer(self, temperature: float) -> peer_trainer.PeerTrainer:
         learner = self.learners["packed pairs"]
@@ -184,7 +197,7 @@ class Bench:
 
     def sizes(self, name: str) -> tuple[float, float, float]:
         """(real tokens, sequences, padded rows) of a step, in the mean of the micro-batches."""
-        given = self.inputs["packed" if name in ("packed", "padded") else "packed pairs"]
+        given = self.inputs["packed" if name in ("packed", *PAIRS["packed"]) else "packed pairs"]
         return tuple(statistics.mean(getattr(one, key) for one in given) for key in ("tokens", "sequences", "rows"))
 
     def memory(self, name: str, bf16: bool) -> float | None:
@@ -245,7 +258,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 what: round(statistics.median(one[peer][at] / one[ours][at] for one in rounds), 2)
                 for at, what in enumerate(("times", "times_by_processor"))
             }
-            for ours, peer in PAIRS.items()
+            for ours, peers in PAIRS.items()
+            for peer in peers
             if peer in bench.contenders
         }
         result["precisions"][precision] = {"rows": rows, "times": times}

@@ -7,15 +7,14 @@ import torch
 from torch import nn
 
 from tests.train.test_encoder import CONFIGS, models
-from train.model import dropout
-from train.model.dropout import Dropout, attention, kept, scale
+from train.model.dropout import Dropout, attention, kept
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_each_value_drops_with_probability_p_whatever_its_neighbours_do(p: float) -> None:
     """Four are drawn of one number: counts of each place and of pairs of places lie within five deviations."""
     torch.manual_seed(0)
-    drops = ~kept((50_000, 4), p)
+    drops = ~kept(torch.Size((50_000, 4)), p)[0]
     bound = 5 * math.sqrt(p * (1 - p) / 50_000)
     assert (drops.double().mean(0) - p).abs().max() < bound
     for first in range(4):
@@ -28,7 +27,7 @@ def test_what_stays_is_scaled_to_the_same_mean_and_gets_the_gradient() -> None:
     torch.manual_seed(0)
     values = torch.ones(400, 1001, requires_grad=True)
     found = Dropout(0.1)(values)
-    assert set(found.unique().tolist()) == {0.0, torch.tensor(scale(0.1)).item()}
+    assert set(found.unique().tolist()) == {0.0, torch.tensor(kept(values.shape, 0.1)[1]).item()}
     assert found.mean().item() == pytest.approx(1, abs=3e-3)
     found.sum().backward()
     assert torch.equal(values.grad, found)
@@ -53,12 +52,7 @@ def test_a_seed_repeats_it() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("chunk", [1 << 18, 2 * 7 * 7])
-def test_attention_and_its_gradients_are_those_of_the_same_mask(
-    window: int | None, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one part, and in several."""
-    monkeypatch.setattr(dropout, "CHUNK", chunk)
+def test_attention_and_its_gradients_are_those_of_the_same_mask(window: int | None) -> None:
     at = torch.arange(7)
     near = None if window is None else (at[:, None] - at).abs() < window
     states = torch.randn(3, 2, 5, 7, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -66,11 +60,10 @@ def test_attention_and_its_gradients_are_those_of_the_same_mask(
     torch.manual_seed(4)
     ours = attention(*states, near, 0.3, 0.25)
     torch.manual_seed(4)
-    rows = chunk // (7 * 7)
-    keep = torch.cat([kept((min(rows, 10 - first), 7, 7), 0.3) for first in range(0, 10, rows)]).view(2, 5, 7, 7)
+    keep, scale = kept(torch.Size((2, 5, 7, 7)), 0.3)
     scores = again[0] @ again[1].transpose(-1, -2) * 0.25
     weights = (scores if near is None else scores.masked_fill(~near, -math.inf)).softmax(-1)
-    expected = (weights * keep * scale(0.3)) @ again[2]
+    expected = (weights * keep * scale) @ again[2]
     torch.testing.assert_close(ours, expected)
     for found in (ours, expected):
         (found * torch.linspace(-1, 1, 8)).sum().backward()

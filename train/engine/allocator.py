@@ -12,13 +12,16 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """glibc's malloc.h."""
 
 
-def keep_freed_memory() -> bool:
-    """Whether the C library was told: one that is not glibc has no such call, or takes no notice, as macOS and musl."""
+def keep_freed_memory(keep: bool = True) -> bool:
+    """Whether the C library was told: one that is not glibc has no such call, or takes no notice, as macOS and musl.
+
+    `keep=False` is what glibc itself comes to with tensors, for who measures the difference.
+    """
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
     never = -1  # as an unsigned number, more than there is
-    told = [mallopt(M_MMAP_THRESHOLD, 1 << 30), mallopt(M_TRIM_THRESHOLD, never), mallopt(M_TOP_PAD, 64 << 20)]
-    return all(told)
+    mapped, trimmed, padded = (1 << 30, never, 64 << 20) if keep else (32 << 20, 64 << 20, 128 << 10)
+    return all([mallopt(M_MMAP_THRESHOLD, mapped), mallopt(M_TRIM_THRESHOLD, trimmed), mallopt(M_TOP_PAD, padded)])

@@ -71,12 +71,12 @@ class Encoder(nn.Module):
         self.notes: list[str] = []
         self.first_position = first_position(model)
         self._options: dict[str, Any] = {}  # of every forward
+        replace_dropout(model)
         self._patches: Tensor | None = None  # of the forward that runs: an embedding module takes none as an argument
         self._compiled: Callable[..., Tensor] | None = None
         embeddings = getattr(self.base, "embeddings", None)
         if isinstance(embeddings, nn.Module):  # now and not by the forward: that is one graph, with what it finds
             embeddings.register_forward_hook(self._written)
-        replace_dropout(model)
         self._check_packing()
 
     @property
