@@ -7,6 +7,7 @@ Each part is a process of its own with a time limit; one that fails or hangs lea
     machine   bf16 matrix products a second
     tests     every test that bears the marker `cuda`
     static    ten steps of other lengths, layers compiled: how many graphs that made, and whether the host had to wait
+    head      the masked-LM loss of a step as the trainer has it, and by torch's chunked linear_cross_entropy
     step      `benchmarks.train_step`: packed beside plain transformers and sentence-transformers' trainer
 
 It wants torch, transformers, sentence-transformers and what `train` imports, but not DeepSpeed, Beam, webdataset or
@@ -35,7 +36,7 @@ import torch
 from benchmarks.report import machine, write
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS_S = {"machine": 40, "tests": 180, "static": 90, "step": 160}
+LIMITS_S = {"machine": 30, "tests": 170, "static": 90, "head": 20, "step": 160}
 STEPS = 10
 SIDE = 8192
 """Of the square matrices that the rate is measured with."""
@@ -126,6 +127,49 @@ def static(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"said": said, "ok": graphs == 1 and not waits, "graphs": graphs, "waits": waits}
 
 
+def head(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Seconds, memory and rounding of the two ways to a loss, and its gradient, of so many masked tokens."""
+    import torch.nn.functional as F
+
+    from benchmarks.mixed_step import VOCABULARY
+    from train.losses import masked_lm
+
+    if not hasattr(F, "linear_cross_entropy"):
+        return {"said": "this torch has no linear_cross_entropy"}
+    device, (tokens, hidden) = torch.device(arguments.device), arguments.head
+    torch.manual_seed(0)
+    states = torch.randn(tokens, hidden, device=device, requires_grad=True)
+    weight = (0.02 * torch.randn(VOCABULARY, hidden, device=device)).requires_grad_()
+    labels = torch.randint(VOCABULARY, (tokens,), device=device)
+
+    def ours() -> torch.Tensor:
+        with torch.autocast(device.type, torch.bfloat16):
+            return masked_lm(F.linear(states, weight), labels)
+
+    def chunked() -> torch.Tensor:
+        options, half = torch.nn.LinearCrossEntropyOptions(), (states.bfloat16(), weight.bfloat16())
+        return F.linear_cross_entropy(*half, labels, reduction="none", options=options).float().mean()
+
+    found = {}
+    for name, loss in (("ours", ours), ("chunked", chunked)):
+        wait, taken, gb = torch.cuda.synchronize if device.type == "cuda" else lambda: None, [], 0.0
+        for _ in range(arguments.rounds):
+            states.grad = weight.grad = None
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            wait()
+            start = time.perf_counter()
+            value = loss()
+            value.backward()
+            wait()
+            taken.append(time.perf_counter() - start)
+            gb = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
+        norm = torch.nn.utils.get_total_norm([states.grad, weight.grad])
+        found[name] = {"ms": 1e3 * min(taken), "gb": gb, "loss": value.item(), "gradient_norm": norm.item()}
+    said = [f"{name} {one['ms']:.1f} ms, {one['gb']:.1f} GB, loss {one['loss']:.4f}" for name, one in found.items()]
+    return {"said": "; ".join(said), "tokens": tokens, "hidden": hidden, **found}
+
+
 def step(arguments: argparse.Namespace) -> dict[str, Any]:
     """The table of a step."""
     from benchmarks import train_step
@@ -142,6 +186,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "machine": rate,
     "tests": tests,
     "static": static,
+    "head": head,
     "step": step,
 }
 
@@ -191,7 +236,7 @@ def main() -> int:
     parser.add_argument("--documents", type=int, metavar="N", help="of a step (default 32; less where memory is short)")
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
     hidden = {"device": "cuda", "layers": None, "hidden": None, "batches": None, "steps": None, "precisions": None}
-    for name, value in (hidden | {"dropout": 0.1, "rounds": 5}).items():
+    for name, value in (hidden | {"dropout": 0.1, "rounds": 5, "head": (8192, 768)}).items():
         parser.set_defaults(**{name: value})
     arguments = parser.parse_args()
     if not torch.cuda.is_available():

@@ -1,5 +1,6 @@
 """The command for whoever has a GPU, where there is none, and what the benchmark of a step gives its contenders."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -61,23 +62,30 @@ def test_a_part_that_fails_ends_no_other_and_the_command_with_1(
     monkeypatch.setattr(sys, "argv", ["cuda", "--output", str(tmp_path), "--documents", "8"])
     assert cuda.main() == 1
     kept = json.loads((tmp_path / "cuda.json").read_text())
-    assert list(kept["parts"]) == ["machine", "tests", "static", "step"] and kept["gpu"] == "A GPU"
+    assert list(kept["parts"]) == ["machine", "tests", "static", "head", "step"] and kept["gpu"] == "A GPU"
     assert {"torch", "transformers", "driver"} <= kept["versions"].keys() and kept["date"]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split()[:2] == ["tests", "FAILED"] and lines[4].endswith("step of ['--documents', '8']")
+    assert lines[2].split()[:2] == ["tests", "FAILED"] and lines[5].endswith("step of ['--documents', '8']")
 
 
 def test_all_parts_together_take_less_than_eight_minutes() -> None:
     assert sum(cuda.LIMITS_S.values()) < 8 * 60 and cuda.LIMITS_S.keys() == cuda.PARTS.keys()
 
 
-def test_a_padded_step_has_the_loss_of_the_packed_one_it_was_made_from() -> None:
+def test_both_ways_to_the_masked_lm_loss_are_one_loss() -> None:
+    found = cuda.head(argparse.Namespace(device="cpu", head=(64, 32), rounds=1))
+    assert found["ours"]["loss"] == pytest.approx(found["chunked"]["loss"], rel=0.01)
+    assert found["ours"]["gradient_norm"] == pytest.approx(found["chunked"]["gradient_norm"], rel=0.01)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_padded_step_has_the_loss_of_the_packed_one_it_was_made_from(whole: bool) -> None:
     learner = build(1, 64, 0.0, pairs=False).eval()
     given = documents(2)
     made = padded(learner, given)
     loss, metrics = learner(given)
     assert made.tokens == metrics["tokens"] < made.rows and made.sequences == 2 * 6
-    other = padded_loss(plain(learner).eval(), made, spans.Config().temperature)
+    other = padded_loss(plain(learner).eval(), made, spans.Config().temperature, whole)
     torch.testing.assert_close(other, loss, atol=0.0, rtol=1e-4)
 
 
