@@ -100,7 +100,7 @@ def static(arguments: argparse.Namespace) -> dict[str, Any]:
     from torch._dynamo.utils import counters
 
     from benchmarks.span_step import budget, build, documents
-    from benchmarks.train_step import DEFAULTS, Plain, ahead, packed_loss
+    from benchmarks.train_step import DEFAULTS, Loop, ahead, packed_loss
     from train.options import ALL
 
     device, size = torch.device(arguments.device), DEFAULTS[arguments.device]
@@ -109,7 +109,7 @@ def static(arguments: argparse.Namespace) -> dict[str, Any]:
     learner.budgets = {ALL: budget(learner, count)}
     learner.encoder.compile_static("inductor" if device.type == "cuda" else "eager")
     host = [documents(count, number) for number in range(STEPS)]
-    step = Plain(learner, packed_loss(learner, ahead(host, device)), device).step
+    step = Loop(learner, packed_loss(learner, ahead(host, device)), device).step
     counters.clear()
     step(bf16=True)
     waits = ""
@@ -131,7 +131,7 @@ def head(arguments: argparse.Namespace) -> dict[str, Any]:
     """Seconds, memory and rounding of the two ways to a loss, and its gradient, of so many masked tokens."""
     import torch.nn.functional as F
 
-    from benchmarks.mixed_step import VOCABULARY
+    from benchmarks.fresh import VOCABULARY
     from train.losses import masked_lm
 
     if not hasattr(F, "linear_cross_entropy"):
@@ -235,9 +235,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=default, metavar="DIR", help=f"of cuda.json (default {default})")
     parser.add_argument("--documents", type=int, metavar="N", help="of a step (default 32; less where memory is short)")
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
-    hidden = {"device": "cuda", "layers": None, "hidden": None, "batches": None, "steps": None, "precisions": None}
-    for name, value in (hidden | {"dropout": 0.1, "rounds": 5, "head": (8192, 768)}).items():
-        parser.set_defaults(**{name: value})
+    parser.set_defaults(device="cuda", layers=None, hidden=None, batches=None, steps=None, precisions=None)
+    parser.set_defaults(dropout=0.1, rounds=5, head=(8192, 768))
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("benchmarks.cuda: no CUDA device here: run it where nvidia-smi lists one", file=sys.stderr)

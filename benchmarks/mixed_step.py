@@ -26,27 +26,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import RobertaConfig, RobertaForMaskedLM
 
+from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
 from benchmarks.report import command, finish, machine
 from shards import Dataset
 from shards.ragged import Ragged
-from train.data.batch import Batch, TokenLists
+from train.data.batch import Batch
 from train.learner import Learner
 from train.modalities import audio, images
 from train.model.attention import PACKED_ATTENTION
 from train.model.encoder import Encoder
-from train.model.packing import Packed, SpecialTokens
-from train.objectives import Objective, Setting, clear, mlm, patches, simcse, spans
+from train.model.packing import Packed
+from train.objectives import Objective, clear, mlm, patches, simcse, spans
 from train.options import ALL
 
-VOCABULARY = 50265
 BATCH = {"documents": 16, "sentences": 64, "images": 48, "audio": 48}
 """The recipe's examples of a step."""
 SIMCSE_TOKENS = 32
@@ -64,63 +62,24 @@ TURNS = {
 TEXT = ["spans + mlm", "clear", "simcse"]
 SEPARATE = [*TEXT, "pictures", "clips"]
 THREE = ["all text", "pictures", "clips"]
-SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
-
-
-class NoShards(SimpleNamespace):
-    """A dataset that says of itself only that it has no classes: the batches are made here."""
-
-    folder = ""
-    manifest = SimpleNamespace(resources={}, classes={})
-
-
-def config_of(layers: int, hidden: int, dropout: float, vocab_size: int = VOCABULARY) -> RobertaConfig:
-    """RoBERTa's layers in a size of one's own, with heads of 64."""
-    return RobertaConfig(
-        vocab_size=vocab_size,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, hidden // 64),
-        intermediate_size=4 * hidden,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-
-
-def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
-    """An encoder of such layers, drawn by one seed."""
-    torch.manual_seed(0)
-    config = config_of(layers, hidden, dropout)
-    return Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
 
 
 def build(layers: int, hidden: int, dropout: float) -> Learner:
     """The objectives of `combined` over a fresh encoder."""
     encoder = fresh_encoder(layers, hidden, dropout)
     modalities = {"images": images.Images(images.Config()), "audio": audio.Audio(audio.Config(), 0.0, 0.5)}
-
-    def setting(name: str, data: str) -> Setting:
-        sizes = {"capacity": encoder.max_tokens - SPECIAL.count, "vocab_size": VOCABULARY, "dim": hidden}
-        return Setting(name, data, 0, **sizes, special=SPECIAL, dataset=NoShards(), modality=modalities.get(data))
-
-    def made(objective: Objective, data: str, weight: float = 1.0) -> Objective:
-        objective.name, objective.data, objective.weight = objective.setting.name, data, weight
-        return objective
-
-    contrast = spans.SpanContrast(spans.Config(), setting("spans", "documents"))
-    anchors = contrast.block_moments("anchors")
-    views = setting("clear", "sentences")
-    objectives = [
-        made(contrast, "documents"),
-        made(mlm.MaskedLM(mlm.Config(), setting("mlm", "documents"), "spans/anchors", anchors), "documents"),
-        made(clear.Clear(clear.Config(), views, clear.StoredViews(2, views)), "sentences"),
-        made(simcse.SimCSE(simcse.Config(head="tanh"), setting("simcse", "sentences"), ["tokens"]), "sentences"),
+    contrast = spans.SpanContrast(spans.Config(), setting(encoder, "spans", "documents"))
+    masked, anchors = setting(encoder, "mlm", "documents"), contrast.block_moments("anchors")
+    views, twice = setting(encoder, "clear", "sentences"), setting(encoder, "simcse", "sentences")
+    objectives: list[Objective] = [
+        weighted(contrast),
+        weighted(mlm.MaskedLM(mlm.Config(), masked, "spans/anchors", anchors)),
+        weighted(clear.Clear(clear.Config(), views, clear.StoredViews(2, views))),
+        weighted(simcse.SimCSE(simcse.Config(head="tanh"), twice, ["tokens"])),
     ]
     for name, data, weight in (("pictures", "images", 0.05), ("clips", "audio", 0.01)):
-        own = setting(name, data)
-        objectives.append(made(patches.PatchContrast(patches.Config(loss="paper"), own, own.modality), data, weight))
+        own = setting(encoder, name, data, modalities[data])
+        objectives.append(weighted(patches.PatchContrast(patches.Config(loss="paper"), own, own.modality), weight))
     embeddings = {name: modality.embedding(hidden) for name, modality in modalities.items()}
     return Learner(encoder, objectives, SPECIAL, embeddings, TURNS)
 
@@ -137,14 +96,9 @@ def batches_of(part: int, folder: Path | None, seed: int) -> dict[str, Batch]:
     """One micro-batch: a part of the recipe's batch of every dataset."""
     generator = np.random.default_rng(seed)
     counts = {name: max(2, count // part) for name, count in BATCH.items()}
-
-    def texts(lengths: np.ndarray) -> TokenLists:
-        ids = generator.integers(5, VOCABULARY, lengths.sum(), np.int32)
-        return TokenLists.of(Ragged(ids, np.concatenate([[0], lengths.cumsum()])))
-
-    documents = texts(generator.integers(2048, 4096, counts["documents"]))
+    documents = texts(generator.integers(2048, 4096, counts["documents"]), generator)
     lengths = sentence_lengths(counts["sentences"], generator, folder)
-    views = [texts((lengths * VIEW_SHARE).round().astype(int).clip(1)) for _ in range(2)]
+    views = [texts((lengths * VIEW_SHARE).round().astype(int).clip(1), generator) for _ in range(2)]
     pixels = generator.integers(0, 256, (counts["images"], 2, 224, 224, 3), np.uint8)
     frames = generator.standard_normal((counts["audio"], 1, 1024, 128)).astype(np.float16)
     columns: dict[str, dict[str, Any]] = {
@@ -152,7 +106,7 @@ def batches_of(part: int, folder: Path | None, seed: int) -> dict[str, Batch]:
         "sentences": {
             "clear/view_0": views[0],
             "clear/view_1": views[1],
-            "simcse/tokens": texts(lengths.clip(max=SIMCSE_TOKENS)),
+            "simcse/tokens": texts(lengths.clip(max=SIMCSE_TOKENS), generator),
         },
         "images": {"pictures/values": torch.from_numpy(pixels)},
         "audio": {"clips/values": torch.from_numpy(frames)},

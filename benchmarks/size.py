@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import RobertaModel
 
-from benchmarks.mixed_step import SPECIAL, config_of
+from benchmarks.fresh import SPECIAL, config_of
 from benchmarks.report import command, machine, tell
 from train.data.batch import Batch, TokenLists
 from train.learner import Learner

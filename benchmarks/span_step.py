@@ -13,15 +13,14 @@ import torch
 from torch import Tensor, nn
 from transformers import RobertaForMaskedLM
 
-from benchmarks.mixed_step import SPECIAL, VOCABULARY, NoShards, fresh_encoder
-from shards.ragged import Ragged
+from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
 from train.build import forward_size
 from train.data.batch import Batch, TokenLists
 from train.encoded import Encoded
 from train.learner import Learner
 from train.losses import IGNORED, nt_xent
 from train.model.packing import Budget
-from train.objectives import Metrics, Objective, Setting, mlm, spans
+from train.objectives import Metrics, Objective, mlm, spans
 from train.options import ALL
 from train.span_sampler import SpanConfig
 
@@ -40,20 +39,14 @@ class Watched(spans.SpanContrast):
 def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
     """DeCLUTR's objectives over a fresh encoder, or its contrast of pairs alone."""
     encoder = fresh_encoder(layers, hidden, dropout)
-    sizes = {"capacity": encoder.max_tokens - SPECIAL.count, "vocab_size": VOCABULARY, "dim": hidden}
-
-    def setting(name: str) -> Setting:
-        return Setting(name, "documents", 0, **sizes, special=SPECIAL, dataset=NoShards())
-
-    contrast = Watched(spans.Config(sampler=SpanConfig(num_positives=1 if pairs else 2)), setting("spans"))
-    objectives: list[Objective] = [contrast]
-    if not pairs:
-        moments = contrast.block_moments("anchors")
-        objectives.append(mlm.MaskedLM(mlm.Config(), setting("mlm"), "spans/anchors", moments))
-    else:
+    sampler, masked = SpanConfig(num_positives=1 if pairs else 2), setting(encoder, "mlm", "documents")
+    contrast = Watched(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
+    objectives: list[Objective] = [weighted(contrast)]
+    if pairs:
         encoder.drop_mlm_head()
-    for objective in objectives:
-        objective.name, objective.data, objective.weight = objective.setting.name, "documents", 1.0
+    else:
+        moments = contrast.block_moments("anchors")
+        objectives.append(weighted(mlm.MaskedLM(mlm.Config(), masked, "spans/anchors", moments)))
     return Learner(encoder, objectives, SPECIAL)
 
 
@@ -68,9 +61,7 @@ def budget(learner: Learner, count: int) -> Budget:
 def documents(count: int, number: int = 0) -> Batches:
     """A micro-batch of random documents, on the host: another for each number."""
     generator = np.random.default_rng([1, number])
-    lengths = generator.integers(2048, 4096, count)
-    ids = generator.integers(5, VOCABULARY, lengths.sum(), np.int32)
-    tokens = TokenLists.of(Ragged(ids, np.concatenate([[0], lengths.cumsum()])))
+    tokens = texts(generator.integers(2048, 4096, count), generator)
     numbers = torch.arange(count) + number * count
     columns: dict[str, TokenLists | Tensor] = {"spans/tokens": tokens, "mlm/tokens": tokens}
     return {"documents": Batch(columns, numbers, torch.zeros_like(numbers))}
@@ -83,8 +74,8 @@ def moved(batches: Batches, device: torch.device) -> Batches:
 @dataclasses.dataclass
 class Padded:
     """What a packed forward was given, padded: ids and attention mask of its anchors and of its positives, and the
-    anchors' labels, -100 where nothing is masked. `tokens` counts the real ones, of
-    `sequences`, and `rows` those with padding.
+    anchors' labels, -100 where nothing is masked. `tokens` counts the real ones, of `sequences`, and `rows` those with
+    padding.
     """
 
     anchors: dict[str, Tensor]

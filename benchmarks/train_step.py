@@ -33,7 +33,7 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks import peer_trainer
-from benchmarks.mixed_step import SPECIAL
+from benchmarks.fresh import SPECIAL
 from benchmarks.report import command, finish, machine
 from benchmarks.span_step import Batches, budget, build, documents, moved, padded, padded_loss, plain
 from train.data.ahead import copied_ahead
@@ -66,7 +66,7 @@ class Contender(Protocol):
         """A step's, of the clock and of all processors, over so many."""
 
 
-class Plain:
+class Loop:
     """Steps in a bare loop: a loss, and an optimizer of its own. `ours`: with the host's memory kept, as in a run."""
 
     def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device, ours: bool = False) -> None:
@@ -113,7 +113,7 @@ def packed_loss(learner: Learner, batches: Iterator[tuple[Batches, Any]]) -> Cal
 
 
 class Bench:
-    """The four contenders by name, and the padded inputs of each of ours.
+    """The contenders by name, and the padded inputs of each of ours.
 
     `note` says what became of sentence-transformers' trainer.
     """
@@ -137,15 +137,15 @@ class Bench:
         if not why:
             self.contenders["trainer"] = self.trainer(temperature)
 
-    def packed(self, name: str) -> Plain:
+    def packed(self, name: str) -> Loop:
         """Ours, which draws from the host's micro-batches without end."""
         learner = self.learners[name]
-        return Plain(learner, packed_loss(learner, ahead(self.host, self.device)), self.device, ours=True)
+        return Loop(learner, packed_loss(learner, ahead(self.host, self.device)), self.device, ours=True)
 
-    def padded(self, temperature: float, whole: bool) -> Plain:
+    def padded(self, temperature: float, whole: bool) -> Loop:
         """transformers' own model, on the same spans."""
         model, given = plain(self.learners["packed"]), itertools.cycle(self.inputs["packed"])
-        return Plain(model, lambda: padded_loss(model, next(given), temperature, whole), self.device)
+        return Loop(model, lambda: padded_loss(model, next(given), temperature, whole), self.device)
 
     def trainer(self, temperature: float) -> peer_trainer.PeerTrainer:
         learner = self.learners["packed pairs"]

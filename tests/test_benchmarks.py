@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from benchmarks import cuda, peer_trainer
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
@@ -72,6 +73,18 @@ def test_all_parts_together_take_less_than_eight_minutes() -> None:
     assert sum(cuda.LIMITS_S.values()) < 8 * 60 and cuda.LIMITS_S.keys() == cuda.PARTS.keys()
 
 
+@pytest.mark.parametrize("part", ["static", "step"])
+def test_a_part_does_on_a_cpu_what_it_is_to_do_on_a_gpu(part: str) -> None:
+    sizes = {"documents": 2, "layers": 1, "hidden": 64, "batches": 2, "steps": 1, "rounds": 1}
+    found = cuda.PARTS[part](argparse.Namespace(device="cpu", dropout=0.1, precisions=["bf16"], **sizes))
+    if part == "static":
+        assert found["ok"] and found["said"] == "1 graph in 10 steps, no waiting"
+    else:
+        assert found["said"].startswith("packed / padded ") and found["said"].endswith("MFU unknown")
+        assert found["inputs"]["packed"]["sequences"] == 6 * 2
+
+
+@pytest.mark.skipif(not hasattr(functional, "linear_cross_entropy"), reason="torch has one way only")
 def test_both_ways_to_the_masked_lm_loss_are_one_loss() -> None:
     found = cuda.head(argparse.Namespace(device="cpu", head=(64, 32), rounds=1))
     assert found["ours"]["loss"] == pytest.approx(found["chunked"]["loss"], rel=0.01)
