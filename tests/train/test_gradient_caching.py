@@ -254,6 +254,14 @@ def test_the_trainer_makes_the_same_steps_at_every_zero_stage_and_in_turns(tiny:
                 torch.testing.assert_close(weights[key], one[2][key], atol=1e-5, rtol=1e-4, msg=f"{way}: {key}")
 
 
+def test_more_than_losses_and_counts_is_computed_at_logged_steps_alone(tiny: list[str]) -> None:
+    plain = [*tiny, "data.text.batch_size=64", "training.logging_steps=2"]
+    (found,) = run_on_ranks(Trained({"plain": plain, "cached": [*plain, *CACHING]}), 1)
+    for unlogged, logged, _ in found.values():
+        more = {"spans/accuracy", "spans/alignment", "spans/uniformity", "mlm/accuracy"}
+        assert logged.keys() - unlogged.keys() == more and unlogged.keys() < logged.keys()
+
+
 def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
     """With dropout, bf16, a memory and activations that are computed again."""
     words = [*tiny, *DROPOUT, "objectives.spans.memory=48", "data.text.batch_size=16", "training.bf16=true"]

@@ -93,7 +93,7 @@ def test_one_call_of_attention_a_length(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("training", [True, False])
 def test_attention_under_autocast_is_in_bf16_only_where_nothing_is_learned(training: bool) -> None:
-    """The backward of a CPU's bf16 kernel takes several times that of fp32."""
+    """The backward of a CPU's bf16 kernel is slower than that of fp32."""
     packed = pack_ids(sequences([40, 40]))
     states = torch.randn(3, 1, 2, 80, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     module = nn.Identity().train(training)

@@ -6,6 +6,7 @@ raises.
 """
 
 import argparse
+import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
@@ -23,13 +24,14 @@ from tests.train.test_learner import learner_and_batch
 from tests.train.test_mixed import ALL as EVERY
 from tests.train.test_mixed import folders, recipe_of
 from tests.train.test_packing import NothingFromTheHost
-from train import run
+from train import build, run
 from train.build import build_feed
 from train.data.ahead import copied_ahead
 from train.data.batch import Batch
 from train.data.feed import FeedState, MicroBatch
 from train.learner import Learner
 from train.model import attention
+from train.model.encoder import Encoder
 from train.model.packing import Packed
 from train.options import Recipe
 
@@ -222,6 +224,14 @@ def test_torchs_kernel_takes_the_call_that_is_made(dropout: float, window: int) 
     assert (out.shape, out.dtype, out.device.type) == ((60, 4, 64), BF16, "cuda")
 
 
+@pytest.mark.parametrize("other", ["_no_such_call", "_flash_attention_backward"])
+def test_a_private_call_that_is_gone_or_takes_other_arguments_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    monkeypatch.setattr(attention, "PRIVATE", other)
+    assert not attention._takes_dropout()
+
+
 def test_what_a_torch_without_dropout_in_its_kernel_means_is_said(
     recipe_of: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +258,43 @@ def test_batches_come_ahead_as_they_are_and_the_source_is_closed_with_them() -> 
     assert closed
 
 
+def test_a_copy_is_begun_by_its_own_stream_before_its_batch_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that works waits for the copy in hand and not for the next, and holds its memory."""
+    said: list[str] = []
+
+    class Working:
+        def wait_stream(self, stream: object) -> None:
+            assert stream is beside
+            said.append("waited")
+
+    working, beside, current = Working(), object(), [None]
+
+    @contextlib.contextmanager
+    def entered(stream: object) -> Iterator[None]:
+        current[0] = stream
+        yield
+        current[0] = None
+
+    def copied(batch: Batch, device: torch.device) -> Batch:
+        assert current[0] is beside
+        said.append(f"copied {int(batch.ids)}")
+        return batch
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: beside)
+    monkeypatch.setattr(torch.cuda, "stream", entered)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: working)
+    monkeypatch.setattr(Batch, "to", copied)
+    held: list[tuple[int, object]] = []
+    monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: held.append((id(tensor), stream)))
+    host = [Batch({"spans/x": torch.zeros(2)}, torch.tensor(number), torch.zeros(())) for number in range(3)]
+    batches = copied_ahead((({"text": one}, {}) for one in host), torch.device("cuda"))
+    next(batches)
+    assert said == ["copied 0", "waited", "copied 1"]
+    assert held == [(id(one), working) for one in (host[0].columns["spans/x"], host[0].ids, host[0].epochs)]
+    next(batches)
+    assert said[3:] == ["waited", "copied 2"]
+
+
 def test_a_gpu_without_bfloat16_is_refused(
     tiny: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +306,27 @@ def test_a_gpu_without_bfloat16_is_refused(
         2,
         "train: training.bf16: Tesla T4 has no bfloat16: set training.bf16=false\n",
     )
+
+
+@pytest.mark.parametrize(("said", "bf16", "calls"), [("true", "true", 1), ("false", "true", 0), ("true", "false", 0)])
+def test_the_encoder_is_compiled_on_cuda_in_bf16_unless_the_recipe_says_no(
+    tiny: list[str], monkeypatch: pytest.MonkeyPatch, said: str, bf16: str, calls: int
+) -> None:
+    class Built(Exception):  # noqa: N818 (it is no error)
+        """What comes after the encoder wants a GPU."""
+
+    def built(*_: Any) -> None:
+        raise Built
+
+    compiled = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(Encoder, "compile_static", lambda encoder: compiled.append(encoder))
+    monkeypatch.setattr(build, "build_feed", built)
+    options = [*tiny, "output=unused", f"training.bf16={bf16}", f"training.compile={said}", "--dry-run"]
+    with pytest.raises(Built):
+        run.train(run.parser().parse_args(["--recipe", "demo", *options]))
+    assert len(compiled) == calls
 
 
 def test_a_model_that_is_no_one_graph_is_told_in_a_line(

@@ -1,8 +1,8 @@
 """What a step frees on the host stays with the process for the next step.
 
 glibc maps every large tensor anew and gives it back when it is freed, so that each step meets all its pages for the
-first time: 30,000 to 150,000 page faults, 6 to 20 % of a CPU step (4 layers of 256). The process stays at its highest
-memory between steps, which was up to 6 % higher.
+first time: page faults by the ten thousand, a good part of a CPU's step. The price is that the process stays at its
+highest memory between steps.
 """
 
 import ctypes

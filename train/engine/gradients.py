@@ -25,7 +25,7 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     with autocast(engine):
-        losses, _ = engine.module.losses(batches, turn)
+        losses, _ = engine.module.losses(batches, turn, measured=False)
     norms = {}
     for name, loss in losses.items():
         found = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
