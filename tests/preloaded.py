@@ -7,6 +7,7 @@ import sentence_transformers
 import torch.utils.tensorboard
 from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import RobertaForMaskedLM
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 import eval.models.library
 import eval.report.html
@@ -14,9 +15,12 @@ import eval.run
 import eval.tasks.sts
 import pipelines.execution.graph
 import pipelines.run
+import tests.train.ranks
 import train.build
 import train.engine.loop
 import train.export
 import train.objectives.clear
 import train.objectives.mlm
 import train.objectives.spans
+
+get_checkpoint_conversion_mapping("roberta")  # whose table of all architectures is compiled once for all
