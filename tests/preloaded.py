@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 import apache_beam.runners.worker.sdk_worker_main
+import awkward  # which gigatoken imports at its first call
 import deepspeed.runtime.zero.muon.muon_optimizer  # by which ZeRO imports half of torch.compile
 import sentence_transformers
 import torch.utils.tensorboard
@@ -14,6 +15,11 @@ import eval.report.html
 import eval.run
 import eval.tasks.sts
 import pipelines.execution.graph
+import pipelines.kinds.audio
+import pipelines.kinds.documents
+import pipelines.kinds.images
+import pipelines.kinds.sentences
+import pipelines.kinds.triplets
 import pipelines.run
 import tests.train.ranks
 import train.build
