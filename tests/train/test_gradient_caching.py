@@ -23,7 +23,7 @@ from train.objectives import Encoded
 from train.options import ALL, Recipe, RecipeError
 from train.recipe import load
 
-EXAMPLES, MICRO_BATCHES = 32, 8
+EXAMPLES, MICRO_BATCHES = 64, 8
 CACHING = [f"training.gradient_accumulation_steps={MICRO_BATCHES}", "training.gradient_caching=true"]
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
 CONTRASTS = ("spans", "clear", "simcse", "patches")
@@ -34,7 +34,7 @@ CLEAR = "clear-subs+del-span"
 def recipes(
     tiny: list[str], tiny_clear: list[str], tiny_patches: list[str], sentences_folder: Path, images_folder: Path
 ) -> dict[str, list[str]]:
-    """Overrides of a run over 32 examples a step with each contrast, two of them beside a masked LM."""
+    """Overrides of a run over 64 examples a step with each contrast, two of them beside a masked LM."""
     simcse = ["objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.head=tanh"]
     simcse += ["objectives.simcse.head=relu", f"data.text.path={sentences_folder}"]
     pictures = [f"data.others.path={images_folder}", "data.others.modality.image_size=32"]
