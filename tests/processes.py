@@ -74,6 +74,9 @@ def _run(command: list[str], variables: dict[str, str], stdin: Path, stdout: Pat
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    elif command[0] == "-c":
+        sys.argv = ["-c", *command[2:]]
+        exec(compile(command[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = command
         sys.path.insert(0, str(ROOT / Path(command[0]).parent))

@@ -3,12 +3,15 @@
 Google's client asks for a token first: the machine's metadata server, here one that hands out a token for nothing.
 """
 
+import functools
 import http.server
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,8 +91,19 @@ def amazon() -> Iterator[Callable[[], None]]:
         boto3.client("s3").create_bucket(Bucket=BUCKET)
 
     empty.url = url  # type: ignore[attr-defined]
+    variables, make = {**AWS, "AWS_ENDPOINT_URL": url}, boto3.session.Session.client
+
+    @functools.cache
+    def made(_: tuple[str | None, ...], service: str, **options: Any) -> Any:
+        return make(boto3.session.Session(), service, **options)
+
+    def client(_: Any, service_name: str, **options: Any) -> Any:
+        """Beam makes one for each request: here one for all that are made alike."""
+        return made(tuple(map(os.environ.get, variables)), service_name, **options)
+
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**AWS, "AWS_ENDPOINT_URL": url}.items():
+        patch.setattr(boto3.session.Session, "client", client)
+        for name, value in variables.items():
             patch.setenv(name, value)
         yield empty
     emulator.stop()

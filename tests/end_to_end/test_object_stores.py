@@ -59,12 +59,29 @@ def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     assert "was already finished" in capsys.readouterr().out
 
 
-def test_curation_is_the_same_in_a_bucket(bucket: str, corpus: Path, roberta_tokenizer: Path, tmp_path: Path) -> None:
-    (tmp_path / "test.txt").write_text("four words that occur nowhere at all in this corpus\n")
-    switches = ["--dedup", "--limit", "20", "--holdout-fraction", "0.4", "--exclude", str(tmp_path / "test.txt")]
-    for target in (f"{bucket}/data", tmp_path / "data"):
-        assert pipelines_main(words(corpus, target, roberta_tokenizer, *OPTIONS, *switches)) == 0
-    assert tree(f"{bucket}/data") == tree(tmp_path / "data")
+@pytest.fixture(scope="module")
+def switches(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """All of curation."""
+    excluded = tmp_path_factory.mktemp("excluded") / "test.txt"
+    excluded.write_text("four words that occur nowhere at all in this corpus\n")
+    return ["--dedup", "--limit", "20", "--holdout-fraction", "0.4", "--exclude", str(excluded)]
+
+
+@pytest.fixture(scope="module")
+def curated(
+    corpus: Path, switches: list[str], roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The curated dataset, made on a disk."""
+    folder = tmp_path_factory.mktemp("local-curated") / "out"
+    assert pipelines_main(words(corpus, folder, roberta_tokenizer, *OPTIONS, *switches)) == 0
+    return folder
+
+
+def test_curation_is_the_same_in_a_bucket(
+    bucket: str, corpus: Path, switches: list[str], curated: Path, roberta_tokenizer: Path
+) -> None:
+    assert pipelines_main(words(corpus, f"{bucket}/data", roberta_tokenizer, *OPTIONS, *switches)) == 0
+    assert tree(f"{bucket}/data") == tree(curated)
     assert shards_main(["verify", f"{bucket}/data/validation"]) == 0
 
 
@@ -283,14 +300,31 @@ def test_a_run_of_pictures_that_failed_in_a_bucket_goes_on_to_the_same_bytes(
     assert tree(target) == tree(of_zoo)
 
 
-def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, shared_data: Path, tmp_path: Path) -> None:
-    speakers = sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:2]
-    for folder in speakers:
-        for path in sorted(folder.iterdir())[:3]:
-            (tmp_path / "clips" / folder.name).mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, tmp_path / "clips" / folder.name)
-    upload_all(tmp_path / "clips", f"{bucket}/clips")
-    for source, target in ((f"{bucket}/clips/", f"{bucket}/data"), (tmp_path / "clips", tmp_path / "data")):
-        assert pipelines_main(["audio", "--input", str(source), "--output", str(target), "--workers", "1"]) == 0
-    assert tree(f"{bucket}/data") == tree(tmp_path / "data")
+def of_clips(source: str | Path, target: str | Path) -> list[str]:
+    return ["audio", "--input", str(source), "--output", str(target), "--workers", "1"]
+
+
+@pytest.fixture(scope="module")
+def clips(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three clips each of two speakers."""
+    folder = tmp_path_factory.mktemp("sound") / "clips"
+    for speaker in sorted((shared_data / "audio" / "librispeech_50spk_x10_wav").iterdir())[:2]:
+        (folder / speaker.name).mkdir(parents=True)
+        for path in sorted(speaker.iterdir())[:3]:
+            shutil.copy(path, folder / speaker.name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made_of_clips(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of the clips, made on a disk."""
+    folder = tmp_path_factory.mktemp("local-clips") / "out"
+    assert pipelines_main(of_clips(clips, folder)) == 0
+    return folder
+
+
+def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, clips: Path, made_of_clips: Path) -> None:
+    upload_all(clips, f"{bucket}/clips")
+    assert pipelines_main(of_clips(f"{bucket}/clips/", f"{bucket}/data")) == 0
+    assert tree(f"{bucket}/data") == tree(made_of_clips)
     assert Dataset(f"{bucket}/data").num_examples == 6

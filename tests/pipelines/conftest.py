@@ -27,6 +27,9 @@ from pipelines.units.job import Job
 from pipelines.units.plan import Unit
 from pipelines.units.unit import finish_unit, process_unit, resolve
 from shards.ragged import Ragged
+from tests.processes import environment, run_commands
+
+KILLING = "tests/pipelines/killing.py"
 
 
 @dataclasses.dataclass
@@ -60,6 +63,11 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+def killed(when: str, name: str, *words: str | Path) -> int:
+    """The exit code of `python -m pipelines` with one worker, which kills itself as it publishes `name`."""
+    return run_commands([KILLING, "1", when, name, "-", *map(str, words)], [environment()]).returncode
 
 
 def peak_memory(*words: str | Path) -> int:

@@ -1,8 +1,8 @@
-"""`python killing.py WORKERS when NAME -- ARGUMENTS`: runs the pipeline, and dies when it publishes NAME.
+"""`python killing.py WORKERS when NAME WRAPPER ARGUMENTS`: runs the pipeline, and dies when it publishes NAME.
 
 `when` is "before" (the temporary is written, the name is not there yet) or "after". With one worker the process itself
 does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself; with
-"2 alone" only itself.
+"2 alone" only itself. The driver's id is left in a file `driver` beside WRAPPER, the interpreter of workers.
 """
 
 import os
@@ -44,6 +44,7 @@ def main() -> None:
         workers, _, alone = workers.partition(" ")
         os.environ.update(WHEN=when, NAME=name, ALONE=alone)
         wrapper = Path(sys.argv[4])
+        wrapper.with_name("driver").write_text(str(os.getpid()))
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
         wrapper.chmod(0o755)
         sys.executable = str(wrapper)

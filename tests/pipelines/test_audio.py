@@ -7,8 +7,7 @@ import hashlib
 import io
 import json
 import shutil
-import subprocess
-import sys
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +22,9 @@ from pipelines.kinds.labelled import file_ids
 from pipelines.media.clips import spectrograms
 from shards import Dataset, Manifest, verify
 from shards.layouts import frames_of
-from tests.pipelines.conftest import Command, peak_memory
+from tests.pipelines.conftest import Command, killed, peak_memory
 from tests.pipelines.test_bad_input import rejected
-from tests.pipelines.test_images import KILLING, classes_of, write_tar
+from tests.pipelines.test_images import classes_of, write_tar
 
 Example = tuple[str, bytes]
 
@@ -253,8 +252,7 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
     words: list[str], made: Path, tree, tmp_path: Path, name: str
 ) -> None:
     command = [*words, "--output", str(tmp_path / "out"), "--quiet"]
-    killing = [sys.executable, str(KILLING), "1", "before", name, str(tmp_path / "wrapper"), *command]
-    assert subprocess.run(killing, check=False).returncode == -9
+    assert killed("before", name, *command) == -signal.SIGKILL
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert main(command) == 0
     assert tree(tmp_path / "out") == tree(made)

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from pipelines.units import curation
 from pipelines.units.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
 from shards import Dataset, storage, verify
 from shards.schema import schema
+from tests.pipelines.conftest import killed
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -130,8 +129,7 @@ def test_killed_at_either_stage_it_ends_with_the_same_bytes(
 ) -> None:
     assert direct("--input", corpus, *UNIT, *ALL, "--output", tmp_path / "direct").code == 0
     words = ["--input", corpus, *UNIT, *ALL, "--output", tmp_path / "out", "--tokenizer", roberta_tokenizer]
-    killing = [sys.executable, Path(__file__).with_name("killing.py"), "1", when, name, "-", "documents", *words]
-    assert subprocess.run(list(map(str, killing)), timeout=90, check=False).returncode == -signal.SIGKILL
+    assert killed(when, name, "documents", *words) == -signal.SIGKILL
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert direct("--input", corpus, *UNIT, *ALL).code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "direct")

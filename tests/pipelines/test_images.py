@@ -3,8 +3,7 @@
 import io
 import json
 import shutil
-import subprocess
-import sys
+import signal
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,9 +15,9 @@ from PIL import Image
 
 from pipelines.__main__ import main
 from shards import Dataset, verify
-from tests.pipelines.conftest import Command
+from tests.pipelines.conftest import KILLING, Command, killed
+from tests.processes import environment, run_commands, run_module
 
-KILLING = Path(__file__).with_name("killing.py")
 Example = tuple[str, bytes]
 
 
@@ -206,10 +205,9 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
     words: list[str], made: Path, tree, tmp_path: Path, workers: str, name: str
 ) -> None:
     command = [*words, "--output", str(tmp_path / "out")]
-    killed = subprocess.run(
-        [sys.executable, str(KILLING), workers, "before", name, str(tmp_path / "wrapper"), *command], check=False
-    )
-    assert killed.returncode == -9 and not (tmp_path / "out" / "manifest.json").exists()
+    killing = [KILLING, workers, "before", name, str(tmp_path / "wrapper"), *command]
+    assert run_commands(killing, [environment()]).returncode == -signal.SIGKILL
+    assert not (tmp_path / "out" / "manifest.json").exists()
     assert main(command) == 0
     assert tree(tmp_path / "out") == tree(made)
 
@@ -257,8 +255,7 @@ def test_copies_of_a_file_are_duplicates_whatever_their_name(direct: Command, zo
 
 def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_path: Path) -> None:
     command = ["images", "--input", str(zoo), "--output", str(tmp_path / "out"), "--unit-bytes", "30000"]
-    words = [sys.executable, str(KILLING), "1", "before", "00002.json", str(tmp_path / "wrapper"), *command]
-    assert subprocess.run(words, check=False).returncode == -9
+    assert killed("before", "00002.json", *command) == -signal.SIGKILL
     done = json.loads((tmp_path / "out" / "_done" / "00000.json").read_text())
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     (number, *_), *_ = plan["units"][0]
@@ -267,7 +264,7 @@ def test_a_file_that_changed_after_its_unit_was_done_is_noticed(zoo: Path, tmp_p
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    ended = subprocess.run([sys.executable, "-m", "pipelines", *command], capture_output=True, text=True, check=False)
+    ended = run_module("pipelines", *command)
     assert (ended.returncode, ended.stderr) == (
         1,
         f"pipelines: {path}: has changed since the run was planned: put back the file it was, or begin again with "

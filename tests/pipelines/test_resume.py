@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,8 +11,9 @@ import pytest
 
 from pipelines.__main__ import main
 from shards import Dataset, storage, verify
+from tests.pipelines.conftest import KILLING
+from tests.processes import environment, run_commands, run_module
 
-KILLING = Path(__file__).with_name("killing.py")
 UNIT_BYTES = "1000000"
 
 
@@ -80,16 +79,17 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
 ) -> None:
     folder = tmp_path / "out"
     command = [*words, "--output", str(folder)]
-    killing = [sys.executable, str(KILLING), workers, when, name, str(tmp_path / "wrapper"), *command]
-    with subprocess.Popen(killing) as driver:
-        assert driver.wait(timeout=60) == -signal.SIGKILL
-    _, alive = psutil.wait_procs(workers_of(driver.pid), timeout=30)
-    assert not alive, "a worker outlives its driver"
+    killing = [KILLING, workers, when, name, str(tmp_path / "wrapper"), *command]
+    assert run_commands(killing, [environment()]).returncode == -signal.SIGKILL
+    if workers == "2":
+        driver = int((tmp_path / "driver").read_text())
+        _, alive = psutil.wait_procs(workers_of(driver), timeout=30)
+        assert not alive, "a worker outlives its driver"
     assert "manifest.json" not in tree(folder)
     assert when == "after" or list(folder.rglob(f"{storage.TEMPORARY}*"))
     done = {path: path.stat().st_mtime_ns for path in folder.glob("_done/0*.json")}
     capsys.readouterr()
-    assert main([*command, "--workers", workers, "--json"]) == 0
+    assert main([*command, "--workers", "1", "--json"]) == 0
     assert tree(folder) == finished
     assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
     left = json.loads(capsys.readouterr().out)["run"]["units"]
@@ -104,16 +104,13 @@ def test_a_worker_that_dies_ends_the_run_with_a_line(
 ) -> None:
     command = [*words, "--output", str(tmp_path / "out")]
     name = "documents-00004-000.tar"
-    ended = ending([sys.executable, str(KILLING), "2 alone", "before", name, str(tmp_path / "wrapper"), *command])
+    killing = [KILLING, "2 alone", "before", name, str(tmp_path / "wrapper"), *command]
+    ended = run_commands(killing, [environment()])
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("pipelines: a worker process was killed or could not start: run again")
     assert ended.stderr.count("\n") == 1
     assert main(command) == 0
     assert tree(tmp_path / "out") == finished
-
-
-def ending(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
 
 
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
@@ -130,9 +127,7 @@ def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [*words, "--output", str(tmp_path / "out"), "--workers", "1"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *command], timeout=60, capture_output=True, text=True, check=False
-    )
+    ended = run_commands(["-c", code, *command], [environment()])
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.splitlines()[-1] == "pipelines: stopped: run the same command again to continue"
     assert main(command) == 0
@@ -143,19 +138,14 @@ def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp
     code = (
         "import sys; sys.executable = '/bin/false'\nfrom pipelines.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
-    command = [*words, "--output", str(tmp_path / "out"), "--workers", "2"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *command], timeout=60, capture_output=True, text=True, check=False
-    )
+    ended = run_commands(["-c", code, *words, "--output", str(tmp_path / "out"), "--workers", "2"], [environment()])
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("pipelines: a worker process was killed or could not start: run again")
     assert ended.stderr.count("\n") == 1
 
 
 def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipelines", *words, "--output", str(tmp_path / "out"), "--workers", "2"]
-    command += ["--text-field", "body"]
-    ended = ending(command)
+    ended = run_module("pipelines", *words, "--output", tmp_path / "out", "--workers", "2", "--text-field", "body")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(
         'pipelines: no field "body" in any record: there are id, source, n_gpt2_tokens, text'

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,8 @@ from pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read
 from shards import Dataset, keyed, verify
 from shards.ragged import Ragged
 from shards.schema import webdataset_decoder
+from tests.pipelines.conftest import killed
+from tests.processes import run_module
 
 LINES = ("--no-split", "--text-per", "line")
 
@@ -277,13 +277,9 @@ def test_workers_and_kills_change_no_byte(direct, command: list[str], tmp_path: 
     assert direct(*command, "--output", tmp_path / "direct").code == 0
     expected = tree(tmp_path / "direct")
     assert sum(name.endswith(".tar") for name in expected) >= 4
-    two = [sys.executable, "-m", "pipelines", *command, "--output", str(tmp_path / "two"), "--workers", "2"]
-    killing = [sys.executable, str(Path(__file__).with_name("killing.py")), "1", "before", "_staged/00001.json", "-"]
-    with subprocess.Popen(two, stdout=subprocess.DEVNULL) as other:
-        killed = subprocess.run([*killing, *command, "--output", str(tmp_path / "killed")], timeout=90, check=False)
-        assert other.wait(timeout=90) == 0
+    assert run_module("pipelines", *command, "--output", tmp_path / "two", "--workers", "2").returncode == 0
     assert tree(tmp_path / "two") == expected
-    assert killed.returncode == -signal.SIGKILL
+    assert killed("before", "_staged/00001.json", *command, "--output", tmp_path / "killed") == -signal.SIGKILL
     assert direct(*command, "--output", tmp_path / "killed").code == 0
     assert tree(tmp_path / "killed") == expected
 

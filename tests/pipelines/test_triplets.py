@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from tokenizers import Tokenizer
 from pipelines.__main__ import main
 from shards import Dataset, verify
 from shards.schema import webdataset_decoder
+from tests.pipelines.conftest import killed
 
-KILLING = Path(__file__).with_name("killing.py")
 Rows = list[tuple[str, ...]]
 COLUMNS = ("tokens", "positive", "negative")
 
@@ -203,8 +201,7 @@ def test_two_workers_and_a_killed_run_end_with_the_same_bytes(
     snli: Path, roberta_tokenizer: Path, finished: dict[str, str], tree, tmp_path: Path
 ) -> None:
     words = [*command(snli, roberta_tokenizer), "--output", str(tmp_path / "out")]
-    killing = [sys.executable, str(KILLING), "1", "before", "triplets-00001-000.tar", str(tmp_path / "wrapper"), *words]
-    assert subprocess.run(killing, check=False, timeout=120).returncode == -signal.SIGKILL
+    assert killed("before", "triplets-00001-000.tar", *words) == -signal.SIGKILL
     assert "manifest.json" not in tree(tmp_path / "out")
     assert main([*words, "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == finished

@@ -1,8 +1,10 @@
 """A run goes on with another number of ranks, or ZeRO stage: the same examples, the same losses."""
 
+import functools
 import itertools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +134,32 @@ SAME_STAGE = [((0, 2), (0, 1)), ((1, 2), (1, 1)), ((2, 2), (2, 1)), ((2, 1), (2,
 OTHER_STAGE = [((1, 2), (2, 1)), ((2, 1), (1, 1)), ((0, 1), (2, 2)), ((2, 2), (0, 1))]
 
 
+HalfRun = Callable[[int, int], tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module")
+def half_run(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> HalfRun:
+    """By (stage, ranks), made once: (run, ids) of one that is stopped after three of its six steps."""
+
+    @functools.cache
+    def made(stage: int, ranks: int) -> tuple[Path, Path]:
+        run, told = tmp_path_factory.mktemp("half") / "run", tmp_path_factory.mktemp("told")
+        at = {1: 3, 2: 2}[ranks]  # two ranks agree one step later
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TOLD", str(told))
+            words = [*tiny, *EXTRAS, f"output={run}", f"training.zero_stage={stage}"]
+            stopped = train_on_ranks(ranks, *words, script=TOLD, at=at, port=PORT + 100 * stage)
+        assert stopped.returncode == 0, stopped.stderr
+        assert "stopped and saved at step 3 of 6" in stopped.stdout
+        return run, told
+
+    return made
+
+
 @pytest.mark.parametrize("first, then", SAME_STAGE + OTHER_STAGE)
 def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one(
     alone: tuple[Path, Path],
+    half_run: HalfRun,
     tiny: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -142,18 +167,12 @@ def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one
     then: tuple[int, int],
 ) -> None:
     """By (stage, ranks). Memory, projection head, micro-batches and each objective's gradient norm with them."""
-    run, told = tmp_path / "run", tmp_path / "told"
-    told.mkdir()
+    run, told = (runs.copied(half, tmp_path / half.name) for half in half_run(*first))
     monkeypatch.setenv("TOLD", str(told))
-    (stage, before), (stage_now, now) = first, then
-    arguments = [*tiny, *EXTRAS, f"output={run}"]
-    at = {1: 3, 2: 2}[before]  # two ranks agree one step later
-    port = PORT + 100 * (SAME_STAGE + OTHER_STAGE).index((first, then))
-    stopped = train_on_ranks(before, *arguments, f"training.zero_stage={stage}", script=TOLD, at=at, port=port)
-    assert stopped.returncode == 0, stopped.stderr
-    assert "stopped and saved at step 3 of 6" in stopped.stdout
-    again = [*arguments, f"training.zero_stage={stage_now}", "--resume"]
-    done = train_on_ranks(now, *again, script=TOLD, port=port + 1)
+    (_, before), (stage, now) = first, then
+    again = [*tiny, *EXTRAS, f"output={run}", f"training.zero_stage={stage}", "--resume"]
+    port = PORT + 100 * (3 + (SAME_STAGE + OTHER_STAGE).index((first, then)))
+    done = train_on_ranks(now, *again, script=TOLD, port=port)
     assert done.returncode == 0, done.stderr
     assert examples(told, [before] * 3 + [now] * 3) == examples(alone[1], [1] * 6)
     for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(alone[0], FIGURES), strict=True):

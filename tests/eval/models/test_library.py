@@ -1,8 +1,10 @@
 """The model that is scored: what sentence-transformers makes of a folder, and what of folders it is not shown."""
 
 import ast
+import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +23,27 @@ from transformers import (
 )
 
 from eval.models.encoder import POOLINGS, EncoderError
-from eval.models.library import load
+from eval.models.library import Model, load
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 
 
-@pytest.fixture
-def roberta(roberta_tokenizer: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def roberta(roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain folder whose tokenizer knows no limit."""
+    folder = tmp_path_factory.mktemp("models") / "roberta"
     config = RobertaConfig(**SIZE, vocab_size=50265, max_position_embeddings=66, type_vocab_size=1)
     torch.manual_seed(0)
-    AutoModel.from_config(config).save_pretrained(tmp_path / "roberta")
-    shutil.copyfile(roberta_tokenizer / "tokenizer.json", tmp_path / "roberta" / "tokenizer.json")
-    return tmp_path / "roberta"
+    AutoModel.from_config(config).save_pretrained(folder)
+    shutil.copyfile(roberta_tokenizer / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Callable[..., Model]:
+    """Models of folders that no test changes, each loaded once."""
+    return functools.cache(load)
 
 
 def norms(embeddings: np.ndarray) -> np.ndarray:
@@ -47,8 +56,10 @@ def saved(minilm: Path, folder: Path, *after: torch.nn.Module) -> Path:
     return folder
 
 
-def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(minilm: Path) -> None:
-    model = load(minilm)
+def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
+    loaded: Callable[..., Model], minilm: Path
+) -> None:
+    model = loaded(minilm)
     theirs = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)
     for batch_tokens in (1, 512, 16384):
         embeddings = model.encode(TEXTS, batch_tokens)
@@ -69,22 +80,26 @@ def test_a_dense_module_and_another_pooling_are_the_librarys_own(minilm: Path, t
     )
 
 
-def test_prompts_lower_casing_and_cut_dimensions_are_honoured(minilm: Path, tmp_path: Path) -> None:
+def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
+    loaded: Callable[..., Model], minilm: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(minilm, tmp_path / "model")
     settings = {"prompts": {"query": "Find: "}, "default_prompt_name": "query", "truncate_dim": 64}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     model = load(folder)
     assert model.dim == 64
     np.testing.assert_allclose(
-        model.encode(["An Owl"]), load(minilm).modules.encode(["Find: an owl"], truncate_dim=64), atol=1e-5
+        model.encode(["An Owl"]), loaded(minilm).modules.encode(["Find: an owl"], truncate_dim=64), atol=1e-5
     )
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(roberta: Path, pooling: str) -> None:
+def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
+    loaded: Callable[..., Model], roberta: Path, pooling: str
+) -> None:
     """RoBERTa's positions begin at 2: of 66 rows, 64 are for tokens, which sentence-transformers does not know."""
-    loaded = load(roberta, pooling)
-    together, few = loaded.encode(TEXTS), loaded.encode(TEXTS, batch_tokens=1)
+    ours = loaded(roberta, pooling)
+    together, few = ours.encode(TEXTS), ours.encode(TEXTS, batch_tokens=1)
     model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
     for text, embedding, alone in zip(TEXTS, together, few, strict=True):
         ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")["input_ids"]
@@ -99,13 +114,15 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(rober
         np.testing.assert_allclose(embedding, expected, atol=1e-5)
         np.testing.assert_allclose(alone, expected, atol=1e-5)
     if pooling == "mean":
-        np.testing.assert_array_equal(load(roberta).encode(TEXTS), together)
+        np.testing.assert_array_equal(loaded(roberta).encode(TEXTS), together)
 
 
-def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(roberta: Path) -> None:
+def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
+    loaded: Callable[..., Model], roberta: Path
+) -> None:
     """The library pads a batch to its longest text, whatever order they come in."""
     for pooling in POOLINGS:
-        model = load(roberta, pooling)
+        model = loaded(roberta, pooling)
         padded = model.modules.encode(TEXTS, batch_size=len(TEXTS))
         np.testing.assert_allclose(padded, model.encode(TEXTS, batch_tokens=1), atol=1e-5)
 
@@ -113,6 +130,7 @@ def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(r
 def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A drawn one would give scores that mean nothing, and [CLS] without it another published figure."""
     mended = "--pooling cls-before-head"
+    roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
         load(roberta, "cls")
@@ -133,10 +151,12 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(1) / norms(one) / norms(other)
 
 
-def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(minilm: Path, roberta: Path) -> None:
-    for folder, poolings in ((minilm, [None]), (roberta, POOLINGS)):
+def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
+    loaded: Callable[..., Model], minilm: Path, roberta: Path
+) -> None:
+    for folder, poolings in ((minilm, [()]), (roberta, [(pooling,) for pooling in POOLINGS])):
         for pooling in poolings:
-            full, half = load(folder, pooling), load(folder, pooling, dtype="bf16")
+            full, half = loaded(folder, *pooling), loaded(folder, *pooling, dtype="bf16")
             assert {w.dtype for w in half.modules[0].parameters()} == {torch.bfloat16}
             expected, embeddings = full.encode(TEXTS[:3]), half.encode(TEXTS[:3])
             assert embeddings.dtype == np.float32
@@ -166,10 +186,10 @@ def test_weights_are_checked_before_they_are_rounded(minilm: Path, tmp_path: Pat
         load(folder, dtype="bf16")
 
 
-def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(roberta: Path) -> None:
-    base = load(roberta).fingerprint
-    assert base == load(roberta, "mean").fingerprint
-    assert len({base, load(roberta, "first-last").fingerprint, load(roberta, dtype="bf16").fingerprint}) == 3
+def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callable[..., Model], roberta: Path) -> None:
+    base = loaded(roberta).fingerprint
+    assert base == loaded(roberta, "mean").fingerprint
+    assert len({base, loaded(roberta, "first-last").fingerprint, loaded(roberta, dtype="bf16").fingerprint}) == 3
 
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
@@ -208,7 +228,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
         load(folder)
 
 
-def test_a_pooler_that_is_used_must_be_there(minilm: Path, tmp_path: Path) -> None:
+def test_a_pooler_that_is_used_must_be_there(loaded: Callable[..., Model], minilm: Path, tmp_path: Path) -> None:
     """BERT's is drawn where it is missing, which does no harm only where nothing reads it."""
     from safetensors.torch import load_file, save_file
 
@@ -216,7 +236,7 @@ def test_a_pooler_that_is_used_must_be_there(minilm: Path, tmp_path: Path) -> No
     weights = load_file(minilm / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if not name.startswith("pooler.")}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    np.testing.assert_allclose(load(folder).encode(TEXTS), load(minilm).encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(load(folder).encode(TEXTS), loaded(minilm).encode(TEXTS), atol=1e-6)
     modules = [
         module for module in json.loads((folder / "modules.json").read_text()) if "Pooling" not in module["type"]
     ]
