@@ -175,7 +175,7 @@ def train(options: argparse.Namespace) -> None:
         raise RecipeError(f"training.bf16: {name} has no bfloat16: set training.bf16=false")
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
     if static and recipe.training.compile:
-        learner.encoder.compile_static()
+        learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
     for name, dataset in datasets.items():
         if dataset.manifest.tokenizer is not None and learner.encoder.config.vocab_size < dataset.vocab_size:
             raise RecipeError(

@@ -159,6 +159,21 @@ def test_compiled_layers_give_the_loss_and_gradient_of_plain_ones(device: torch.
     assert step() == pytest.approx(plain, rel=0.03)
 
 
+def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(device: torch.device) -> None:
+    """Which gradient caching relies on: each has a graph of its own."""
+    torch._dynamo.reset()
+    learner, given = learner_on(device, 0.1).train(), moved(documents(2), device)
+    learner.encoder.compile_static(backend(device))
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return loss_of(learner, given, device).item()
+
+    with torch.no_grad():
+        first, other = loss(1), loss(2)
+    assert loss(1) == pytest.approx(first, rel=1e-4) and other != pytest.approx(first, rel=1e-4)
+
+
 def test_pictures_clips_and_texts_share_one_forward(device: torch.device) -> None:
     learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, None, 0)
     alone = learner(given)[0].item()

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,11 +30,12 @@ from train.build import build_feed
 from train.data.ahead import copied_ahead
 from train.data.batch import Batch
 from train.data.feed import FeedState, MicroBatch
+from train.engine.gradients import gradient_norms
 from train.learner import Learner
 from train.model import attention
 from train.model.encoder import Encoder
 from train.model.packing import Packed
-from train.options import Recipe
+from train.options import ALL, Recipe
 
 __all__ = ["folders", "recipe_of"]
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
@@ -187,6 +189,50 @@ def test_ten_steps_are_one_graph_and_the_same_numbers(
         assert all(torch.equal(a.grad, b.grad) for a, b in pairs if b.grad is not None)
     assert len(seen) > 5, "every step has other lengths"
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """No graph is of another test, and what compiling sets for the process is as before."""
+    torch._dynamo.reset()
+    counters.clear()
+    with torch._dynamo.config.patch(recompile_limit=8), torch._functorch.config.patch(donated_buffer=True):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("restored")
+def test_each_turn_has_a_graph_for_every_pass_however_many_turns_there_are(recipe_of: Callable[..., list[str]]) -> None:
+    learner, batches, _ = learner_and_batch(recipe_of(EVERY, ["optimization=alternate"]), static=True)
+    learner.encoder.compile_static("eager")
+    for _ in range(2):
+        for turn in learner.turns:
+            given = {one.data: batches[one.data] for one in learner.of_turn(turn)}
+            first_pass = learner.cache([given], turn)[0]
+            learner(given, turn, first_pass)[0].backward()
+            with torch.no_grad():
+                learner.eval()(given, turn)
+            learner.train()
+    of_texts = sum(budget is not None for budget in learner.budgets.values())
+    assert counters["stats"]["unique_graphs"] == 3 * of_texts > 8
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_compiled_forward_tells_every_objectives_gradient_after_steps_that_did_not(
+    recipe_of: Callable[..., list[str]],
+) -> None:
+    learner, batches, _ = learner_and_batch(recipe_of(["spans", "mlm"]), static=True)
+    parameters = list(learner.parameters())
+    plain = norms_of(learner, batches, parameters)
+    learner.encoder.compile_static("aot_eager", repeats=True)
+    learner(batches)[0].backward()
+    assert norms_of(learner, batches, parameters) == pytest.approx(plain, rel=1e-4)
+
+
+def norms_of(learner: Learner, batches: MicroBatch, parameters: list[nn.Parameter]) -> dict[str, float]:
+    """By objective, through an engine that does nothing besides."""
+    engine = SimpleNamespace(module=learner, device=torch.device("cpu"), torch_autocast_enabled=lambda: False)
+    return {name: float(norm) for name, norm in gradient_norms(engine, batches, ALL, parameters).items()}
 
 
 BF16 = torch.bfloat16

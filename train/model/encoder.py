@@ -35,6 +35,8 @@ MLM_HEADS = (
     ("generator_predictions", "generator_lm_head"),  # ELECTRA
 )
 """The modules that make each architecture's masked-LM head, in order."""
+MOST_GRAPHS = 64
+"""Each turn has three: in training, in the first pass of gradient caching, in validation. torch ends a run at 8."""
 
 
 class Encoder(nn.Module):
@@ -111,10 +113,18 @@ class Encoder(nn.Module):
         states = self._states(grouped, patches)
         return states if back is None else states.index_select(0, back)
 
-    def compile_static(self, backend: str = "inductor") -> None:
+    def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
         """From here on packed batches of a static budget go through one graph, compiled when the first of them comes,
         and again only for another shape. Those whose lengths the host knows, each of its own shape, do not.
+
+        Args:
+            repeats: a forward may have several backwards: none of them takes over the memory of what it read last.
         """
+        from torch._dynamo import config as dynamo
+        from torch._functorch import config as functorch
+
+        dynamo.recompile_limit = max(dynamo.recompile_limit, MOST_GRAPHS)
+        functorch.donated_buffer = functorch.donated_buffer and not repeats
         self._compiled = torch.compile(self._states, fullgraph=True, dynamic=False, backend=backend)
 
     def _states(self, packed: Packed, patches: Tensor | None) -> Tensor:
