@@ -255,6 +255,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
+    import torch
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
 
@@ -285,6 +286,10 @@ def work(options: argparse.Namespace) -> int:
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         print(f"train: the encoder is no one graph to compile ({reason}): set training.compile=false", file=sys.stderr)
+        return 1
+    except torch.OutOfMemoryError:
+        mends = "training.activation_checkpointing=true, or what else docs/training.md lists"
+        print(f"train: the GPU has not enough memory for a step: set {mends}", file=sys.stderr)
         return 1
     except RuntimeError as error:
         if not lost_rank(error):

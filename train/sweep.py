@@ -263,15 +263,14 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
             wrong = f"training ended with exit code {code}" if code else ""
             if not code and state(folder) != "finished" and not stopped():
                 wrong = "was stopped before its end"
-        results = plan.scoring.results(folder)
         done = state(folder) == "finished"
-        if done and results and not results.is_file() and not stopped():
+        if done and plan.scoring.tasks and not plan.scoring.evaluated(folder) and not stopped():
             code = start(plan.scoring.command(folder, options.quiet), True)
             wrong = f"python -m eval ended with exit code {code}" if code else ""
         if wrong and not stopped():
             failed.append(f"{run.name}: {wrong}")
             print(f"sweep: {terminal.visible(failed[-1])}; the others go on", file=sys.stderr)
-        if done and (results is None or results.is_file()):
+        if done and (not plan.scoring.tasks or plan.scoring.evaluated(folder)):
             found[run.name] = sweep_report.scores(folder, plan.scoring)
     if name := stopped():
         print(

@@ -47,6 +47,13 @@ class Scoring:
         name = "+".join(sorted(self.tasks)) + ("" if self.protocol == "full" else f",{self.protocol}")
         return run / "eval" / name / "results.json" if self.tasks else None
 
+    def evaluated(self, run: Path) -> bool:
+        """Whether a run's evaluation is there, of this folder of data."""
+        results = self.results(run)
+        if results is None or not results.is_file():
+            return False
+        return json.loads(results.read_text())["environment"].get("data_path") == str(Path(self.data))
+
     def command(self, run: Path, quiet: bool) -> list[str]:
         """What evaluates a run."""
         results = self.results(run)

@@ -6,7 +6,6 @@ raises.
 """
 
 import argparse
-import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
@@ -27,11 +26,10 @@ from tests.train.test_mixed import folders, recipe_of
 from tests.train.test_packing import NothingFromTheHost
 from train import build, run
 from train.build import build_feed
-from train.data.ahead import copied_ahead
-from train.data.batch import Batch
-from train.data.feed import FeedState, MicroBatch
+from train.data.feed import MicroBatch
 from train.engine.gradients import gradient_norms
 from train.learner import Learner
+from train.memory import Memory
 from train.model import attention
 from train.model.encoder import Encoder
 from train.model.packing import Packed
@@ -229,6 +227,16 @@ def test_a_compiled_forward_tells_every_objectives_gradient_after_steps_that_did
     assert norms_of(learner, batches, parameters) == pytest.approx(plain, rel=1e-4)
 
 
+def test_looking_at_gradients_leaves_what_is_remembered(recipe_of: Callable[..., list[str]]) -> None:
+    """A cross-batch memory is filled by training's own forward, once."""
+    learner, batches, _ = learner_and_batch(recipe_of(["spans", "mlm"], ["objectives.spans.memory=16"]))
+    (memory,) = (one for one in learner.modules() if isinstance(one, Memory) and len(one.vectors))
+    norms_of(learner, batches, list(learner.parameters()))
+    assert not memory.vectors.any()
+    learner(batches)
+    assert memory.vectors.any()
+
+
 def norms_of(learner: Learner, batches: MicroBatch, parameters: list[nn.Parameter]) -> dict[str, float]:
     """By objective, through an engine that does nothing besides."""
     engine = SimpleNamespace(module=learner, device=torch.device("cpu"), torch_autocast_enabled=lambda: False)
@@ -288,59 +296,6 @@ def test_what_a_torch_without_dropout_in_its_kernel_means_is_said(
     assert any("no variable-length attention with dropout" in line for line in run.notes(learner, feed, 6))
 
 
-def test_batches_come_ahead_as_they_are_and_the_source_is_closed_with_them() -> None:
-    closed = []
-
-    def source() -> Iterator[tuple[MicroBatch, FeedState]]:
-        try:
-            for number in itertools.count():
-                yield {"text": Batch({"spans/x": torch.full((2,), number)}, torch.arange(2), torch.zeros(2))}, {}
-        finally:
-            closed.append(True)
-
-    batches = copied_ahead(source(), torch.device("cpu"))
-    assert [int(next(batches)[0]["text"].values("spans/x")[0]) for _ in range(3)] == [0, 1, 2]
-    batches.close()
-    assert closed
-
-
-def test_a_copy_is_begun_by_its_own_stream_before_its_batch_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream that works waits for the copy in hand and not for the next, and holds its memory."""
-    said: list[str] = []
-
-    class Working:
-        def wait_stream(self, stream: object) -> None:
-            assert stream is beside
-            said.append("waited")
-
-    working, beside, current = Working(), object(), [None]
-
-    @contextlib.contextmanager
-    def entered(stream: object) -> Iterator[None]:
-        current[0] = stream
-        yield
-        current[0] = None
-
-    def copied(batch: Batch, device: torch.device) -> Batch:
-        assert current[0] is beside
-        said.append(f"copied {int(batch.ids)}")
-        return batch
-
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: beside)
-    monkeypatch.setattr(torch.cuda, "stream", entered)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: working)
-    monkeypatch.setattr(Batch, "to", copied)
-    held: list[tuple[int, object]] = []
-    monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: held.append((id(tensor), stream)))
-    host = [Batch({"spans/x": torch.zeros(2)}, torch.tensor(number), torch.zeros(())) for number in range(3)]
-    batches = copied_ahead((({"text": one}, {}) for one in host), torch.device("cuda"))
-    next(batches)
-    assert said == ["copied 0", "waited", "copied 1"]
-    assert held == [(id(one), working) for one in (host[0].columns["spans/x"], host[0].ids, host[0].epochs)]
-    next(batches)
-    assert said[3:] == ["waited", "copied 2"]
-
-
 def test_a_gpu_without_bfloat16_is_refused(
     tiny: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,7 +322,7 @@ def test_the_encoder_is_compiled_on_cuda_in_bf16_unless_the_recipe_says_no(
     compiled = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setattr(Encoder, "compile_static", lambda encoder: compiled.append(encoder))
+    monkeypatch.setattr(Encoder, "compile_static", lambda encoder, **_: compiled.append(encoder))
     monkeypatch.setattr(build, "build_feed", built)
     options = [*tiny, "output=unused", f"training.bf16={bf16}", f"training.compile={said}", "--dry-run"]
     with pytest.raises(Built):
@@ -375,14 +330,25 @@ def test_the_encoder_is_compiled_on_cuda_in_bf16_unless_the_recipe_says_no(
     assert len(compiled) == calls
 
 
-def test_a_model_that_is_no_one_graph_is_told_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "error, said, mend",
+    [
+        (
+            torch._dynamo.exc.Unsupported("a call that\nno graph holds", "a break"),
+            "no one graph to compile (a call that",
+            "set training.compile=false",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory."), "not enough memory for a step", "docs/training.md lists"),
+    ],
+)
+def test_what_ends_a_step_on_a_gpu_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str, mend: str
 ) -> None:
     def broken(_: Any) -> None:
-        raise torch._dynamo.exc.Unsupported("a call that\nno graph holds", "a break")
+        raise error
 
     monkeypatch.setattr(run, "train", broken)
     assert run.work(argparse.Namespace()) == 1
-    error = capsys.readouterr().err
-    assert "no one graph to compile (a call that" in error and error.endswith("set training.compile=false\n")
-    assert error.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert said in printed and printed.endswith(f"{mend}\n")
+    assert printed.count("\n") == 1

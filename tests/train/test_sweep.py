@@ -51,9 +51,10 @@ class Started:
         self.commands.append(command)
         if command[2] == "eval":
             out = Path(command[command.index("--output") + 1])
-            out.mkdir(parents=True)
+            out.mkdir(parents=True, exist_ok=True)
             averages = {"sts": {"value": 50.0 + len(str(out.parents[1])) % 2, "tasks": ["STS12"], "missing": []}}
-            (out / "results.json").write_text(json.dumps({"averages": averages}))
+            environment = {"data_path": command[command.index("--data") + 1]}
+            (out / "results.json").write_text(json.dumps({"averages": averages, "environment": environment}))
             return 0
         run = output_of(command)
         (run / "checkpoints" / "step-00000003").mkdir(parents=True, exist_ok=True)
@@ -200,6 +201,8 @@ def test_tasks_are_scored_by_a_process_each_and_once(tmp_path: Path) -> None:
     assert len(scored) == 4 and scored[0] == [sys.executable, "-m", "eval", *asked]
     again = Started()
     assert done(options(tmp_path, *words), again) == 0 and not again.commands
+    other = Started()
+    assert done(options(tmp_path, *words[:-1], "other"), other) == 0 and len(other.commands) == 4, "other data"
     header, *rows = csv.reader((tmp_path / "table.csv").open())
     assert header[-1] == "sts" and all(float(row[-1]) >= 50 for row in rows)
 

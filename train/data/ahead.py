@@ -32,7 +32,13 @@ def copied_ahead(
             working.wait_stream(beside)
             for one in batch.values():
                 one.used_by(working)
-            upcoming = copied()
+            late: Exception | None = None
+            try:
+                upcoming = copied()
+            except Exception as error:  # of the next one: this one is whole, and may be the last that is wanted
+                late = error
             yield batch, after
+            if late is not None:
+                raise late
     finally:
         batches.close()  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from torch import nn
 
 from train.data.batch import Batch
 from train.losses import sum_over_ranks, world
+from train.memory import Memory
 from train.objectives import Metrics
 
 
@@ -21,8 +22,10 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
     """By `OBJECTIVE/grad_norm`, the norm of each weighted loss's gradient on a micro-batch of all ranks, unclipped.
 
     It costs a forward, and a backward an objective. What DeepSpeed's engine, over a `Learner`, does with gradients
-    (accumulation, ZeRO) has no part in it. Every rank calls it, with dropout seeded as training's forward will be.
+    (accumulation, ZeRO) has no part in it, and what is remembered of earlier batches stays as it is. Every rank calls
+    it, with dropout seeded as training's forward will be.
     """
+    memories = [(one, one.vectors) for one in engine.module.modules() if isinstance(one, Memory)]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     with autocast(engine):
         losses, _ = engine.module.losses(batches, turn, measured=False)
@@ -31,4 +34,6 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
         found = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
         whole = torch.cat([gradient.float().flatten() for gradient in found if gradient is not None])
         norms[f"{name}/grad_norm"] = sum_over_ranks(whole).div(world()[1]).norm()
+    for memory, vectors in memories:
+        memory.vectors = vectors
     return norms

@@ -26,10 +26,14 @@ PRIVATE = "_flash_attention_forward"
 
 
 def _takes_dropout() -> bool:
-    """Whether torch's private call takes dropout, in the place where it is given here."""
+    """Whether torch's private call takes dropout, in the place where it is given here, and says that it is random: what
+    is computed again in the backward then drops the same.
+    """
     expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
     call = getattr(torch.ops.aten, PRIVATE, None)
-    return call is not None and [one.name for one in call.default._schema.arguments[: len(expected)]] == expected
+    if call is None or torch.Tag.nondeterministic_seeded not in call.default.tags:
+        return False
+    return [one.name for one in call.default._schema.arguments[: len(expected)]] == expected
 
 
 VARLEN_DROPOUT = _takes_dropout()
