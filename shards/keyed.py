@@ -21,19 +21,33 @@ def _wrap(z: Any) -> Any:
 
 def shift(z: Any, bits: int) -> Any:
     """Logical right shift of int64."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    shifted = z >> bits
+    shifted &= (1 << (64 - bits)) - 1  # in place where it is an array: of small ones every allocation is felt
+    return shifted
 
 
 def finalise(z: Any) -> Any:
     """The hash: int64 -> int64, one to one."""
-    z = _wrap((z ^ shift(z, 30)) * _FIRST)
-    z = _wrap((z ^ shift(z, 27)) * _SECOND)
-    return z ^ shift(z, 31)
+    once = shift(z, 30)
+    once ^= z
+    once *= _FIRST
+    once = _wrap(once)
+    twice = shift(once, 27)
+    twice ^= once
+    twice *= _SECOND
+    twice = _wrap(twice)
+    last = shift(twice, 31)
+    last ^= twice
+    return last
 
 
 def mix(*parts: Any) -> Any:
     """One int64 key from integers and int64 arrays, broadcast together; the order of the parts matters."""
-    key: Any = 0
+    return extend(0, *parts)
+
+
+def extend(key: Any, *parts: Any) -> Any:
+    """The key of a key's parts and these after them: `mix(a, b, c) == extend(mix(a), b, c)`."""
     for part in parts:
         key = finalise(_wrap(_wrap(key * GOLDEN) + finalise(_wrap(part + GOLDEN))))
     return key

@@ -41,6 +41,11 @@ def mix(*parts: int | Tensor) -> Tensor:
     return torch.as_tensor(keyed.mix(*parts))
 
 
+def extend(key: Tensor, *parts: int | Tensor) -> Tensor:
+    """The key of a key's parts and these after them."""
+    return torch.as_tensor(keyed.extend(key, *parts))
+
+
 def uniform(keys: Tensor, num_draws: int) -> Tensor:
     """Uniform numbers in [0, 1): keys (...) int64 -> (..., num_draws) float64; a draw depends on its key and number."""
     draws = torch.arange(1, num_draws + 1, device=keys.device)

@@ -227,31 +227,38 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     high = (config.max_span * scale).long().clamp(min=1)
     low = (config.min_span * scale).long().clamp(min=1)
 
-    anchor_keys = draws.mix(keys[:, None], torch.arange(shape[1], device=keys.device))
-    anchor_length = _lengths(draws.mix(anchor_keys, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
+    # Keys once mixed are what mixing them with more begins with.
+    documents = draws.mix(keys)
+    own = draws.mix(draws.extend(documents[:, None], torch.arange(shape[1], device=keys.device)))
+    anchor_length = _lengths(draws.extend(own, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
     if config.placement == "grid":
         block = _blocks(
-            draws.mix(keys, Purpose.ANCHOR_BLOCK), torch.div(lengths, high[:, 0], rounding_mode="floor"), shape[1]
+            draws.extend(documents, Purpose.ANCHOR_BLOCK),
+            torch.div(lengths, high[:, 0], rounding_mode="floor"),
+            shape[1],
         )
-        within = draws.uniform(draws.mix(anchor_keys, Purpose.ANCHOR_START), 1)[..., 0]
+        within = draws.uniform(draws.extend(own, Purpose.ANCHOR_START), 1)[..., 0]
         anchor_start = block * high + draws.below(within, high - anchor_length + 1)
     else:
         distance = (config.distance * scale).long()
         gaps = (shape[1] - 1) * distance[:, 0]
         offsets = _spread(
-            draws.mix(keys, Purpose.ANCHOR_BLOCK), (lengths - anchor_length.sum(1) - gaps).clamp(min=0), shape[1]
+            draws.extend(documents, Purpose.ANCHOR_BLOCK),
+            (lengths - anchor_length.sum(1) - gaps).clamp(min=0),
+            shape[1],
         )
         anchor_start = offsets + (anchor_length + distance).cumsum(1) - (anchor_length + distance)
 
-    keys_3d = draws.mix(anchor_keys[..., None], torch.arange(config.num_positives, device=keys.device))
+    positive = torch.arange(config.num_positives, device=keys.device)
+    theirs = draws.mix(draws.extend(own[..., None], positive))
     start, end = anchor_start[..., None], (anchor_start + anchor_length)[..., None]
     total = lengths[:, None, None]
     longest = anchor_length[..., None] if config.positives == "subsuming" else high[..., None]
     floor = torch.minimum(low[..., None], longest)
     positive_length = _lengths(
-        draws.mix(keys_3d, Purpose.POSITIVE_LENGTH), config.positive_beta, floor, longest, capacity
+        draws.extend(theirs, Purpose.POSITIVE_LENGTH), config.positive_beta, floor, longest, capacity
     )
-    choice = draws.uniform(draws.mix(keys_3d, Purpose.POSITIVE_START), 1)[..., 0]
+    choice = draws.uniform(draws.extend(theirs, Purpose.POSITIVE_START), 1)[..., 0]
     if config.positives == "adjacent":
         positive_length = torch.minimum(positive_length, torch.maximum(start, total - end))
         fits_before, fits_after = start >= positive_length, end + positive_length <= total
