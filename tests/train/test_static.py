@@ -166,8 +166,7 @@ CHECKPOINTED = ["training.activation_checkpointing=true"]
 
 
 @pytest.mark.usefixtures("anew", "one_operator")
-@pytest.mark.parametrize("more", [[], CHECKPOINTED], ids=["", "checkpointed"])
-@pytest.mark.parametrize("model", ["roberta", "modernbert"])
+@pytest.mark.parametrize("model, more", [("roberta", []), ("modernbert", CHECKPOINTED)])
 def test_ten_steps_are_one_graph_and_the_same_numbers(
     recipe_of: Callable[..., list[str]], model: str, more: list[str]
 ) -> None:
