@@ -18,6 +18,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
 from pipelines.errors import carried
+from pipelines.execution.loopback import on_loopback
 from shards import isolation
 
 START_S = 4.0
@@ -66,7 +67,9 @@ def named(arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
-    """Runs to the end. Where a local worker ends before its time, so does this process: Beam would wait for ever.
+    """Run the pipeline to its end; servers that this takes listen on 127.0.0.1 alone.
+
+    Where a local worker dies, this process exits too: Beam would wait for it forever.
 
     Returns:
         The workers' seconds by stage, as far as the runner tells; None where the options only ask for a description of
@@ -77,10 +80,11 @@ def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
     """
     threading.excepthook = _thread_failed
     try:
-        result = pipeline.run()
-        if _only_described(pipeline.options):
-            return None
-        result.wait_until_finish()
+        with on_loopback():
+            result = pipeline.run()
+            if _only_described(pipeline.options):
+                return None
+            result.wait_until_finish()
         return _seconds(result)
     except Exception as error:
         if expected := carried(error):
