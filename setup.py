@@ -51,6 +51,7 @@ setup(
         *WORKER,
         "accelerate>=1.1,<2",
         "deepspeed>=0.19.8,<0.21",
+        "grpcio>=1.62",
         "matplotlib>=3.9",
         "omegaconf>=2.3,<3",
         "psutil>=5.9",
