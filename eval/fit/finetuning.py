@@ -43,16 +43,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """How it is fine-tuned: the fixed part of RoBERTa's settings for GLUE (Liu et al. 2019, appendix C, table 10), and
-    of its grid (batch 16 or 32, learning rate 1e-5, 2e-5 or 3e-5) the middle.
+    """Settings of a fine-tuning. The defaults are RoBERTa's for every task of GLUE (Liu et al. 2019, section 5.1 and
+    appendix C, table 10; Adam's from the command in fairseq's `examples/roberta/README.glue.md`).
 
     Attributes:
-        max_length: tokens of a row, where the encoder takes as many; RoBERTa's is 512, and longer rows are few.
+        batch_size: rows of a step; RoBERTa searches 16 and 32.
+        learning_rate: the peak, after the warm-up; RoBERTa searches 1e-5, 2e-5 and 3e-5.
+        warmup: the share of the steps that the learning rate rises for; it then falls linearly to 0.
+        max_length: tokens that a row is cut to, or fewer where the encoder takes fewer. RoBERTa cuts to 512.
     """
 
+    batch_size: int
+    learning_rate: float
     epochs: int = 10
-    batch_size: int = 32
-    learning_rate: float = 2e-5
     warmup: float = 0.06
     weight_decay: float = 0.1
     adam_beta2: float = 0.98

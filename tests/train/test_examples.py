@@ -45,5 +45,5 @@ def test_sentences_are_shown_with_their_views(tiny_clear: list[str]) -> None:
     batch, _ = next(feed.prefetched(feed.start(), {"text": learner.columns("text")}, learner.collate))
     found = examples(learner, tokenizer, batch)
     assert [label for label, _ in found["clear"][0]] == ["view_0", "view_1"]
-    assert [label for label, _ in found["mlm"][0]] == ["sequences"]
+    assert [label for label, _ in found["mlm"][0]] == ["tokens"]
     assert "[DEL]" in found["clear"][0][0][1] and "[DEL]" not in found["mlm"][0][0][1]

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from tests.conftest import ROOT
 from tests.train.test_recipe import GIVEN
-from train import modalities
+from train import modalities, reference
 from train import recipe as recipes
 from train.engine.resuming import flat
 from train.options import ALL, Recipe
@@ -35,9 +35,11 @@ CLEAR = {
 
 SIMCSE = {
     "simcse-unsup-bert-base": (64, 3e-5, 1.0),
+    "simcse-unsup-bert-large": (64, 1e-5, 1.0),
     "simcse-unsup-roberta-base": (512, 1e-5, 1.0),
     "simcse-unsup-roberta-large": (512, 3e-5, 1.0),
     "simcse-sup-bert-base": (512, 5e-5, 3.0),
+    "simcse-sup-bert-large": (512, 1e-5, 3.0),
     "simcse-sup-roberta-base": (512, 5e-5, 3.0),
     "simcse-sup-roberta-large": (512, 1e-5, 3.0),
 }
@@ -51,8 +53,20 @@ TABLE_C1 = {
     "audiocse-roberta-large": (256, 1e-5, 48, 5e-6),
 }
 """NonLing-CSE, Table C.1: batch and learning rate of text, then of images or audio."""
+PUBLISHED = {
+    "visualcse-bert-base": (64, 3e-5, 48, 0.05, 1e-6, 0.07, 1.0),
+    "visualcse-roberta-base": (128, 2e-5, 48, 0.2, 1e-7, 0.07, 1.0),
+    "visualcse-roberta-large": (256, 1e-5, 48, 0.02, 1e-5, 0.07, 1.0),
+    "visualcse-sup-bert-base": (128, 3e-5, 22, 0.5, 1e-7, 0.05, 5.0),
+    "audiocse-bert-base": (64, 3e-5, 48, 0.01, 2e-7, 0.07, 1.0),
+    "audiocse-roberta-base": (128, 2e-5, 48, 0.02, 2e-7, 0.07, 1.0),
+    "audiocse-roberta-large": (256, 1e-5, 42, 0.05, 1e-7, 0.07, 1.0),
+    "audiocse-sup-bert-base": (128, 3e-5, 28, 100, 3e-6, 0.05, 3.0),
+}
+"""NonLing-CSE's published logs, README and checkpoints: batch and learning rate of text; batch, weight, learning rate
+and temperature of images or audio; epochs."""
 VARIANTS = {
-    "audiocse-bert-base-published": "audiocse-bert-base",
+    **{f"{name}-published": name for name in PUBLISHED},
     "visualcse-sup-bert-base": "visualcse-bert-base",
     "audiocse-sup-bert-base": "audiocse-bert-base",
     **{
@@ -149,17 +163,51 @@ def test_visualcse_and_audiocse_recipes_hold_the_papers_numbers(name: str) -> No
 def test_a_variant_departs_from_its_recipe_in_what_its_table_varies(name: str) -> None:
     ours, theirs = flat(written(name)), flat(written(VARIANTS[name]))
     keys = {key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
+    if name.endswith("-published"):  # other numbers are those of PUBLISHED
+        kind = "images" if name.startswith("visual") else "audio"
+        numbers = {f"data.{kind}.batch_size", f"turns.{kind}.learning_rate", "training.epochs"}
+        keys -= numbers | {f"objectives.{kind}.{key}" for key in ("weight", "temperature")}
+        name = f"{kind}-published"
+    clips = ("positions", "normalize", "freq_mask", "time_mask", "mixup", "mixup_alpha")
     assert keys == {
-        "audiocse-bert-base-published": {
-            *(f"data.audio.modality.{key}" for key in ("positions", "normalize", "freq_mask", "time_mask", "mixup")),
-            "data.audio.modality.mixup_alpha",
-            "objectives.audio.loss",
-        },
+        "images-published": {"objectives.images.loss"},
+        "audio-published": {"objectives.audio.loss", *(f"data.audio.modality.{key}" for key in clips)},
         "visualcse-sup-bert-base": supervised("images"),
         "audiocse-sup-bert-base": supervised("audio"),
         **{f"visualcse-simclr-{lm}-base": {"objectives.images.loss"} for lm in ("bert", "roberta")},
         **{f"audiocse-simclr-{lm}-base": {"objectives.audio.loss"} for lm in ("bert", "roberta")},
     }.get(name, set())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_recipes_hold_the_numbers_of_logs_and_checkpoints(name: str) -> None:
+    """And the published code's loss and clips; docs/papers.md lists the numbers with their sources."""
+    loaded = filled(f"{name}-published")
+    kind = "images" if name.startswith("visual") else "audio"
+    text, other, turn = loaded.data["text"], loaded.objectives[kind], loaded.optimizers()[kind]
+    numbers = (text.batch_size, loaded.optimizer.learning_rate, loaded.data[kind].batch_size, other.weight)
+    assert (*numbers, turn.learning_rate, other.temperature, loaded.training.epochs) == PUBLISHED[name]
+    assert (other.loss, turn.schedule, turn.weight_decay) == ("published-code", "cosine", 0)
+    assert (loaded.model.head, loaded.objectives["simcse"].head) == (
+        ("tanh", "none") if "-sup-" in name else ("", "tanh")
+    )
+    if kind == "audio":
+        clips = loaded.data[kind].modality
+        assert (clips["freq_mask"], clips["time_mask"], clips["mixup"], clips["views"]) == (48, 192, 0.5, 1)
+        assert (clips["positions"], clips["normalize"]) == (False, False)
+    method, model = name.replace("-sup", "").split("cse-")
+    label = f"{method.title()}CSE-{model.replace('rob', 'Rob').replace('bert', 'BERT')}"
+    rate = f"{turn.learning_rate:.0e}".replace("e-0", "e-")
+    row = f"| {label}{', supervised' * ('-sup-' in name)} | {loaded.data[kind].batch_size}, {other.weight:g}, {rate}"
+    assert row in (ROOT / "docs" / "papers.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["visualcse-roberta-base", "visualcse-roberta-large"])
+def test_a_roberta_user_is_told_which_vit(name: str) -> None:
+    """RoBERTa-base takes the embeddings of a ViT-base, as its published log; the published code's are a ViT-large's."""
+    vit = f"google/vit-{name.rpartition('-')[2]}-patch16-224-in21k"
+    header = " ".join(reference.purpose(recipes.FOLDER / f"{name}.yaml").split())
+    assert f"data.images.modality.path is a ViT-{name.rpartition('-')[2]}, {vit}" in header
 
 
 def supervised(kind: str) -> set[str]:

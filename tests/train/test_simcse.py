@@ -100,6 +100,35 @@ def test_the_loss_is_that_of_each_column_encoded_alone(folders: dict[str, Path],
     assert {"simcse/loss", "simcse/accuracy", "simcse/alignment", "simcse/uniformity"} <= metrics.keys()
 
 
+@pytest.mark.parametrize(("name", "copies"), [("1 text", 2), ("2 texts", 1), ("3 texts", 1), ("3 texts", 2)])
+def test_masked_lm_beside_it_masks_every_text_of_a_row(folders: dict[str, Path], name: str, copies: int) -> None:
+    """As SimCSE's code: a column after the other, whole, a text's copies next to each other under different masks."""
+    mlm = ["objectives.mlm.input=sentence", f"objectives.mlm.copies={copies}"]
+    recipe = [one for one in overrides(folders[name]) if one != "objectives.mlm=null"]
+    learner, batches, _ = learner_and_batch([*recipe, *mlm])
+    objective = next(one for one in learner.objectives if one.name == "mlm")
+    batch = batches["text"].of("mlm")
+    sequences = objective.request(batch).sequences["sequences"]
+    columns = ["tokens", "positive", "negative"][: int(name[0])]
+    capacity, expected, found = learner.encoder.max_tokens - learner.special.count, [], []
+    for lists in map(batch.lists, columns):
+        for first, last in itertools.pairwise(lists.offsets.tolist()):
+            expected += [lists.values[first:last][:capacity].tolist()] * copies
+    slices = sequences.content
+    for start, length in zip(slices.starts.tolist(), slices.lengths.tolist(), strict=True):
+        found.append(slices.tokens[start : start + length].tolist())
+    assert found == expected
+    assert len(set(sequences.keys.tolist())) == len(expected) == 8 * len(columns) * copies
+    for number in (0, 5):
+        rows = objective.shown(objective.request(batch), number)
+        assert [found[row] for _, row in rows.values()] == expected[number * copies :: 8 * copies]
+    assert objective.workload().sequences == len(columns) * copies
+    moments = [objective.setting.length_moments(column)[0] for column in columns]
+    assert objective.workload().mean_tokens == pytest.approx(copies * sum(moments))
+    loss, metrics = learner(batches)
+    assert torch.isfinite(loss) and "mlm/loss" in metrics
+
+
 def test_the_two_passes_of_a_sentence_differ_by_dropout_alone(folders: dict[str, Path]) -> None:
     still, batches, _ = learner_and_batch(overrides(folders["1 text"]))
     assert still(batches)[1]["simcse/alignment"] < 1e-10 and still(batches)[1]["simcse/accuracy"] == 1

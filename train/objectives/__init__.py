@@ -165,6 +165,12 @@ class Setting:
         """
         return next((batch for batch in self.dataset if batch.num_rows), None)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of an example's texts: `tokens`, and of a triplet `positive` and `negative` where it has them."""
+        names = self.sample.schema.names if self.sample is not None else []
+        return ("tokens", *(name for name in ("positive", "negative") if name in names))
+
     def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
         """Mean and variance of an example's tokens in a column, cut at the encoder's capacity or at the one given, from
         the manifest's counts by length.

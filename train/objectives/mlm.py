@@ -2,14 +2,15 @@
 
 `input: anchor` masks the contrastive anchors themselves, so one forward serves both losses (DeCLUTR's code), and
 `OBJECTIVE/BLOCK` any other objective's block; `separate` encodes its own copies of the anchors that its sampler draws,
-for runs without a contrastive objective or with unmasked anchors; `sentence` takes whole examples, each `copies` times
-under masks of its own. The head runs on masked positions only.
+for runs without a contrastive objective or with unmasked anchors; `sentence` takes whole examples, of a triplet every
+text (SimCSE's code), each `copies` times under different masks. The head runs on masked positions only.
 
 The loss is the mean over the masked tokens of one micro-batch, all ranks and copies together; gradient accumulation
 takes the mean of its micro-batches' means.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -40,7 +41,7 @@ class Config(ObjectiveConfig):
             or OBJECTIVE/BLOCK, another objective's.
         probability: how often a token is chosen.
         sampler: with `separate`, how its spans are drawn.
-        copies: with `sentence`, of each example so many, under different masks.
+        copies: with `sentence`, how many times each text is encoded, under different masks.
     """
 
     input: str = "anchor"
@@ -109,20 +110,27 @@ class MaskedLM(Objective):
         if config.sampler is not None:
             self.sampler = dataclasses.replace(config.sampler, num_positives=1)
             check_capacity(self.sampler, setting)
+        self.texts = setting.texts if config.input == "sentence" else ("tokens",)
         self.moments = moments or self._own_moments()
 
     def _own_moments(self) -> tuple[float, float]:
         """Mean and variance of the tokens of one example that may be masked."""
         if self.sampler is not None:
             return self.sampler.anchor_moments()
-        mean, variance = self.setting.length_moments()
-        return self.config.copies * mean, self.config.copies**2 * variance
+        moments = [self.setting.length_moments(text) for text in self.texts]
+        # The texts of a row are long or short together at most: the budget's bound.
+        deviation = sum(variance**0.5 for _, variance in moments)
+        return self.config.copies * sum(mean for mean, _ in moments), (self.config.copies * deviation) ** 2
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.texts
 
     def workload(self) -> Workload:
         if self.block != OWN:
             return Workload()
         if self.sampler is None:
-            return Workload(self.config.copies, *self.moments, 0, self.setting.capacity)
+            return Workload(self.config.copies * len(self.texts), *self.moments, 0, self.setting.capacity)
         return Workload(self.sampler.num_anchors, *self.moments, self.sampler.min_span, self.sampler.max_span)
 
     def min_tokens(self, shrinks: bool) -> int:
@@ -145,16 +153,28 @@ class MaskedLM(Objective):
         return Sequences(slices, draws.mix(keys[:, None], Purpose.SEQUENCE, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
-        """Every whole example, cut at the encoder's capacity, its copies next to each other."""
-        tokens = batch.lists("tokens")
+        """Every whole text, cut at the encoder's capacity: column by column, a text's copies next to each other."""
+        columns = [batch.lists(text) for text in self.texts]
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
-        copies = torch.arange(self.config.copies, device=keys.device)
+        numbers = torch.arange(self.config.copies * len(columns), device=keys.device)
+        before = itertools.accumulate((len(column.values) for column in columns), initial=0)
+        starts = [column.offsets[:-1] + offset for column, offset in zip(columns, before, strict=False)]
+        lengths = torch.cat([column.lengths for column in columns]).clamp(max=self.setting.capacity)
         slices = TokenSlices(
-            tokens.values,
-            tokens.offsets[:-1].repeat_interleave(len(copies)),
-            tokens.lengths.clamp(max=self.setting.capacity).repeat_interleave(len(copies)),
+            torch.cat([column.values for column in columns]),
+            torch.cat(starts).repeat_interleave(self.config.copies),
+            lengths.repeat_interleave(self.config.copies),
         )
-        return Sequences(slices, draws.mix(keys[:, None], copies).flatten())
+        mixed = draws.mix(keys[:, None], numbers).view(len(keys), len(columns), -1)
+        return Sequences(slices, mixed.transpose(0, 1).flatten())
+
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """Of whole examples every text, by its column."""
+        if self.block != OWN or self.sampler is not None:
+            return super().shown(request, number)
+        per_column = len(request.sequences[OWN].keys) // len(self.texts)
+        first = number * self.config.copies
+        return {text: (OWN, column * per_column + first) for column, text in enumerate(self.texts)}
 
     def num_slots(self, num_examples: int) -> int:
         """Masked positions to make room for at a fixed shape: the mean plus four standard deviations."""

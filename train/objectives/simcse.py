@@ -31,8 +31,6 @@ from train.objectives import (
     training_head,
 )
 
-PAIRED = ("tokens", "positive", "negative")
-
 
 @dataclasses.dataclass
 class Config(HeadedConfig):
@@ -56,9 +54,7 @@ class Config(HeadedConfig):
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
     kind = setting.dataset.manifest.kind
-    columns = setting.sample.schema.names if setting.sample is not None else PAIRED
-    paired = [name for name in PAIRED if name in columns] or ["tokens"]
-    if config.hard_negative_weight and "negative" not in paired:
+    if config.hard_negative_weight and "negative" not in setting.texts:
         raise ValueError(
             f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
             "without negatives"
@@ -68,7 +64,7 @@ def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Si
             f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
             f"{setting.special.count} special tokens: raise it, or take 0 for what the encoder takes"
         )
-    return SimCSE(config, setting, paired)
+    return SimCSE(config, setting)
 
 
 class SimCSE(Objective):
@@ -81,9 +77,9 @@ class SimCSE(Objective):
     contrasts = True
     min_examples = 2
 
-    def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
+    def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__()
-        self.config, self.setting, self.read = config, setting, tuple(columns)
+        self.config, self.setting, self.read = config, setting, setting.texts
         self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)

@@ -14,12 +14,12 @@ from sklearn import metrics
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from eval.__main__ import main
-from eval.data.glue import Split
+from eval.data.glue import LAYOUTS, Split
 from eval.fit.finetuning import Settings, finetune, transformer_folder
 from eval.models.embed import Embedder
 from eval.models.encoder import EncoderError
 from eval.scores import figure
-from eval.tasks.glue import GlueTask, best_epoch, examples_of, load, median_run
+from eval.tasks.glue import SEARCHED, GlueTask, best_epoch, examples_of, load, median_run
 from eval.tasks.task import Run, UnscoredError
 
 GENERATOR = np.random.default_rng(3)
@@ -173,6 +173,19 @@ def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.Monk
     assert figure(found.examples["accuracy"]) == 75
 
 
+def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
+    """The table in fairseq's examples/roberta/README.glue.md; the rest is Liu et al. 2019, section 5.1."""
+    tasks = ("MNLI", "QNLI", "QQP", "RTE", "SST-2", "MRPC", "CoLA", "STS-B")
+    rates = (1e-5, 1e-5, 1e-5, 2e-5, 1e-5, 1e-5, 1e-5, 2e-5)
+    sizes = (32, 32, 32, 16, 32, 16, 16, 16)
+    assert set(LAYOUTS) == set(tasks)
+    for task, rate, size in zip(tasks, rates, sizes, strict=True):
+        settings = Settings(*SEARCHED[task])
+        assert (settings.learning_rate, settings.batch_size) == (rate, size)
+        assert (settings.epochs, settings.warmup, settings.weight_decay) == (10, 0.06, 0.1)
+        assert (settings.adam_beta2, settings.adam_epsilon) == (0.98, 1e-6)
+
+
 def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tmp_path: Path) -> None:
     task = GlueTask("glue/RTE", rows(8, 2), {"dev": rows(8, 2)}, 2)
     with pytest.raises(UnscoredError, match="takes a model folder with a transformer"):
@@ -207,6 +220,11 @@ def test_the_command_fine_tunes_on_real_rows(
     assert results["counts"]["glue/CoLA"] == {"train": 200, "dev": 200}
     assert results["scores"]["glue/STS-B"].keys() == {"mean", "pearson", "spearman"}
     assert results["settings"]["glue/CoLA"]["seeds"] == [1111]
+    used = {task: results["settings"][f"glue/{task}"] for task in ("CoLA", "STS-B")}
+    assert {task: (one["batch_size"], one["learning_rate"]) for task, one in used.items()} == {
+        "CoLA": (16, 1e-5),
+        "STS-B": (16, 2e-5),
+    }
     assert results["skipped"]["glue/RTE"].startswith("no folder")
     assert len(results["data"]["glue/STS-B"]) == 2
     assert "glue/STS-B" in (tmp_path / "out" / "report.html").read_text()
