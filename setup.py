@@ -97,7 +97,7 @@ setup(
             "datatrove>=0.6",
             "nlpaug>=1.1.11",
             "nupunkt>=0.8",
-            "psutil>=5.9",
+            "psutil>=6",
             "pysbd>=0.3.4",
         ],
     },
