@@ -236,12 +236,14 @@ def _replace(out: Path, part: Path, kind: str) -> None:
     from train.engine.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
 
     seal_folder(part, kind)
+    mode = (part / NAME).stat().st_mode  # as the umask has it; safetensors' files are for their owner alone
     with contextlib.suppress(DamageError):  # without a manifest nothing there is known to be ours
         for name in read_manifest(out, kind)[1]:
             (out / name).unlink(missing_ok=True)
     (part / NAME).replace(out / NAME)
     for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
         (out / name).parent.mkdir(exist_ok=True)
+        (part / name).chmod(mode)
         (part / name).replace(out / name)
 
 
@@ -261,6 +263,9 @@ def main(argv: list[str] | None = None) -> int:
 
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)
+        from train.engine.ranks import name_accelerator
+
+        name_accelerator()
         from train.engine.checkpoint import CheckpointError
 
         expected = (CheckpointError, EncoderError, OSError)
