@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -43,8 +44,8 @@ def save_model(
     from shards.storage import TEMPORARY
 
     what = encoder.inference
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as stage:
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as stage:
         encoder.base.save_pretrained(stage)
         tokenizer.save_pretrained(stage)
         transformer = _transformer(encoder, stage)
@@ -88,12 +89,12 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: they cannot be written.
     """
-    from shards.storage import TEMPORARY, naming_disk, remove_temporaries
+    from shards.storage import TEMPORARY, naming_disk
     from shards.terminal import one_line
     from train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
-    remove_temporaries(str(folder))
+    shutil.rmtree(part, ignore_errors=True)
     try:
         with naming_disk(folder):
             encoder.base.config.save_pretrained(part)
@@ -110,7 +111,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     except Exception as error:  # what tokenizers and safetensors raise on a full disk is of any type
         raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
-        remove_temporaries(str(folder))
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def load_skeleton(folder: Path) -> Any:
@@ -172,15 +173,15 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     origin = _origin(run, int(tag.removeprefix("step-")))
     with storage.alone(str(out)):
         check_replaceable(out)
-        storage.remove_temporaries(str(out))
         part = out / f"{storage.TEMPORARY}model"
+        shutil.rmtree(part, ignore_errors=True)
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
             _replace(out, part, KIND)
         except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
-            storage.remove_temporaries(str(out))
+            shutil.rmtree(part, ignore_errors=True)
     return which
 
 

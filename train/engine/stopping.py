@@ -54,6 +54,7 @@ class Launcher(subprocess.Popen):
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
         self.local = list(words[2:4]) == ["-m", "deepspeed.launcher.launch"]
+        self.given_up = False
         if not self.local:
             signal.signal(signal.SIGINT, lambda *_: None)
             super().__init__(words, **options)
@@ -80,7 +81,7 @@ class Launcher(subprocess.Popen):
                 f"{name} ended deepspeed's launcher: its ranks save and end by themselves: then --resume"
             )
         names = {256 - one.value: one.name for one in signal.Signals}  # a rank's -9 is 247 as a launcher's exit code
-        if self.local and (name := names.get(code)):
+        if self.local and not self.given_up and (name := names.get(code)):
             print(
                 f"train: {name} ended a rank (SIGKILL: memory may have run out): go on with --resume", file=sys.stderr
             )
@@ -105,6 +106,7 @@ class Launcher(subprocess.Popen):
         signal.alarm(SAVING_S)
 
     def _give_up(self, number: int, frame: FrameType | None) -> None:
+        self.given_up = True
         self._signal_ranks(signal.SIGKILL)
         os.write(2, f"\ntrain: its ranks took more than {SAVING_S} s to save, and were killed\n".encode())
 
