@@ -137,9 +137,10 @@ def check_replaceable(folder: Path) -> None:
     count.
     """
     from train.engine.checkpoint import CheckpointError
-    from train.engine.sealing import AddedError, DamageError, check_folder, files_in
+    from train.engine.sealing import NAME, AddedError, DamageError, check_folder, files_in
 
-    if not folder.is_dir() or not (found := files_in(folder)):
+    found = files_in(folder) if folder.is_dir() else []
+    if not found and not (folder / NAME).exists():
         return
     try:
         if link := next((folder / name for name in found if (folder / name).is_symlink()), None):

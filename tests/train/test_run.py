@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from shards import Dataset
+from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone, train_on_ranks
@@ -40,6 +41,7 @@ def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dic
         options = [*tiny, f"output={made[ranks]}"]
         with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", port)):
             patch.setenv("GLOO_SOCKET_IFNAME", reachable)
+            patch.setenv("PYTHONPATH", str(ROOT))
             patch.setenv("LISTENING", str(listening(made[ranks])))
             if ranks == 1:
                 done = train_alone(*options, script=script)
