@@ -6,6 +6,8 @@
 """
 
 import argparse
+import contextlib
+import io
 import os
 import subprocess
 from collections.abc import Sequence
@@ -65,7 +67,6 @@ def parser() -> argparse.ArgumentParser:
 def command(argv: Sequence[str] | None = None) -> list[str]:
     """The deepspeed command's arguments."""
     options, rest = parser().parse_known_args(argv)
-    options.log_level = options.log_level or "critical"  # of what fails, ranks or this process say more
     given = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
     given += [f"--{name}" for name in SWITCHES if getattr(options, name)]
     return [*given, "--module", "train.run", *rest]
@@ -78,7 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def launch(arguments: Sequence[str]) -> int:
-    """Run the launcher to its end. A rank's exit code is this process's, by SystemExit."""
+    """Run the launcher to its end. A rank's exit code is this process's, by SystemExit.
+
+    Unless its log is asked for, the launcher prints nothing: ranks and this process say more of what fails.
+    """
+    shown = any(word.startswith("--log_level=") for word in arguments)
     with ending_at_once("train", "run it again"):
         from train.engine.ranks import name_accelerator
 
@@ -86,7 +91,8 @@ def launch(arguments: Sequence[str]) -> int:
         from deepspeed.launcher import runner
 
         runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
-        runner.main(arguments)
+        with contextlib.nullcontext() if shown else contextlib.redirect_stdout(io.StringIO()):
+            runner.main(arguments if shown else ["--log_level=critical", *arguments])
     return 0
 
 

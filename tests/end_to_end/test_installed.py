@@ -133,7 +133,7 @@ def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
 
     words = "--recipe r.yaml --num_accelerators 2 a.b=c --no_ssh --master_port=29501 --resume --include localhost:0,1"
     assert command(words.split()) == [
-        *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--log_level=critical", "--no_ssh"),
+        *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
         *("--module", "train.run", "--recipe", "r.yaml", "a.b=c", "--resume"),
     ]
 

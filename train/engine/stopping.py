@@ -77,14 +77,11 @@ class Launcher(subprocess.Popen):
         code = super().wait(timeout)
         if code < 0:
             name = signal.Signals(-code).name
-            raise RuntimeError(
-                f"{name} ended deepspeed's launcher: its ranks save and end by themselves: then --resume"
-            )
+            raise RuntimeError(f"{name} ended deepspeed's launcher; its ranks save and end: go on with --resume")
         names = {256 - one.value: one.name for one in signal.Signals}  # a rank's -9 is 247 as a launcher's exit code
-        if self.local and not self.given_up and (name := names.get(code)):
-            print(
-                f"train: {name} ended a rank (SIGKILL: memory may have run out): go on with --resume", file=sys.stderr
-            )
+        if self.local and not self.given_up and code in names:
+            why = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
+            print(f"train: {why}: go on with --resume", file=sys.stderr)
         return code
 
     def _signal_ranks(self, number: int) -> bool:
