@@ -6,22 +6,24 @@
 """
 
 import argparse
+import contextlib
+import io
 import os
-import signal
+import subprocess
 from collections.abc import Sequence
-from pathlib import Path
+from types import SimpleNamespace
 
 from shards import isolation, terminal
 from train import run
-from train.engine.stopping import ending_at_once, hand_signals_to_ranks
+from train.engine.stopping import Launcher, ending_at_once
 
 OPTIONS = {
     "num_accelerators": ("N", "devices of each machine to use, the first N (default: all)"),
     "num_gpus": ("N", "the same"),
     "include": ("DEVICES", "to use, as 0,2 or NODE:0,2@NODE"),
     "exclude": ("DEVICES", "not to use, likewise"),
-    "master_port": ("PORT", "where the ranks meet (default 29500): another for each training on a machine"),
-    "master_addr": ("ADDRESS", "where the ranks of several machines meet"),
+    "master_port": ("PORT", "where the ranks of several machines meet (default 29500)"),
+    "master_addr": ("ADDRESS", "the first machine's, for the others"),
     "hostfile": ("FILE", "the machines, a line 'NODE slots=N' each"),
     "num_nodes": ("N", "machines to use, the first N of the hostfile"),
     "node_rank": ("N", "which of them this is, with --no_ssh"),
@@ -31,7 +33,7 @@ OPTIONS = {
     "venv_script": ("FILE", "to source on each machine first"),
     "bind_core_list": ("CORES", "to bind to, as 0,2-4"),
     "enable_each_rank_log": ("DIR", "each rank's output into a file there"),
-    "log_level": ("LEVEL", "the launcher's: debug, info, warning, error, critical"),
+    "log_level": ("LEVEL", "what the launcher prints: debug, info, warning, error, critical (default)"),
 }
 SWITCHES = {
     "bind_cores_to_rank": "each rank on cores of its own",
@@ -40,8 +42,6 @@ SWITCHES = {
     "force_multi": "as on several machines where there is one",
     "save_pid": "the launcher's process number into /tmp",
 }
-HOSTFILE = "/job/hostfile"
-"""Where the launcher looks for one that is not named."""
 USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [--dry-run] [--quiet] [key=value ...]"
 
 
@@ -79,22 +79,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def launch(arguments: Sequence[str]) -> int:
-    """Runs to the end; a rank's exit code is this process's."""
+    """Run the launcher to its end. A rank's exit code is this process's, by SystemExit.
+
+    Unless its log is asked for, the launcher prints nothing: ranks and this process say more of what fails.
+    """
+    shown = any(word.startswith("--log_level=") for word in arguments)
     with ending_at_once("train", "run it again"):
+        from train.engine.ranks import name_accelerator
+
+        name_accelerator()
         from deepspeed.launcher import runner
 
-    if one_machine(arguments):
-        hand_signals_to_ranks("train", "run it again")
-    else:
-        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the ranks too: what they save is waited for
-    runner.main(arguments)
+        runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
+        with contextlib.nullcontext() if shown else contextlib.redirect_stdout(io.StringIO()):
+            runner.main(arguments if shown else ["--log_level=critical", *arguments])
     return 0
-
-
-def one_machine(arguments: Sequence[str]) -> bool:
-    """Whether the ranks are this machine's: those of others are the launcher's to signal."""
-    several = ("--hostfile=", "--num_nodes=", "--node_rank=", "--launcher=", "--no_ssh", "--force_multi")
-    return not Path(HOSTFILE).is_file() and not any(argument.startswith(several) for argument in arguments)
 
 
 if __name__ == "__main__":

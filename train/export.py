@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -43,8 +44,8 @@ def save_model(
     from shards.storage import TEMPORARY
 
     what = encoder.inference
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as stage:
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as stage:
         encoder.base.save_pretrained(stage)
         tokenizer.save_pretrained(stage)
         transformer = _transformer(encoder, stage)
@@ -88,12 +89,12 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: they cannot be written.
     """
-    from shards.storage import TEMPORARY, naming_disk, remove_temporaries
+    from shards.storage import TEMPORARY, naming_disk
     from shards.terminal import one_line
     from train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
-    remove_temporaries(str(folder))
+    shutil.rmtree(part, ignore_errors=True)
     try:
         with naming_disk(folder):
             encoder.base.config.save_pretrained(part)
@@ -110,7 +111,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     except Exception as error:  # what tokenizers and safetensors raise on a full disk is of any type
         raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
-        remove_temporaries(str(folder))
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def load_skeleton(folder: Path) -> Any:
@@ -136,9 +137,10 @@ def check_replaceable(folder: Path) -> None:
     count.
     """
     from train.engine.checkpoint import CheckpointError
-    from train.engine.sealing import AddedError, DamageError, check_folder, files_in
+    from train.engine.sealing import NAME, AddedError, DamageError, check_folder, files_in
 
-    if not folder.is_dir() or not (found := files_in(folder)):
+    found = files_in(folder) if folder.is_dir() else []
+    if not found and not (folder / NAME).exists():
         return
     try:
         if link := next((folder / name for name in found if (folder / name).is_symlink()), None):
@@ -172,15 +174,15 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     origin = _origin(run, int(tag.removeprefix("step-")))
     with storage.alone(str(out)):
         check_replaceable(out)
-        storage.remove_temporaries(str(out))
         part = out / f"{storage.TEMPORARY}model"
+        shutil.rmtree(part, ignore_errors=True)
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
             _replace(out, part, KIND)
         except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
-            storage.remove_temporaries(str(out))
+            shutil.rmtree(part, ignore_errors=True)
     return which
 
 
@@ -236,12 +238,14 @@ def _replace(out: Path, part: Path, kind: str) -> None:
     from train.engine.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
 
     seal_folder(part, kind)
+    mode = (part / NAME).stat().st_mode  # as the umask has it; safetensors' files are for their owner alone
     with contextlib.suppress(DamageError):  # without a manifest nothing there is known to be ours
         for name in read_manifest(out, kind)[1]:
             (out / name).unlink(missing_ok=True)
     (part / NAME).replace(out / NAME)
     for name in sorted(files_in(part), key=lambda name: name == WEIGHTS):
         (out / name).parent.mkdir(exist_ok=True)
+        (part / name).chmod(mode)
         (part / name).replace(out / name)
 
 
@@ -261,6 +265,9 @@ def main(argv: list[str] | None = None) -> int:
 
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)
+        from train.engine.ranks import name_accelerator
+
+        name_accelerator()
         from train.engine.checkpoint import CheckpointError
 
         expected = (CheckpointError, EncoderError, OSError)

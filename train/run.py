@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from train.engine.stopping import ending_at_once
+from train.engine.stopping import ending_at_once, leave_to_rank_0
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -37,7 +37,11 @@ def parser() -> argparse.ArgumentParser:
         "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
     )
     root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
-    root.add_argument("--resume", action="store_true", help="go on from the output folder's last whole checkpoint")
+    root.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the output folder's last whole checkpoint, or begin where it has none",
+    )
     root.add_argument(
         "--dry-run",
         action="store_true",
@@ -75,11 +79,13 @@ def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float
 
 
 @contextlib.contextmanager
-def output(recipe: Any, resume: bool) -> Iterator[None]:
-    """Holds the run's folder for this run alone, and saves the resolved recipe there.
+def output(recipe: Any, resume: bool) -> Iterator[bool]:
+    """Hold the run's folder for this run alone, and save the resolved recipe there.
+
+    Yield whether there is a checkpoint to resume from: a run that was killed before its first one begins anew.
 
     Raises:
-        RecipeError: the folder holds a run with a checkpoint, or what no run wrote; to resume, none of this recipe.
+        RecipeError: the folder holds a run with a checkpoint, or what no run wrote; to resume, one of another recipe.
         CheckpointError: OUTPUT/model is not one that could be replaced.
         InUseError: another run holds it.
     """
@@ -92,9 +98,8 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
 
     run = Path(recipe.output)
     saved, checkpoints = run / "recipe.yaml", Checkpoints(run)
-    if resume and not checkpoints.tags():
-        raise RecipeError(f"output {run}: no checkpoint to resume from here; start without --resume")
     with storage.alone(str(run)):
+        resume = resume and bool(checkpoints.tags())
         if resume:
             if not saved.is_file():
                 raise RecipeError(
@@ -121,7 +126,7 @@ def output(recipe: Any, resume: bool) -> Iterator[None]:
         check_replaceable(run / "model")
         if not resume:  # else when it is known that the run can go on with this one
             storage.publish_bytes(to_file(recipe), str(saved))
-        yield
+        yield resume
 
 
 def check_own(run: Path) -> None:
@@ -194,18 +199,20 @@ def train(options: argparse.Namespace) -> None:
     if ranks > 1:
         join_ranks()
     with contextlib.ExitStack() as held:
-        agreed(lambda: held.enter_context(output(recipe, options.resume)))
+        resume = agreed(lambda: held.enter_context(output(recipe, options.resume)))
+        if rank == 0 and options.resume and not resume:
+            terminal.notice(f"{recipe.output}: no checkpoint to resume from: begins anew")
         for stream in feed.streams.values() if rank == 0 else ():
             for line in stream.left_out():
                 terminal.notice(line)
-        if rank == 0 and (new := learner.encoder.new_weights) and not options.resume:
+        if rank == 0 and (new := learner.encoder.new_weights) and not resume:
             terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
-        for note in notes(learner, feed, total) if rank == 0 and not options.resume else ():
+        for note in notes(learner, feed, total) if rank == 0 and not resume else ():
             terminal.notice(note)
         join_ranks()
         show = shower(learner, tokenizer, Path(recipe.output), options.quiet)
         trainer = Trainer(recipe, learner, feed, evaluate, options.quiet, held_out, show)
-        for note in trainer.resume() if options.resume else ():
+        for note in trainer.resume() if resume else ():
             if rank == 0:
                 terminal.notice(note)
         agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
@@ -254,52 +261,54 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(options: argparse.Namespace) -> int:
-    """The exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
+    """Train; return the exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
     import torch
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
 
+    from train.engine.ranks import ToldElsewhereError, name_accelerator
+
+    name_accelerator()
     from eval.models.encoder import EncoderError
     from shards import ShardError, terminal
     from shards.manifest import ManifestError
     from train.data.stream import StreamError
     from train.engine.checkpoint import CheckpointError
-    from train.engine.ranks import ToldElsewhereError
     from train.options import RecipeError
 
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(options)
     except ToldElsewhereError as error:
-        return 2 if issubclass(error.kind, RecipeError) else 1
+        return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
-        if os.environ.get("RANK", "0") == "0" or not isinstance(error, same_everywhere):
-            print(f"train: {terminal.one_line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, RecipeError) else 1
+        told = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)
+        return failed("" if told else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        print(
-            f"train: the ranks cannot meet ({reason}): is the port taken? name another with --master_port",
-            file=sys.stderr,
-        )
-        return 1
+        return failed(f"the ranks cannot meet ({reason}): is the port taken? name another with --master_port")
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
-        print(f"train: the encoder is no one graph to compile ({reason}): set training.compile=false", file=sys.stderr)
-        return 1
+        return failed(f"the encoder is no one graph to compile ({reason}): set training.compile=false")
     except torch.OutOfMemoryError:
         mends = "training.activation_checkpointing=true, or what else docs/training.md lists"
-        print(f"train: the GPU has not enough memory for a step: set {mends}", file=sys.stderr)
-        return 1
+        return failed(f"the GPU has not enough memory for a step: set {mends}")
     except RuntimeError as error:
         if not lost_rank(error):
             raise
-        print("train: another rank ended while this one waited for it: see what it says of why", file=sys.stderr)
-        return 1
+        return failed("another rank ended while this one waited for it: see what it says of why")
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
     return 0
+
+
+def failed(problem: str, code: int = 1) -> int:
+    """Say what ended the run, unless rank 0 has said it; return the exit code."""
+    leave_to_rank_0()
+    if problem:
+        print(f"train: {problem}", file=sys.stderr)
+    return code
 
 
 def lost_rank(error: RuntimeError) -> bool:

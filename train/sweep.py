@@ -174,8 +174,7 @@ def train_command(run: "Run", output: Path, overrides: Sequence[str], options: a
     words = ["--recipe", run.settings["recipe"], *overrides, *run.overrides(), f"output={folder}"]
     words += ["--resume"] if state(folder) == "halted" else []
     words += ["--quiet"] if options.quiet else []
-    # The launcher's own notes would be a page for each run; --launcher may ask for them.
-    return [sys.executable, "-m", "train", "--log_level=error", *shlex.split(options.launcher), *words]
+    return [sys.executable, "-m", "train", *shlex.split(options.launcher), *words]
 
 
 class Starter:
@@ -206,7 +205,7 @@ class Starter:
         where = subprocess.DEVNULL if silent else None
         self.process = subprocess.Popen(command, env=environment, stdout=where, start_new_session=True)
         if self.signal:
-            self._end(self.process)
+            self.process.terminate()
         code = self.process.wait()
         self.process = None
         return code
@@ -214,18 +213,7 @@ class Starter:
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
         if self.process is not None:
-            self._end(self.process)
-
-    def _end(self, process: subprocess.Popen) -> None:
-        import psutil
-
-        try:
-            below = psutil.Process(process.pid).children(recursive=True)
-            ranks = [one for one in below if any("deepspeed.launcher" in word for word in one.parent().cmdline())]
-            for one in ranks or [psutil.Process(process.pid)]:
-                one.terminate()
-        except (psutil.Error, AttributeError):
-            process.terminate()
+            self.process.terminate()
 
 
 def wait_for(run: Path) -> None:

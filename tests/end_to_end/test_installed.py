@@ -96,8 +96,7 @@ def test_a_wheel_works_from_a_folder_of_files_with_the_packages_names(
     small = ("hidden_size=32", "intermediate_size=64", "num_attention_heads=2")
     arguments = [f"data.text.path={shards}", f"output={trained}", *(f"model.config.{key}" for key in small)]
     arguments += ["data.text.batch_size=2", "training.max_steps=1", "training.bf16=false", "--quiet"]
-    port = str(28710 + os.getpid() % 300)
-    done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", *arguments, "--master_port", port)
+    done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 1
     done = run("clearspan-export", trained, model)
@@ -112,11 +111,13 @@ def test_a_wheel_works_from_a_folder_of_files_with_the_packages_names(
 
 
 def test_a_rank_that_fails_is_the_commands_exit_code(run) -> None:
-    done = run("clearspan-train", "--recipe", "no-such-recipe", "--num_accelerators", "1", "output=run")
-    assert done.returncode == 2 and "no-such-recipe" in done.stderr
+    """What is wrong is one line, of how many ranks ever; nothing else is printed."""
+    done = run("clearspan-train", "--recipe", "no-such-recipe", "--num_accelerators", "2", "output=run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "no-such-recipe" in done.stderr
     done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", "--include", "localhost:0")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1] == "train: Cannot specify num_nodes/gpus with include/exclude"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "train: Cannot specify num_nodes/gpus with include/exclude\n"
 
 
 @pytest.mark.parametrize("module", ["pipelines", "train", "train.run", "train.export"])

@@ -111,6 +111,39 @@ def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
     assert checkpoints.best() == "step-00000005" and checkpoints.last()[:2] == ("step-00000008", "step-00000005")
 
 
+def test_of_a_runs_checkpoints_only_its_own_files_are_deleted(tmp_path: Path) -> None:
+    """Whatever a user puts beside them, or in them, or keeps elsewhere and links to."""
+    checkpoints = Checkpoints(tmp_path / "run")
+    names = [f"{TEMPORARY}mine/notes", f"{TEMPORARY}step-00000001/notes", "step-00000001/mp_rank_notes.pt"]
+    own = [tmp_path / "elsewhere" / MODEL_STATES, *(checkpoints.folder / name for name in names)]
+    for path in own:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+    (checkpoints.folder / "step-00000002").symlink_to(tmp_path / "elsewhere")
+    for step in range(1, 6):
+        tag = f"step-{step + 2:08d}"
+        part = checkpoints.folder / f"{TEMPORARY}{tag}"
+        checkpoints._make_room(part)
+        written = {MODEL_STATES: write_states({"step": step}, part / MODEL_STATES)}
+        checkpoints._commit(part, tag, [(written, "")], best=False)
+    assert [path.read_text() for path in own] == ["mine"] * 4
+    assert checkpoints.tags() == ["step-00000007", "step-00000006", "step-00000002", "step-00000001"]
+
+
+def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not what a manifest lists outside its folder, and no other's hidden files."""
+    out, hidden, beside = tmp_path / "out", tmp_path / "out" / f"{TEMPORARY}mine" / "notes", tmp_path / "notes"
+    hidden.parent.mkdir(parents=True)
+    for path in (hidden, beside):
+        path.write_text("mine")
+    seal_folder(out, "model", {"../notes": FileInfo.of(beside)})
+    assert main([str(run), str(out)]) == 1
+    assert 'it lists "../notes", which is outside the folder' in capsys.readouterr().err
+    (out / MANIFEST).unlink()
+    assert main([str(run), str(out)]) == 0
+    assert hidden.read_text() == beside.read_text() == "mine"
+
+
 def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
     run: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,8 +63,9 @@ def test_one_that_was_killed_at_its_first_save_begins_again(
     left = [left for left in kills[1] if saving(left) == 2 and newest(left) == 0][-1]
     assert files(left, f"{TEMPORARY}*") > {MODEL_STATES, MANIFEST}, "the test wants a checkpoint that has but no name"
     again = runs.copied(left, tmp_path / "run")
-    done = train_alone(*tiny, *SAVING, f"output={again}")
+    done = train_alone(*tiny, *SAVING, f"output={again}", "--resume")
     assert done.returncode == 0, done.stderr
+    assert f"{again}: no checkpoint to resume from: begins anew" in done.stdout
     assert runs.metrics(again, FIGURES) == runs.metrics(kills[0], FIGURES)
 
 

@@ -4,12 +4,15 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from shards import Dataset
+from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone, train_on_ranks
@@ -26,15 +29,44 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The same six steps, uninterrupted: on one rank, and on two of the launcher."""
+    """The same six steps, uninterrupted: on one rank, and on two of the launcher, whose port is another's by then.
+
+    Beside each run a file of JSON says where it listened. Its environment asks for an interface that others can reach.
+    """
     folder, made = tmp_path_factory.mktemp("runs"), {}
+    reachable = next((name for name in psutil.net_if_addrs() if name != "lo"), "lo")
+    script, port = "tests/train/listening_at.py", PORT + 2
     for ranks in (1, 2):
         made[ranks] = folder / f"{ranks}-ranks"
         options = [*tiny, f"output={made[ranks]}"]
-        launched = ["train/run.py", "--recipe", "demo", *options]
-        done = train_alone(*options) if ranks == 1 else launch(2, *launched, port=PORT + 2)
+        with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", port)):
+            patch.setenv("GLOO_SOCKET_IFNAME", reachable)
+            patch.setenv("PYTHONPATH", str(ROOT))
+            patch.setenv("LISTENING", str(listening(made[ranks])))
+            if ranks == 1:
+                done = train_alone(*options, script=script)
+            else:
+                done = launch(2, script, "--recipe", "demo", *options, port=port)
         assert done.returncode == 0, done.stderr
     return made
+
+
+def listening(run: Path) -> Path:
+    """The file that says where a run listened."""
+    return run.with_suffix(".json")
+
+
+def test_nothing_but_its_own_machine_reaches_a_run_on_one_machine(whole_runs: dict[int, Path]) -> None:
+    for run in whole_runs.values():
+        found = json.loads(listening(run).read_text())["addresses"]
+        assert found and {address.rpartition(":")[0] for address in found} <= {"127.0.0.1", "::1"}
+
+
+def test_the_files_of_a_run_are_for_whom_the_umask_lets_read(whole_runs: dict[int, Path], tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    usual = (tmp_path / "usual").stat().st_mode
+    files = [path for run in whole_runs.values() for path in run.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if path.stat().st_mode != usual]
 
 
 def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
@@ -57,7 +89,8 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
 
 def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> None:
     """DeepSpeed's own buffers would bear the port of their run."""
-    assert not [path for ranks in whole_runs for path in Path("/dev/shm").glob(f"deepspeed*_{PORT + ranks}_*")]
+    ports = [json.loads(listening(run).read_text())["port"] for run in whole_runs.values()]
+    assert not [path for port in ports for path in Path("/dev/shm").glob(f"deepspeed*_{port}_*")]
 
 
 def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:

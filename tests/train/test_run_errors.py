@@ -65,15 +65,15 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(
     (run / "recipe.yaml").write_text("kept")
     assert "--resume" in failed(capsys, *tiny, f"output={run}", code=2)
     assert (run / "recipe.yaml").read_text() == "kept"
-    assert "no checkpoint to resume" in failed(capsys, *tiny, f"output={tmp_path / 'other'}", "--resume", code=2)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
 def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
-    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: list[str]
 ) -> None:
     """A recipe.yaml of one's own is the likeliest, and one that a run wrote may have been worked on."""
     run = tmp_path / "run"
@@ -88,21 +88,21 @@ def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
         for name, content in files.items():
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_bytes(content)
-        error = failed(capsys, *tiny, f"output={run}", code=2)
+        error = failed(capsys, *tiny, f"output={run}", *resume, code=2)
         assert "something" in error and "folder" in error.rpartition("name a")[2]
         assert contents(run) == files
         shutil.rmtree(run)
 
 
 def test_a_folder_of_a_run_that_saved_nothing_begins_again(tiny: list[str], tmp_path: Path) -> None:
-    """Whatever its recipe was; hidden files are nobody's."""
+    """Whatever its recipe was, and whether it is to resume or not; hidden files are nobody's."""
     run = tmp_path / "run"
     run.mkdir()
     (run / ".gitignore").write_text("*")
-    for rate in ("1e-4", "2e-4"):
+    for rate, resume in (("1e-4", True), ("2e-4", True), ("3e-4", False)):
         recipe = load("demo", [*tiny, f"output={run}", f"optimizer.learning_rate={rate}"])
-        with output(recipe, resume=False):
-            assert (run / "recipe.yaml").read_bytes() == to_file(recipe)
+        with output(recipe, resume) as resumes:
+            assert not resumes and (run / "recipe.yaml").read_bytes() == to_file(recipe)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"5", b"[" * 20_000, b"model: 5\n", b"a: &a [x]\nb: *a\n"])

@@ -86,7 +86,7 @@ def test_every_combination_is_a_run_through_the_launcher(tmp_path: Path) -> None
     assert done(options(tmp_path / "out", "--launcher", "--num_gpus 2 --master_port 29501"), start) == 0
     assert start.trained == NAMES
     assert start.commands[1] == [
-        *(sys.executable, "-m", "train", "--log_level=error", "--num_gpus", "2", "--master_port", "29501"),
+        *(sys.executable, "-m", "train", "--num_gpus", "2", "--master_port", "29501"),
         *("--recipe", "demo", "data.text.path=shards", "training.max_steps=3", f"{ANCHORS}=1"),
         *("objectives.spans.temperature=0.5", f"output={tmp_path / 'out' / NAMES[1]}"),
     ]

@@ -25,7 +25,7 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 
 from eval.models.encoder import MOST_SAID
 from shards.sealed import FileInfo
-from shards.storage import COPY_BYTES, TEMPORARY, naming_disk, remove_temporaries
+from shards.storage import COPY_BYTES, TEMPORARY, naming_disk
 from shards.terminal import one_line, visible
 from train.engine.partitions import put_together, recut, taken_apart
 from train.engine.ranks import agreed, gathered
@@ -39,7 +39,9 @@ PART = "zero_pp_rank_{}_mp_rank_00_optim_states.pt"
 """The part of the optimizer's state that a rank saves, with ZeRO."""
 KIND = "checkpoint"
 TAG = re.compile(r"step-(\d{8,})")
-OURS = re.compile(rf"{re.escape(MANIFEST)}|(mp|zero_pp)_rank_\w+\.pt")
+OURS = re.compile(
+    rf"({re.escape(TEMPORARY)}\w+-)?{re.escape(MANIFEST)}|(zero_pp_rank_\d+_)?mp_rank_\d+_(model|optim)_states\.pt"
+)
 """The files that a checkpoint is made of: what is loaded of it, and may be removed with it."""
 
 
@@ -199,8 +201,9 @@ class Checkpoints:
 
     def _make_room(self, part: Path) -> None:
         self.folder.mkdir(exist_ok=True)
-        remove_temporaries(str(self.folder))
-        part.mkdir()
+        for left in self.folder.glob(f"{TEMPORARY}step-*"):  # by a run that was killed in a save
+            _remove(left)
+        part.mkdir(exist_ok=True)
 
     def _commit(self, part: Path, tag: str, written: list[tuple[dict[str, FileInfo], str]], best: bool) -> None:
         """Gives a checkpoint its name, once it is whole; deletes those that it replaces."""
@@ -213,7 +216,7 @@ class Checkpoints:
             _remove(self.folder / tag)  # one that was damaged: it was not resumed from
             part.rename(self.folder / tag)
         except OSError as error:
-            remove_temporaries(str(self.folder))
+            _remove(part)
             mend = "go on with --resume from the step before it" if self.tags() else "run it again"
             raise CheckpointError(f"{self.folder / tag}: could not be saved ({error}): make room and {mend}") from None
         _sync(self.folder)
@@ -323,8 +326,10 @@ class Checkpoints:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Deletes a checkpoint's files, its manifest first; a folder that holds anything else stays."""
-    if not checkpoint.is_dir():
+    """Delete a checkpoint's files, its manifest first. A folder that holds anything else stays; what a link leads to
+    is not this run's.
+    """
+    if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):
         if OURS.fullmatch(path.name):

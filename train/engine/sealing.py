@@ -57,7 +57,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
     """(content, files) of a folder's manifest.
 
     Raises:
-        DamageError: there is none, it was changed, or it is another kind's.
+        DamageError: there is none, it was changed, it is another kind's, or it lists files outside the folder.
     """
     path = folder / NAME
     try:
@@ -66,7 +66,10 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         found = [record.pop(key, None) for key in ("format", "version", "kind")]
         if found != [FORMAT, VERSION, kind]:
             raise ValueError(f"{json.dumps(found)[:80]}, not {json.dumps([FORMAT, VERSION, kind])}")
-        return record, {name: build(FileInfo, info) for name, info in dict(record.pop("files", {})).items()}
+        files = dict(record.pop("files", {}))
+        if outside := [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]:
+            raise ValueError(f"it lists {json.dumps(outside[0])[:80]}, which is outside the folder")
+        return record, {name: build(FileInfo, info) for name, info in files.items()}
     except FileNotFoundError:
         raise DamageError(f"{path}: missing") from None
     except PermissionError:

@@ -1,19 +1,25 @@
-"""What ends a run before its last step: Ctrl-C, SIGTERM, the time that it has, a launcher that died.
+"""What ends a run before its last step: Ctrl-C, SIGTERM, the time limit of the run, the death of its launcher.
 
-Where there is nothing to save yet, a signal is one line and exit code 1, whatever is being imported or read. The
+While there is nothing to save yet, a signal is one line and exit code 1, whatever is being imported or read. The
 training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and end
-with 1 whatever they say: so `python -m train` keeps signals from it and hands them to the ranks itself.
+with 1 whatever their exit codes: so `python -m train` keeps signals from it, hands them to the ranks, and waits.
 """
 
 import contextlib
 import os
 import signal
-import threading
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
+SAVING_S = 600
+"""Seconds that `python -m train` gives the ranks to save after a signal."""
+TELLING_S = 20
+"""Seconds that another rank gives rank 0 to say what is wrong."""
 
 
 @contextlib.contextmanager
@@ -21,12 +27,10 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
     """Within, those signals end the process; rank 0 says so. An exception instead could be caught on its way out."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.environ.get("RANK", "0") == "0":
-            os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
-        os._exit(1)
+        _end(number, name, mend)
 
     handlers = {number: signal.signal(number, end) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # which who started this process keeps from the launcher
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # they are blocked where `Launcher` started this process
     try:
         yield
     finally:
@@ -34,32 +38,90 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def hand_signals_to_ranks(name: str, mend: str) -> None:
-    """From here on signals wait, for this process and for the launcher that it will start; a thread of its own hands
-    them to the launcher's children, the ranks, which take them up. Without ranks yet, it ends all at once.
+def _end(number: int, name: str, mend: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
+    os._exit(1)
+
+
+class Launcher(subprocess.Popen):
+    """The process that deepspeed's runner starts. On one machine it is deepspeed's launcher, the parent of the ranks.
+
+    It starts with SIGINT and SIGTERM blocked, which the ranks unblock. This process hands those signals to the ranks,
+    and kills the ranks that have not ended `SAVING_S` seconds later. On several machines the runner hands signals on;
+    there this process ignores SIGINT, which a terminal sends to all processes, so as to wait for the ranks.
     """
-    import psutil
 
-    def hand_on() -> None:
-        while True:
-            number = signal.sigwait(SIGNALS)
-            launchers = psutil.Process().children()
-            ranks = [rank for launcher in launchers for rank in launcher.children()]
-            for process in ranks or launchers:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(number if ranks else signal.SIGKILL)
-            if not ranks:
-                os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
-                os._exit(1)
+    def __init__(self, words: Sequence[str], **options: Any) -> None:
+        self.local = list(words[2:4]) == ["-m", "deepspeed.launcher.launch"]
+        self.given_up = False
+        if not self.local:
+            signal.signal(signal.SIGINT, lambda *_: None)
+            super().__init__(words, **options)
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            super().__init__(words, **options)
+            for number in SIGNALS:
+                signal.signal(number, self._hand_on)
+            signal.signal(signal.SIGALRM, self._give_up)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    threading.Thread(target=hand_on, daemon=True, name="signals").start()
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the launcher's exit code, which is that of the first rank to fail; say which signal ended that rank.
+
+        Raises:
+            RuntimeError: a signal ended the launcher itself.
+        """
+        code = super().wait(timeout)
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise RuntimeError(f"{name} ended deepspeed's launcher; its ranks save and end: go on with --resume")
+        names = {256 - one.value: one.name for one in signal.Signals}  # a rank's -9 is 247 as a launcher's exit code
+        if self.local and not self.given_up and code in names:
+            why = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
+            print(f"train: {why}: go on with --resume", file=sys.stderr)
+        return code
+
+    def _signal_ranks(self, number: int) -> bool:
+        """Send a signal to the ranks; return whether there are any."""
+        import psutil
+
+        ranks = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ranks = psutil.Process(self.pid).children()
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.send_signal(number)
+        return bool(ranks)
+
+    def _hand_on(self, number: int, frame: FrameType | None) -> None:
+        if not self._signal_ranks(number):  # it has not started them yet
+            self.kill()
+            _end(number, "train", "run it again")
+        signal.alarm(SAVING_S)
+
+    def _give_up(self, number: int, frame: FrameType | None) -> None:
+        self.given_up = True
+        self._signal_ranks(signal.SIGKILL)
+        os.write(2, f"\ntrain: its ranks took more than {SAVING_S} s to save, and were killed\n".encode())
+
+
+def leave_to_rank_0() -> None:
+    """Give rank 0 `TELLING_S` seconds to say what is wrong: when rank 0 ends, the launcher ends this rank too.
+
+    Without it, the launcher ends rank 0 because this rank failed first, and nobody says why. Rank 0 does not wait, nor
+    does a rank without a launcher.
+    """
+    if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
+        time.sleep(TELLING_S)
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """A function that says whether this process began so many hours ago or more; 0: never.
+    """Return a function that says whether this process began so many hours ago or more; 0: never.
 
-    Its beginning is what a batch system's limit counts from, or nearly: starting up is part of the time.
+    A batch system's limit counts from there, or nearly: starting up is part of the time.
     """
     import psutil
 

@@ -1,0 +1,144 @@
+"""How ranks meet, and how the command that starts them ends: without torch's or deepspeed's slow starts."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.processes import environment, run_commands
+from train import run
+from train.engine import stopping
+
+JOIN = """
+import os
+from tests.listening import addresses
+from train.engine.ranks import join_ranks
+join_ranks()
+print(*addresses(os.getpid()), flush=True)
+os._exit(0)
+"""
+
+
+def joined(ranks: int, **variables: str) -> str:
+    """What so many ranks print that join a group, each an address where it listens."""
+    group = environment(WORLD_SIZE=str(ranks), **variables)
+    done = run_commands(["-c", JOIN], [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """A port of this machine where another listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield str(other.getsockname()[1])
+
+
+@pytest.fixture
+def free() -> str:
+    """A port of this machine where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return str(found.getsockname()[1])
+
+
+def test_ranks_of_a_launcher_find_a_free_port(taken: str) -> None:
+    found = joined(2, LOCAL_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=taken).split()
+    assert len(found) >= 3 and all(address.startswith("127.0.0.1:") for address in found)
+
+
+def test_ranks_that_are_started_by_hand_meet_where_they_are_told_to(free: str) -> None:
+    found = joined(2, MASTER_ADDR="127.0.0.1", MASTER_PORT=free).split()
+    assert f"127.0.0.1:{free}" in found and all(address.startswith("127.0.0.1:") for address in found)
+
+
+def test_ranks_of_several_machines_say_where_they_listen(free: str) -> None:
+    """127.0.0.2 is this machine, but not by a name that says so."""
+    said = joined(2, LOCAL_SIZE="1", MASTER_ADDR="127.0.0.2", MASTER_PORT=free)
+    assert said.count(f"listens on port {free} of all interfaces for the other machines, without encryption") == 1
+
+
+RANK = """
+import os, signal, sys, time
+def save(number, frame):
+    time.sleep({seconds})
+    print("saved", flush=True)
+    os._exit({code})
+signal.signal(signal.SIGTERM, save)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+print("trains", flush=True)
+time.sleep(60)
+"""
+LAUNCHER = """
+import subprocess, sys
+sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode % 256)
+"""
+COMMAND = """
+import sys, threading, time
+from train.engine import stopping
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()  # as numerical libraries have them
+stopping.SAVING_S = 1
+try:
+    code = stopping.Launcher([sys.executable, "-u", "-m", "deepspeed.launcher.launch", sys.argv[1]]).wait()
+except RuntimeError as error:
+    code = str(error)
+sys.stdout.flush()
+import os
+os.write(2, f"ends with {code}\\n".encode())
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def launching(tmp_path: Path) -> Path:
+    """A folder with a module deepspeed.launcher.launch that starts one rank, and has not its handlers of signals."""
+    package = tmp_path / "deepspeed" / "launcher"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "launch.py").write_text(LAUNCHER)
+    return tmp_path
+
+
+def signalled(folder: Path, number: signal.Signals, group: bool = False, **rank: float) -> list[str]:
+    """What command and rank print when a signal comes in training, to the command or to all processes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, RANK.format(**rank)],
+        cwd=ROOT,
+        env=environment(PYTHONPATH=f"{folder}{os.pathsep}{ROOT}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as command:
+        assert command.stdout is not None and command.stdout.readline() == "trains\n"
+        (os.killpg if group else os.kill)(command.pid, number)
+        return [line for line in command.communicate(timeout=30)[0].splitlines() if line]
+
+
+@pytest.mark.parametrize(("group", "code"), [(False, 0), (True, 0), (False, 3)])
+def test_a_signal_ends_the_ranks_first_and_hands_their_exit_code_on(launching: Path, group: bool, code: int) -> None:
+    said = signalled(launching, signal.SIGTERM, group, seconds=0.3, code=code)
+    assert said == ["saved", f"ends with {code}"]
+
+
+def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
+    said = signalled(launching, signal.SIGTERM, seconds=50, code=0)
+    assert said == ["train: its ranks took more than 1 s to save, and were killed", "ends with 247"]
+
+
+def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or the launcher would end rank 0 before it has."""
+    slept: list[float] = []
+    monkeypatch.setattr(stopping.time, "sleep", slept.append)
+    for name, value in {"RANK": "1", "LOCAL_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert run.main(["--recipe", "demo", "training.nonsense=1"]) == 2
+    assert slept == [stopping.TELLING_S] and not capsys.readouterr().err
