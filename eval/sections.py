@@ -137,7 +137,8 @@ def _geometry(summary: Summary) -> Iterator[Section]:
             "Alignment: the mean squared distance of two sentences that mean the same. Uniformity: the logarithm of "
             "the mean of exp(-2 d²) over the distances d of all pairs. Both of vectors of unit length; less is better."
         )
-        yield Section("Alignment and uniformity", text, figures=[plots.plane(models, *_GEOMETRY, published)])
+        table = Table(("model", *_GEOMETRY), [(name, *point) for name, point in points.items()])
+        yield Section("Alignment and uniformity", text, [table], [plots.plane(models, *_GEOMETRY, published)])
 
 
 def _neighbours(summary: Summary) -> Iterator[Section]:

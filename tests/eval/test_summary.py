@@ -137,6 +137,8 @@ def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
     (plane,) = sections["Alignment and uniformity"].figures
     assert "one: uniformity -2.10, alignment 0.21; other: uniformity -2.20, alignment 0.22" in str(plane.get_label())
     assert "unsup-SimCSE-BERT-base: uniformity -2.50, alignment 0.20" in str(plane.get_label())
+    (coordinates,) = sections["Alignment and uniformity"].tables
+    assert coordinates.rows[0] == ("one", -2.1, pytest.approx(0.21))
 
 
 def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None:
