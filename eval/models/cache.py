@@ -84,7 +84,7 @@ class Cache:
         places = np.searchsorted(self._entries["hash"][:, 0], wanted[:, 0]).clip(max=len(self._entries) - 1)
         there = (self._entries["hash"][places] == wanted).all(axis=1) & (self._order[places] >= 0)
         for place in places[there]:
-            if zlib.crc32(self._row(self._order[place])) != self._entries["crc"][place]:
+            if zlib.crc32(self._row(self._order[place]).data) != self._entries["crc"][place]:
                 self._order[place] = -1  # so that it is counted once
                 self.num_damaged += 1
         return np.where(there, self._order[places], -1)
