@@ -94,17 +94,14 @@ def check_beam(command: terminal.Parser, arguments: Sequence[str]) -> None:
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
         from apache_beam.runners import create_runner
 
-        options = PipelineOptions(list(arguments))
-        if runner := options.view_as(StandardOptions).runner:
+        if runner := PipelineOptions(list(arguments)).view_as(StandardOptions).runner:
             try:
                 create_runner(runner)  # its module brings options of its own
             except (ImportError, AttributeError) as error:
                 raise ValueError(f"--runner {runner}: {error}") from None
-        known = options.get_all_options().keys()
-        unknown = options.get_all_options(retain_unknown_options=True).keys() - known
-    mistyped = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
+        mistyped, known = storage.unknown_options(arguments)
     if mistyped:
-        raise ValueError(command.unknown(mistyped, [f"--{name}" for name in known]))
+        raise ValueError(command.unknown(mistyped, known))
 
 
 def interrupted(signum: int, frame: FrameType | None) -> None:

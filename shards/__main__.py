@@ -212,6 +212,9 @@ def main(argv: list[str] | None = None) -> int:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
+        mistyped, known = storage.unknown_options(rest) if rest else ([], [])
+        if mistyped:
+            options.parser.error(options.parser.unknown(mistyped, known))
         return terminal.run("shards", lambda: work(options, rest), (ManifestError, reader.ShardError, OSError))
     finally:
         logging.disable(level)
