@@ -153,8 +153,6 @@ def _check(transformer: Transformer, folder: Path) -> None:
     """Check the weights by transformers' own account, which the library does not pass on; that the tokenizer belongs to
     the model; and the length limit by what fits.
     """
-    rows = transformer.model.get_input_embeddings().num_embeddings
-    check_tokenizer(folder, transformer.tokenizer.get_vocab(), rows)
     outputs = {way["method_output_name"] for way in transformer.modality_config.values()}
     load_model(
         folder,
@@ -162,6 +160,8 @@ def _check(transformer: Transformer, folder: Path) -> None:
         uses_pooler=outputs != {"last_hidden_state"},
         config=copy.deepcopy(transformer.model.config),
     )
+    rows = transformer.model.get_input_embeddings().num_embeddings
+    check_tokenizer(folder, transformer.tokenizer.get_vocab(), rows)
     transformer.tokenizer.padding_side = "right"  # padded on the left, absolute positions would differ by the batch
     longest = getattr(transformer.model.config, "max_position_embeddings", None)
     if isinstance(longest, int) and longest > 0:  # XLNet has none and says -1
