@@ -3,6 +3,7 @@
 Summary ──> summary, geometry, nearest neighbours ──> the tasks, by family ──> skipped, data, run
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BARS_A_CHART = 12
+_MOST_COLUMNS = 8  # of figures in a summary table: what a page of 1,200 px holds beside a task and a metric
 _GEOMETRY = ("uniformity", "alignment")
 _RETRIEVAL = "retrieval"
 _HEADINGS = {
@@ -56,20 +58,37 @@ def report_lead(summary: Summary) -> str:
 
 
 def _summary(summary: Summary) -> Section:
-    families, figures = summary.families, summary.figures
-    groups: dict[int, str] = {}
-    rows = []
-    for number, (task, metric) in enumerate(figures):
-        group = "Averages" if task == AVERAGE else _heading(families[task])
-        if group not in groups.values():
-            groups[number] = group
-        first = (metric, summary.over(task, metric)) if task == AVERAGE else (task, metric)
-        rows.append([*first, *summary.values(task, metric)])
     notes = [_NOTE, _INTERVALS]
     notes += [_SEVERAL] if len(summary.scored) > 1 else []
     notes += [_PUBLISHED.format(", ".join(summary.baselines))] if summary.baselines else []
-    table = Table(("task", "metric", *summary.columns), rows, groups=groups if len(groups) > 1 else {}, names=2)
-    return Section("Summary", " ".join(notes), [table], list(_bars(summary)), list(_averages(summary)))
+    tables = [_figures(summary, columns) for columns in _columns(summary)]
+    return Section("Summary", " ".join(notes), tables, list(_bars(summary)), list(_averages(summary)))
+
+
+def _columns(summary: Summary) -> list[slice]:
+    """Return the columns of each summary table: one table where a page holds all, else the published ones apart."""
+    num_models, num = len(summary.names), len(summary.columns)
+    if num <= _MOST_COLUMNS:
+        return [slice(0, num)]
+    starts = [*range(0, num_models, _MOST_COLUMNS), *range(num_models, num, _MOST_COLUMNS)]
+    return [slice(start, end) for start, end in itertools.pairwise([*starts, num])]
+
+
+def _figures(summary: Summary, columns: slice) -> Table:
+    """Return a summary table of some of the columns; rows that have no figure there are left out."""
+    groups: dict[int, str] = {}
+    rows: list[list[object]] = []
+    for task, metric in summary.figures:
+        cells = summary.values(task, metric)[columns]
+        if columns.start and all(cell.value is None for cell in cells):
+            continue
+        group = "Averages" if task == AVERAGE else _heading(summary.families[task])
+        if group not in groups.values():
+            groups[len(rows)] = group
+        rows.append([*((metric, summary.over(task, metric)) if task == AVERAGE else (task, metric)), *cells])
+    names = summary.columns[columns]
+    caption = "" if names == summary.columns else "models" if columns.start < len(summary.names) else "published"
+    return Table(("task", "metric", *names), rows, caption, groups if len(groups) > 1 else {}, names=2)
 
 
 def _averages(summary: Summary) -> Iterator[Section]:
@@ -137,7 +156,8 @@ def _geometry(summary: Summary) -> Iterator[Section]:
             "Alignment: the mean squared distance of two sentences that mean the same. Uniformity: the logarithm of "
             "the mean of exp(-2 d²) over the distances d of all pairs. Both of vectors of unit length; less is better."
         )
-        yield Section("Alignment and uniformity", text, figures=[plots.plane(models, *_GEOMETRY, published)])
+        table = Table(("model", *_GEOMETRY), [(name, *point) for name, point in points.items()])
+        yield Section("Alignment and uniformity", text, [table], [plots.plane(models, *_GEOMETRY, published)])
 
 
 def _neighbours(summary: Summary) -> Iterator[Section]:

@@ -78,6 +78,17 @@ def use_options(arguments: Sequence[str]) -> None:
     _beam().set_options(PipelineOptions(list(arguments)))
 
 
+def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments that are options which Beam does not have, and the options that it has, e.g. --runner."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    options = PipelineOptions(list(arguments))
+    known = options.get_all_options().keys()
+    unknown = options.get_all_options(retain_unknown_options=True).keys() - known
+    words = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
+    return words, [f"--{name}" for name in known]
+
+
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
     """Turns what an object store's client raises into an OSError that names the path."""

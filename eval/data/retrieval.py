@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.files import DataError, csv_rows, head, read_lines
+from shards.terminal import whole_number
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_GRADE = 1 << 31
@@ -33,8 +34,8 @@ class Collection:
         queries: m texts.
         relevant: for each query the positions of its relevant documents, int64, at least one, ascending.
         grades: for each of these its grade, int64, above 0.
-        itself: for each query the position of the document that it is, which is not ranked, int64 (m,); None: queries
-            are no documents.
+        itself: for each query the position of the document that it is, which is not ranked, int64 (m,); -1 where it is
+            none; None: no query is a document.
         candidates: for each query the positions of the documents that are ranked for it, ascending; None: all.
         num_dropped: queries left out, for want of something to find or to tell apart.
     """
@@ -60,8 +61,9 @@ class Layout:
 def read_collection(folder: Path) -> Collection:
     """Read a folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
-    A document is its title and text joined by a space, as in BEIR. Queries without a document graded above 0 are left
-    out: their recall is not defined.
+    A document is its title and text joined by a space, as in BEIR. A query that is itself a document (ArguAna, Quora)
+    has that document's id, and does not rank it, as in BEIR. A document that is relevant to the query of its id is not
+    that query: it is ranked. Queries without a document graded above 0 are left out: their recall is not defined.
 
     Raises:
         MissingDataError: a file is not there.
@@ -70,7 +72,7 @@ def read_collection(folder: Path) -> Collection:
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
     path = folder / "qrels" / "test.tsv"
-    return _collection(path, corpus, queries, _read_qrels(path, corpus, queries))
+    return _collection(path, corpus, queries, _read_qrels(path, corpus, queries), by_id=True)
 
 
 def read_cranfield(folder: Path) -> Collection:
@@ -195,19 +197,30 @@ LAYOUTS = (
 
 
 def _collection(
-    path: Path, corpus: Mapping[str, str], queries: Mapping[str, str], judged: Mapping[str, Mapping[str, int]]
+    path: Path,
+    corpus: Mapping[str, str],
+    queries: Mapping[str, str],
+    judged: Mapping[str, Mapping[str, int]],
+    by_id: bool = False,
 ) -> Collection:
-    """Texts and grades by id -> positions; queries without a relevant document left out."""
+    """Texts and grades by id -> positions; queries without a relevant document left out.
+
+    Args:
+        by_id: a query is the document of its id, unless that is relevant to it.
+    """
     position = {document: i for i, document in enumerate(corpus)}
     kept = [query for query in queries if judged.get(query)]
     if not kept:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
     by_position = [sorted((position[document], grade) for document, grade in judged[query].items()) for query in kept]
+    own = [position[query] if by_id and query in position and query not in judged[query] else -1 for query in kept]
+    itself = np.array(own, np.int64)
     return Collection(
         documents=list(corpus.values()),
         queries=[queries[query] for query in kept],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
+        itself=itself if (itself >= 0).any() else None,
         num_dropped=len(queries) - len(kept),
     )
 
@@ -296,7 +309,7 @@ def _read_qrels(path: Path, corpus: dict[str, str], queries: dict[str, str]) -> 
             raise DataError(f"{path}:{number}: query-id {head(query)} with corpus-id {head(document)} is there twice")
         seen.add((query, document))
         try:
-            value = int(grade)
+            value = whole_number(grade)
         except ValueError:
             raise DataError(f"{path}:{number}: score must be a whole number, found {head(grade)}") from None
         if value >= _LARGEST_GRADE:

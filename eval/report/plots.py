@@ -26,6 +26,9 @@ COLORS = ("#1b5e9e", "#b3440b", "#00694a", "#7d3f98", "#7a5900", "#3f4a5a", "#a3
 _MARKERS = "DovsP^X*"
 _GREY = "#555555"
 _LABEL_CHARACTERS = 24
+_POINT_CHARACTERS = 40
+_LINE_POINTS = 10.0  # of a point's name
+_PLANE_LINES = 20  # such lines between the ends of a plane's vertical axis
 _INSIDE_FROM = 16.0  # a bar shorter than this has its figure after it
 
 
@@ -93,28 +96,43 @@ def plane(
     ylabel: str,
     marks: Mapping[str, tuple[float, float]] | None = None,
 ) -> "Figure":
-    """Named points on a plane, of which both ends are said: alignment against uniformity, where low is good.
+    """Points on a plane, each with its name beside it: alignment against uniformity, where low is good.
 
     Args:
-        points: name -> (x, y), in the models' colours; what is not finite is left out.
+        points: name -> (x, y), in the models' colors; what is not finite is left out.
         marks: what they are held against: name -> (x, y), in grey.
     """
     figure, axes = _figure(3.6)
     shown = [(name, xy, COLORS[i % len(COLORS)]) for i, (name, xy) in enumerate(points.items())]
     shown += [(name, xy, _GREY) for name, xy in (marks or {}).items()]
     shown = [one for one in shown if np.isfinite(one[1]).all()]
-    for name, (x, y), color in shown:
-        axes.plot([x], [y], "o" if color != _GREY else "D", color=color, markersize=7, label=_said(name))
-        axes.annotate(f"({x:.2f}, {y:.2f})", (x, y), xytext=(6, 5), textcoords="offset points", size=7.5, color=color)
+    for _, (x, y), color in shown:
+        axes.plot([x], [y], "o" if color != _GREY else "D", color=color, markersize=7)
     axes.margins(0.25)
+    _name_points(axes, shown)
     axes.set_xlabel(f"{xlabel} (lower is better)")
     axes.set_ylabel(f"{ylabel} (lower is better)")
     axes.grid(alpha=0.3)
-    if shown:
-        _legend(figure)
     words = "; ".join(f"{printable(name)}: {xlabel} {x:.2f}, {ylabel} {y:.2f}" for name, (x, y), _ in shown)
     figure.set_label(f"A point for each model, {ylabel} over {xlabel}. {words}")
     return figure
+
+
+def _name_points(axes: "Axes", points: Sequence[tuple[str, tuple[float, float], str]]) -> None:
+    """Write each point's name beside it: towards the middle, and above or below names that are there already."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    lines: list[float] = []
+    for name, (x, y), color in sorted(points, key=lambda point: point[1][1]):
+        height = (y - bottom) / (top - bottom) * _PLANE_LINES
+        line = max(height, lines[-1] + 1) if lines else height
+        lines.append(line)
+        on_the_left = x > (left + right) / 2
+        text = printable(name)
+        text = text if len(text) <= _POINT_CHARACTERS else text[: _POINT_CHARACTERS - 1] + "…"
+        axes.annotate(
+            text, (x, y), xytext=(-7 if on_the_left else 7, (line - height) * _LINE_POINTS), size=7.5, color=color,
+            textcoords="offset points", ha="right" if on_the_left else "left", va="center", parse_math=False,
+        )  # fmt: skip
 
 
 def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: str) -> "Figure":

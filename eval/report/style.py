@@ -34,9 +34,9 @@ thead th { border-bottom: 2px solid var(--soft); vertical-align: bottom; }
 tbody td, tbody th { border-bottom: 1px solid var(--line); font-weight: 400; }
 tbody th { min-width: 6rem; } tbody th.long { max-width: 16rem; }
 tbody th:first-child { position: sticky; left: 0; background: var(--page); }
-.number { text-align: right; font-variant-numeric: tabular-nums; } td.number { white-space: nowrap; }
-.noted small { display: inline-block; min-width: 6.4em; } .stacked small { display: block; }
-.long { overflow-wrap: anywhere; min-width: 7rem; }
+.number { text-align: right; font-variant-numeric: tabular-nums; } td.number:not(.noted) { white-space: nowrap; }
+.noted small { display: inline-block; min-width: 6.4em; } .noted small:empty { float: right; margin-left: 0.3em; }
+.long { overflow-wrap: anywhere; min-width: 6.5rem; }
 small { color: var(--soft); font-size: 0.82em; white-space: nowrap; }
 .group th { font-weight: 600; } .group th, .group td { vertical-align: bottom; padding-top: 1rem; color: var(--soft);
   border-bottom: 1px solid var(--soft); }

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 _CARDS_FROM = 47  # characters a row: about what 400 px hold
 _SCROLLS_FROM = 80  # characters: such may scroll on a small screen, which the keyboard shall be able to do
-_STACKED_FROM = 138  # characters: about what 1,200 px hold; beyond, a cell's note stands under its value
 _LONG_WORD = 24  # characters without a place to break; such may be broken anywhere
 
 
@@ -86,7 +85,7 @@ def table_html(table: Table, label: str) -> str:
     )
     caption = f"<caption>{html.escape(table.caption)}</caption>\n" if table.caption else ""
     width, name = _width(table.header, columns), html.escape(table.caption or label)
-    form = " cards" * (width > _CARDS_FROM) + " stacked" * (_full_width(table.header, columns) > _STACKED_FROM)
+    form = " cards" * (width > _CARDS_FROM)
     reach = f' role="region" tabindex="0" aria-label="{name}"' if width > _SCROLLS_FROM else ""
     called = "" if caption else f' aria-label="{name}"'
     return (
@@ -111,7 +110,7 @@ def _group_row(name: str, header: Sequence[str], classes: Sequence[str], again: 
     """The group's heading, and the columns' names again: above dozens of rows they would be out of sight."""
     span = "" if again else f' colspan="{len(header)}"'
     names = [
-        f'<td aria-hidden="true"{_class(c)}>{html.escape(column)}</td>'
+        f'<td aria-hidden="true"{_class(c + _long(column))}>{html.escape(column)}</td>'
         for c, column in zip(classes[1:], header[1:], strict=True)
     ]
     heading = f'<th scope="rowgroup" role="rowheader"{span}>{html.escape(name)}</th>'
@@ -155,13 +154,4 @@ def _width(header: Sequence[str], columns: Sequence[Sequence[object]]) -> int:
         texts = [cell_text(cell) for cell in cells]
         words = [len(word) for text in [name, *texts] for word in text.split()]
         width += 3 + max([min(max(words, default=0), _LONG_WORD), *(min(len(text), 30) for text in texts)])
-    return width
-
-
-def _full_width(header: Sequence[str], columns: Sequence[Sequence[object]]) -> int:
-    """About how many characters a row takes where values and notes stand beside each other."""
-    width = 0
-    for name, cells in zip(header, columns, strict=True):
-        words = [min(len(word), 10) for word in re.split(r"[\s-]", name)]
-        width += 3 + max([*words, *(min(len(cell_text(cell)), _LONG_WORD) for cell in cells)])
     return width

@@ -7,8 +7,8 @@ through `pytrec-eval-terrier`: it has a release for each new Python, wheels for 
 numpy and scipy, where `ranx` compiles with numba and brings a dozen packages; mteb and BEIR have moved to it too. It is
 handed 1,000 documents a query as trec_eval is by custom, so a first relevant document below them counts as none.
 
-Every document is ranked for every query, but for a query that is itself a document: BEIR's own library leaves out the
-document that bears the query's id, which changes ArguAna and Quora.
+Every document is ranked for every query, except the document that is the query itself: BEIR's own library leaves out
+the document that has the query's id, which decides the figures of ArguAna and Quora.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from eval.data.retrieval import LAYOUTS, Collection, Ints
 from eval.models.embed import Floats, unit_vectors
 from eval.report import plots
 from eval.report.html import Section
-from eval.report.table import Table
+from eval.report.table import Cell, Table
 from eval.scores import Examples, TaskScores, figure
 from eval.tasks.task import Family, Loaded, Run, Task
 
@@ -120,10 +120,10 @@ def _ranking(scores: Floats, collection: Collection, query: int, depth: int) -> 
         positions = collection.candidates[query]
         order = first(scores[positions], depth)
         return positions[order], scores[positions[order]]
+    order = first(scores, depth + 1)
     if collection.itself is not None:
-        scores[collection.itself[query]] = -np.inf
-        depth = min(depth, len(scores) - 1)
-    order = first(scores, depth)
+        order = order[order != collection.itself[query]]
+    order = order[:depth]
     return order, scores[order]
 
 
@@ -150,11 +150,12 @@ class RetrievalTask:
 
         Holds the documents' embeddings and a bounded block of scores, never queries x documents.
         """
-        documents = unit_vectors(run.embedder.embed(self.collection.documents, keep=False))
-        if self.collection.itself is None:
-            queries = unit_vectors(run.embedder.embed(self.collection.queries))
+        texts, itself = self.collection, self.collection.itself
+        documents = unit_vectors(run.embedder.embed(texts.documents, keep=False))
+        if itself is not None and texts.queries == [texts.documents[own] for own in itself if own >= 0]:
+            queries = documents[itself]
         else:
-            queries = documents[self.collection.itself]
+            queries = unit_vectors(run.embedder.embed(texts.queries))
         found = search(queries, documents, self.collection, progress=run.progress)
         main = "map" if self.collection.candidates else "ndcg@10"
         examples = {key: Examples.of("mean", found.figures[key]) for key in (main, "mrr")}
@@ -165,22 +166,25 @@ class RetrievalTask:
         )
         section = Section(
             heading=self.name,
-            tables=[self._neighbours(found)],
+            tables=list(self._neighbours(found)),
             figures=[plots.share_within_rank(first_ranks.astype(np.int64), len(documents))],
         )
         counts = {"queries": len(queries), "documents": len(documents)}
+        if itself is not None:
+            counts["queries that are documents"] = int((itself >= 0).sum())
         if self.collection.num_dropped:
             counts["queries left out"] = self.collection.num_dropped
         return TaskScores(scores, main, tuple(scores), counts, section, examples=examples)
 
-    def _neighbours(self, found: Found) -> Table:
-        """As NonLing-CSE's Table D.1: of a few queries the three nearest documents."""
-        texts, rows = self.collection, []
+    def _neighbours(self, found: Found) -> Iterator[Table]:
+        """Yield a table for each of a few queries, with the three nearest documents, as NonLing-CSE's Table D.1."""
+        texts = self.collection
         for query, nearest in found.nearest.items():
+            rows = []
             for rank, (position, cosine) in enumerate(nearest, start=1):
-                answers = "yes" if position in texts.relevant[query] else ""
-                rows.append((_cut(texts.queries[query]), rank, _cut(texts.documents[position]), float(cosine), answers))
-        return Table(("query", "rank", "nearest", "cosine", "relevant"), rows, "nearest of queries evenly apart")
+                note = f"cosine {cosine:.2f}" + ", relevant" * (position in texts.relevant[query])
+                rows.append((rank, Cell(_cut(texts.documents[position]), note)))
+            yield Table(("rank", "nearest"), rows, f"{self.name}: {_cut(texts.queries[query])}")
 
 
 def load(data: Path) -> Loaded:

@@ -129,6 +129,17 @@ def test_neighbours_of_several_models_stand_beside_each_other_under_their_query(
     assert [row[1] for row in table.rows] != [row[2] for row in table.rows]
 
 
+def test_published_models_are_a_table_of_their_own_where_a_page_does_not_hold_all() -> None:
+    names = [f"model-{number}" for number in range(8)]
+    wide = Summary([made_up.scored(name, seed, ("sts",)) for seed, name in enumerate(names, 1)], made_up.BASELINES)
+    models, published = every(report_sections(wide))["Summary"].tables
+    assert (models.caption, models.header[2:]) == ("models", tuple(names))
+    assert (published.caption, published.header[2:]) == ("published", tuple(made_up.BASELINES))
+    assert len(models.rows) == len(wide.figures)
+    shown = [("STS12", "spearman_all"), ("transfer", "10 tasks")]
+    assert [tuple(row[:2]) for row in published.rows] == shown and published.groups == {0: "STS", 1: "Averages"}
+
+
 def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
     sections = every(report_sections(summary))
     labels = [str(figure.get_label()) for figure in sections["Summary"].figures]
@@ -137,6 +148,8 @@ def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
     (plane,) = sections["Alignment and uniformity"].figures
     assert "one: uniformity -2.10, alignment 0.21; other: uniformity -2.20, alignment 0.22" in str(plane.get_label())
     assert "unsup-SimCSE-BERT-base: uniformity -2.50, alignment 0.20" in str(plane.get_label())
+    (coordinates,) = sections["Alignment and uniformity"].tables
+    assert coordinates.rows[0] == ("one", -2.1, pytest.approx(0.21))
 
 
 def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None:

@@ -30,8 +30,10 @@ from shards import storage
         (["--max-document-bytes", "-1"], "--max-document-bytes must be at least 1"),
         (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be between 0 and 1"),
         (["--tokenization", "magic"], "invalid choice"),
-        (["--min-token", "5"], "no such option: --min-token"),
-        (["--direct_num_worker=5"], "no such option: --direct_num_worker"),
+        (["--min-tokens", "1_0"], "invalid int value: '1_0'"),
+        (["--whitespace", "colapse"], "did you mean 'collapse'?"),
+        (["--min-token", "5"], "no such option: --min-token; did you mean '--min-tokens'?"),
+        (["--direct_num_worker=5"], "no such option: --direct_num_worker; did you mean '--direct_num_workers'?"),
         (["--runner=FnApiRunner", "--workers", "2"], "--workers is for this machine"),
     ],
 )
@@ -40,7 +42,7 @@ def test_bad_usage_is_exit_2_and_says_what(
 ) -> None:
     outcome = pipeline("--input", head, *arguments)
     assert (outcome.code, outcome.out) == (2, "")
-    assert complaint in outcome.err
+    assert complaint in outcome.err and outcome.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

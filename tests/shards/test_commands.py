@@ -329,6 +329,25 @@ def test_an_option_that_is_no_beam_option_of_a_store_is_bad_usage(dataset: Path)
     assert error.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lss", "d"], "did you mean 'ls'?"),
+        (["ls", "d", "--histgram=f.png"], "no such option: --histgram; did you mean '--histogram'?"),
+        (["ls", "s3://bucket/d", "--histgram=f.png"], "no such option: --histgram; did you mean '--histogram'?"),
+        (["ls", "s3://bucket/d", "--s3_endpont_url=http://localhost"], "did you mean '--s3_endpoint_url'?"),
+        (["cat", "d", "--limit", "1_0"], "argument --limit: invalid int value: '1_0'"),
+    ],
+)
+def test_a_mistyped_word_names_the_nearest_in_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(words)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2 and message in line
+
+
 @pytest.mark.parametrize("wrong", [["--limit", "0"], ["--limit", "-1"], ["--width", "-5"]])
 def test_cat_of_a_number_that_makes_no_sense_is_bad_usage(dataset: Path, wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:

@@ -60,6 +60,7 @@ def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: query-id 'x' is not in queries\.jsonl"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\tnan\n", r":2: score must be a whole number"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1_0\n", r":2: score must be a whole number"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{'9' * 5000}\n", r":2: score must be a whole .{,90}$"),
         ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),

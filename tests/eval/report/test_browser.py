@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from eval.report.html import Section, write_report
 from eval.report.table import Table
 from eval.sections import report_lead, report_sections
 from eval.summary import Summary
+from eval.tables import published
 from tests.eval import made_up
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -96,6 +98,22 @@ def test_nothing_is_cut_off(found_at: dict[int, dict[str, Any]], width: int) -> 
     assert found["unseen"] == []
     assert found["scrolling"] == 0
     assert found["asked"] == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("all-MiniLM-L6-v2", "all-mpnet-base-v2", "simcse-bert"),
+        ("a_long_underscored_model_name", "another_long_underscored_one"),
+    ],
+)
+def test_a_summary_beside_all_published_models_shows_its_last_column(names: tuple[str, ...], tmp_path: Path) -> None:
+    summary = Summary([made_up.scored(name, seed, ("sts", "transfer")) for seed, name in enumerate(names, 1)])
+    summary = replace(summary, baselines=published.baselines(summary.figures))
+    assert len(summary.columns) >= 8
+    write_report(tmp_path / "report.html", "Evaluation", report_sections(summary)[:1])
+    found = measured(tmp_path / "report.html", 1200)
+    assert (found["scrolling"], found["page"], found["beyond"]) == (0, 1200, [])
 
 
 def test_charts_are_shown_and_large_enough_on_a_phone(found_at: dict[int, dict[str, Any]]) -> None:

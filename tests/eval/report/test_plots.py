@@ -1,6 +1,7 @@
 """The charts: what they say in words, and that no name or value breaks one."""
 
 import io
+import itertools
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -49,7 +50,19 @@ def test_points_of_models_and_published_ones_are_named_and_undefined_ones_left_o
     )
     shown = drawn(figure)
     assert ">one<" in shown and ">SimCSE<" in shown and ">broken<" not in shown
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts] == ["one", "SimCSE"]
+    assert [text.xy for text in axes.texts] == [(-2.5, 0.2), (-2.6, 0.25)] and figure.legends == []
     assert "SimCSE: uniformity -2.60, alignment 0.25" in str(figure.get_label())
+
+
+def test_names_of_points_that_are_close_together_do_not_overlap() -> None:
+    names = ["a model of a very long name that is cut", "b", "c", "d"]
+    figure = plots.plane({name: (-2.5 + number / 1000, 0.2) for number, name in enumerate(names)}, "x", "y")
+    figure.savefig(io.BytesIO(), format="svg")
+    (axes,) = figure.axes
+    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))
 
 
 def test_names_may_hold_anything() -> None:

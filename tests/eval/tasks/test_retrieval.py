@@ -1,6 +1,7 @@
 """Retrieval: ranks and figures against a slow, obvious reference and against sentence-transformers' own evaluator."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +112,37 @@ def test_a_query_that_is_a_document_does_not_find_itself() -> None:
     assert [[position for position, _ in nearest] for nearest in found.nearest.values()] == [[1, 3, 2], [0, 3, 2]]
 
 
+def test_a_query_that_no_document_is_ranks_all_beside_one_that_is() -> None:
+    documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    judged = replace(collection(3, [{1: 1}, {1: 1}]), itself=np.array([0, -1]))
+    found = search(documents[[0, 0]], documents, judged)
+    assert found.figures["mrr"].tolist() == [1, 0.5]
+    alone = search(np.ones((1, 1)), np.ones((1, 1)), replace(collection(1, [{0: 1}]), itself=np.array([0])))
+    assert alone.figures["mrr"].tolist() == [0]
+
+
+def test_a_query_of_beirs_layout_does_not_find_the_document_of_its_id(tmp_path: Path) -> None:
+    """As BEIR: ArguAna's arguments and Quora's questions are documents and queries. But q3 answers q3."""
+    texts = {"q1": "an owl hunts", "q2": "hunting owls", "q3": "the night train"}
+    corpus = [{"_id": name, "title": "", "text": text} for name, text in texts.items()]
+    queries = [{"_id": name, "text": text} for name, text in {**texts, "q4": "an owl hunts"}.items()]
+    qrels = [("q1", "q2", 1), ("q2", "q1", 1), ("q3", "q3", 1), ("q4", "q1", 1)]
+    beir(tmp_path / "retrieval" / "own", corpus, queries, qrels)
+    (task,) = load(tmp_path).tasks
+    letters = [set(text) for text in texts.values()]
+    scored = task.score(
+        Run(
+            Embedder(
+                lambda given: np.array(
+                    [[len(set(t) & s) / len(set(t) | s) for s in letters] for t in given], np.float32
+                )
+            )
+        )
+    )
+    assert scored.scores["mrr"] == 100
+    assert scored.counts == {"queries": 4, "documents": 3, "queries that are documents": 2}
+
+
 def test_a_query_with_candidates_ranks_these_alone() -> None:
     """By hand: right answers second and third of three, and first of two."""
     documents = np.array([[3.0], [2.0], [1.0], [9.0], [8.0]])
@@ -153,8 +185,14 @@ def test_figures_agree_with_sentence_transformers_on_real_captions(captions: Pat
     assert {key: figure(examples) for key, examples in scored.examples.items()} == {
         key: ours[key] for key in ("ndcg@10", "mrr")
     }
-    (table,) = scored.section.tables
-    assert len(table.rows) == 15
+    tables = scored.section.tables
+    assert [table.caption for table in tables] == [
+        f"retrieval/flickr: {collection.queries[row]}" for row in shown_queries(60)
+    ]
+    assert [[row[0] for row in table.rows] for table in tables] == [[1, 2, 3]] * 5
+    cells = [cell for table in tables for _, cell in table.rows]
+    assert {cell.value for cell in cells} <= set(collection.documents)
+    assert all(re.fullmatch(r"cosine 0\.\d\d(, relevant)?", cell.note) for cell in cells)
 
 
 def test_a_folder_in_another_layout_is_missing_and_said_so(captions: Path) -> None:
