@@ -1,6 +1,6 @@
 """Texts that must not occur in a corpus, such as the sentences of a test set: which documents hold one of them.
 
-    text -> lower case, words only -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
+    text -> `comparable` -> words -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
 
 A text of 8 words or more is met where any 8 of its words in a row are. One of 4 to 7 words is met where it is a whole
 sentence or line; among sentences so is each such sentence of a longer text (a document is not given up for "that is not
@@ -27,7 +27,7 @@ from pipelines.errors import PipelineError
 from pipelines.readers.content import look
 from pipelines.readers.jsonl import parse_any
 from pipelines.readers.streams import BOM, check_holes, naming, opened
-from pipelines.text.word_hashes import Words
+from pipelines.text.word_hashes import NORMALIZATION, Words
 from shards import storage
 
 TABLE_LINES = 100
@@ -138,6 +138,7 @@ class Excluded:
     def options(self) -> dict[str, Any]:
         """What of it shapes the dataset, for the fingerprint."""
         counts = {"texts": self.texts, "short_sentences": self.short, "too_short": self.ignored}
+        counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
     def to_bytes(self) -> bytes:
