@@ -30,7 +30,7 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys)|{SHARD_NAME.pattern}")
+STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys|links)|{SHARD_NAME.pattern}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +84,11 @@ class Job:
     def keys_name(unit: int) -> str:
         """Names the file of the keys of the unit's documents, in the folder."""
         return f"{STAGED}/{unit:05d}.keys"
+
+    @staticmethod
+    def links_name(unit: int) -> str:
+        """Names the file of the keys of the texts of the unit's examples, in the folder."""
+        return f"{STAGED}/{unit:05d}.links"
 
     def path(self, name: str) -> str:
         """Gives the whole path of something in the folder."""
