@@ -47,13 +47,8 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
     group, smallest = np.arange(starts[-1]), np.full(starts[-1], np.iinfo(np.int64).max)
     for part, units in in_slices(paths):
         rows = part["row"] + np.repeat(starts[:-1], np.diff(units))
-        chosen = is_kept[rows]
-        rows, texts = rows[chosen], part["id"][chosen].astype(np.int64)
-        np.minimum.at(smallest, rows, texts)
-        order = np.argsort(texts, kind="stable")
-        rows, texts = rows[order], texts[order]
-        is_first = np.diff(texts, prepend=-1) != 0
-        join(group, rows[is_first][np.cumsum(is_first) - 1], rows)
+        np.minimum.at(smallest, rows, part["id"].astype(np.int64))
+        join(group, *_shared(part["id"], rows, is_kept))
     np.minimum.at(smallest, group, smallest)
     sizes = np.bincount(group[is_kept], minlength=len(group))
     num_rows = int(is_kept.sum())
@@ -62,6 +57,16 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
     draws = (keyed.finalise(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
     chosen = is_kept & (is_small & (draws < rate))[group]
     return [chosen[start:end] for start, end in itertools.pairwise(starts)]
+
+
+def _shared(texts: np.ndarray, rows: np.ndarray, is_kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs of rows that join all rows of each text: of those that are kept the first, and each other one."""
+    chosen = np.flatnonzero(is_kept[rows])
+    chosen = chosen[np.argsort(texts[chosen], kind="stable")]
+    is_first = np.append(True, texts[chosen[1:]] != texts[chosen[:-1]])[: len(chosen)]
+    (firsts,) = np.nonzero(is_first)
+    others = np.flatnonzero(~is_first)
+    return rows[chosen[firsts[np.searchsorted(firsts, others) - 1]]], rows[chosen[others]]
 
 
 def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
