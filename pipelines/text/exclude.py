@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipelines.errors import PipelineError
-from pipelines.readers.content import look
+from pipelines.readers.content import is_about, look
 from pipelines.readers.jsonl import parse_any
 from pipelines.readers.streams import BOM, check_holes, naming, opened
 from pipelines.text.word_hashes import NORMALIZATION, Words
@@ -34,8 +34,6 @@ TABLE_LINES = 100
 """The first lines of a csv file tell what parts its cells."""
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
-ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
-"""How files begin that tell of a test set and are none of it: their sentences are in many a corpus."""
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
 """A number, or a row of them."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
@@ -162,7 +160,8 @@ class Excluded:
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
     """The texts in files or folders: lines, or their tab-separated cells; cells of csv, and its rows; all strings of
-    JSON lines. Numbers are none, and what comes with a test set (ABOUT) is read only where it is named itself.
+    JSON lines. Numbers are none. A licence or readme, whose sentences are in many a corpus, is read only where it is
+    named itself.
 
     Raises:
         PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
@@ -188,14 +187,14 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(pattern: str) -> list[str]:
-    """The files that a path, a folder or a glob names; of a folder those that are no licence or the like."""
+    """The files that a path, a folder or a glob names; of a folder or glob those that are no licence or the like."""
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:
         raise PipelineError(f"--exclude {error}") from None
-    if not storage.is_folder(pattern):
+    if not storage.is_folder(pattern) and storage.exists(pattern):
         return list(files)
-    found = [path for path in files if not ABOUT.match(path.rpartition("/")[2])]
+    found = [path for path in files if not is_about(path)]
     if not found:
         raise PipelineError(f"--exclude {pattern}: holds licences and readmes alone: name the files with the texts")
     return found

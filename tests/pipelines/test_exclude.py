@@ -223,8 +223,9 @@ ABOUT = ("LICENSE", "licence.txt", "README.md", "Copying", "CITATION.cff", "noti
 def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_is_named(tmp_path: Path) -> None:
     for name in (*ABOUT, "noticed.txt"):
         (tmp_path / name).write_text(f"The words of {name} are here for all to read.\n")
-    (text,) = read_texts([str(tmp_path)])
-    assert text.startswith("The words of noticed.txt")
+    for pattern in (tmp_path, tmp_path / "*"):
+        (text,) = read_texts([str(pattern)])
+        assert text.startswith("The words of noticed.txt")
     assert len(list(read_texts([str(tmp_path / name) for name in ABOUT]))) == len(ABOUT)
     (tmp_path / "noticed.txt").unlink()
     with pytest.raises(PipelineError, match="holds licences and readmes alone: name the files with the texts"):
