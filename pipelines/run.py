@@ -36,7 +36,6 @@ from pipelines.units.job import (
     EXCLUDED,
     REJECTED,
     STAGED,
-    STAGED_NAME,
     VALIDATION,
     Job,
     UnitResult,
@@ -146,7 +145,7 @@ def _tidy(job: Job) -> None:
 def _leave_stage(job: Job) -> None:
     """Once the manifest is written, what units left for each other has served."""
     for name in storage.list_files(job.staged_folder):
-        if STAGED_NAME.fullmatch(name):
+        if job.stages(name):
             storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
         with contextlib.suppress(OSError):  # it is not there, or holds what no run put there

@@ -38,7 +38,7 @@ BATCH_BYTES = 1 << 20
 @contextlib.contextmanager
 def _spool(folder: str) -> Iterator[Path]:
     beside = None if storage.is_remote(folder) else folder
-    with tempfile.TemporaryDirectory(prefix=storage.TEMPORARY, dir=beside) as spool:
+    with tempfile.TemporaryDirectory(prefix=storage.temporary_name(), dir=beside) as spool:
         yield Path(spool)
 
 

@@ -401,7 +401,7 @@ def test_what_went_is_written_down_with_the_text_that_it_holds(
         lost.unlink()
         assert direct(*command).code == 0
         assert tree(tmp_path / "out") == finished
-    (tmp_path / "out" / "_excluded" / f"{storage.TEMPORARY}x").touch()
+    (tmp_path / "out" / "_excluded" / storage.temporary_name("00000.jsonl.zst")).touch()
     assert direct(*command).code == 0
     assert tree(tmp_path / "out") == finished
 
