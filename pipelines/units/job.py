@@ -80,7 +80,7 @@ class Job:
     def stages(self, name: str) -> bool:
         """Whether a run of this plan writes a file of this name to `_staged`."""
         match = _STAGED_NAME.fullmatch(name)
-        return bool(match) and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
+        return match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
 
     def staged_path(self, unit: int) -> str:
         return storage.join(self.staged_folder, f"{unit:05d}.json")
