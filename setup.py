@@ -14,6 +14,7 @@ WORKER = [
     "orjson>=3.10",
     "pillow>=12",
     "pyarrow>=18",
+    "regex>=2024.4",
     "sentencex>=1.0.32,<2",
     "simplejpeg>=1.9,<2",
     "soundfile>=0.14,<0.15",

@@ -12,6 +12,7 @@ subset is chosen by hashes of names, so that neither the order of the files nor 
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import posixpath
 import re
@@ -19,11 +20,15 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import regex
+
 from pipelines.errors import PipelineError
 from pipelines.suffixes import COMPRESSED, TARS
 
 PACKED = (*TARS, *COMPRESSED)
 """No part of a class: a tar's ends are taken off one by one."""
+MATCH_S = 2.0
+"""Processor time that --label-pattern may take on one name, in seconds; a match takes some microseconds."""
 
 
 class Listed(NamedTuple):
@@ -95,9 +100,30 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
 
 
 def _found(name: str, pattern: str) -> str:
-    """What a pattern finds in a name: nothing, too, where it or its group is empty."""
-    found = re.search(pattern, name)
-    return (found[1 if found.re.groups else 0] or "").strip() if found else ""
+    """What a pattern finds in a name: nothing, too, where it or its group is empty.
+
+    Raises:
+        PipelineError: it tries more ways to match than MATCH_S has time for.
+    """
+    compiled = compile_pattern(pattern)
+    try:
+        found = compiled.search(name, timeout=MATCH_S)
+    except TimeoutError:
+        raise PipelineError(
+            f"--label-pattern {pattern}: takes more than {MATCH_S:g} s on {name}: a repeat of a repeat, such as (a+)+, "
+            "tries too many ways to match: write it without"
+        ) from None
+    return (found[1 if compiled.groups else 0] or "").strip() if found else ""
+
+
+@functools.cache
+def compile_pattern(pattern: str) -> "regex.Pattern[str]":
+    """Compile a --label-pattern, by `regex`, which can limit the time of a match as `re` cannot.
+
+    Raises:
+        regex.error: it is not a regular expression.
+    """
+    return regex.compile(pattern)
 
 
 def _folders(name: str) -> list[str]:

@@ -36,7 +36,6 @@ from pipelines.units.job import (
     EXCLUDED,
     REJECTED,
     STAGED,
-    STAGED_NAME,
     VALIDATION,
     Job,
     UnitResult,
@@ -146,7 +145,7 @@ def _tidy(job: Job) -> None:
 def _leave_stage(job: Job) -> None:
     """Once the manifest is written, what units left for each other has served."""
     for name in storage.list_files(job.staged_folder):
-        if STAGED_NAME.fullmatch(name):
+        if job.stages(name):
             storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
         with contextlib.suppress(OSError):  # it is not there, or holds what no run put there
@@ -249,12 +248,12 @@ def run(kind: Kind, options: Options) -> Summary | None:
         storage.use_options(options.beam)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
-    curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction)
+    curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction, kind.shares_texts)
     inputs = planning.find_inputs(options.inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes)
     resources = kind.resources(inputs)
     fingerprint = kind.fingerprint(resources)
-    fingerprint["options"] |= {**dataclasses.asdict(curation), "max_document_bytes": reading.max_bytes}
+    fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.taken
     plan = planning.make_plan(inputs, fingerprint, options.unit_bytes, reading.whole)

@@ -15,6 +15,7 @@ import glob
 import hashlib
 import io
 import os
+import re
 import shutil
 import threading
 import uuid
@@ -27,7 +28,9 @@ from shards import finding
 
 COPY_BYTES = 1 << 20
 TEMPORARY = ".clearspan-part-"
-"""Marks the temporary name of a file being published, as ours; such a name is never read."""
+"""Begins the temporary name of a file that is being published; such a name is never read."""
+_LEFT = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
+"""What `temporary_name` gives: only such a file or folder is known to be ours."""
 
 
 class StoreError(OSError):
@@ -255,14 +258,23 @@ def remove(path: str) -> None:
         Path(path).unlink(missing_ok=True)
 
 
+def temporary_name(name: str = "") -> str:
+    """Return a new temporary name for what is to be called `name`: `remove_temporaries` knows it."""
+    return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
+
+
 def remove_temporaries(folder: str) -> None:
-    """Removes what killed processes left half published in a local folder; object stores keep no such thing."""
+    """Remove what killed processes left under names of `temporary_name` in a local folder, and nothing else; object
+    stores keep no such thing.
+    """
     if not is_remote(folder) and Path(folder).is_dir():
-        for entry in Path(folder).glob(f"{TEMPORARY}*"):
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink(missing_ok=True)
+        for entry in os.scandir(folder):
+            if not _LEFT.fullmatch(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                Path(entry.path).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -281,7 +293,7 @@ def _atomic(path: str) -> Iterator[BinaryIO]:
     """A local file that appears under its name whole, and on disk, or not at all."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{target.name}")
+    temporary = target.with_name(temporary_name(target.name))
     try:
         with naming_disk(path), temporary.open("wb") as stream:
             yield stream

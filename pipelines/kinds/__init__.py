@@ -76,6 +76,11 @@ class Kind(ABC):
         return False
 
     @property
+    def shares_texts(self) -> bool:
+        """Whether examples of different ids may hold the same text: the held-out part is then chosen by texts."""
+        return False
+
+    @property
     def bytes_per_s(self) -> float:
         """About what one process reads: by this the number of processes is chosen."""
         return 50e6

@@ -10,15 +10,15 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
+import regex
 
-from pipelines.classes import Wanted
+from pipelines.classes import Wanted, compile_pattern
 from pipelines.kinds import Kind, Worker, flag
 from pipelines.media.memory import keep_freed
 from pipelines.records import Inputs, Reading, Record
@@ -69,8 +69,8 @@ class LabelledKind(Kind):
                 raise ValueError(f"{flag(name)} must be at least 1")
         if arguments.label_pattern is not None:
             try:
-                re.compile(arguments.label_pattern)
-            except re.error as error:
+                compile_pattern(arguments.label_pattern)
+            except regex.error as error:
                 raise ValueError(f"--label-pattern {arguments.label_pattern}: {error}") from None
         named = _read_names(arguments.class_list) if arguments.class_list is not None else None
         return super().from_arguments(argparse.Namespace(**{**vars(arguments), "class_list": named}))

@@ -99,7 +99,8 @@ class Sentences(TextKind):
         add("--reorder-span", type=float, metavar="P", help="fraction of units in each span (default 0.05)")
         add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
         add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer though nothing here deletes")
-        add("--language", metavar="CODE", help="of the texts, by ISO 639-1 (default en)")
+        cut_by = "by whose rules texts are cut into sentences, by ISO 639-1 (default en); no effect with --no-split"
+        add("--language", default="en", metavar="CODE", help=cut_by)
         add("--no-split", action="store_true", help="a record is a sentence already (lines: with --text-per line)")
         add("--min-tokens", type=int, default=4, metavar="N", help="shorter ones go (default 4)")
         add("--max-tokens", type=int, metavar="N", help=f"longer ones go (default {MAX_TOKENS})")
@@ -114,11 +115,10 @@ class Sentences(TextKind):
         max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
         if max_tokens < arguments.min_tokens:
             raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
-        if arguments.no_split and arguments.language:
-            raise ValueError("--language has no effect with --no-split: leave one of them out")
-        language = None if arguments.no_split else arguments.language or "en"
-        if language and language not in LANGUAGES:
-            raise ValueError(f"--language {language}: give a code of ISO 639-1 in lower case, such as en, de or zh")
+        if arguments.language not in LANGUAGES:
+            raise ValueError(
+                f"--language {arguments.language}: give a code of ISO 639-1 in lower case, such as en, de or zh"
+            )
         augmentation = _augmentation(arguments)
         views = 2 if arguments.views is None else arguments.views
         if not 1 <= views <= MAX_VIEWS:
@@ -128,7 +128,7 @@ class Sentences(TextKind):
             raise ValueError("--augment-seed must be a 64-bit integer")
         changed = {
             "max_tokens": max_tokens,
-            "language": language,
+            "language": None if arguments.no_split else arguments.language,
             "augmentation": augmentation,
             "views": views if augmentation else 0,
             "augment_seed": seed,

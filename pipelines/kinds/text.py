@@ -284,7 +284,7 @@ def text_id(data: bytes) -> int:
 def grouped_id(group: bytes, whole: bytes) -> int:
     """63 bits: the first 31 of the hash of a group, which all its examples share, then 32 of that of the whole example.
 
-    So examples of a group, such as those of one premise, are on one side of whatever is decided by the upper bits.
+    So examples of a group, such as those of one premise, are on one side of anything that the upper bits decide.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 

@@ -2,8 +2,8 @@
 
     row -> texts -> (an empty one: out) -> prepared -> ids of all texts of many rows -> (too few or too many: out)
 
-An example is {id, tokens, positive[, negative]}: the upper 31 bits of an id are the sentence's own, so that all rows of
-a sentence are on one side of a held-out part; the lower 32 are of all the row's texts.
+An example is {id, tokens, positive[, negative]}: the upper 31 bits of an id are the sentence's own, the lower 32 are of
+all the row's texts. Rows that share a text in any column are on one side of a held-out part (`units.linking`).
 
 With `nli` a row is a premise, a hypothesis and their label, and triplets are made as in the file that SimCSE made of
 NLI: of each premise of a file, in the order in which premises first occur, the first entailed hypothesis with the first
@@ -117,6 +117,10 @@ class Triplets(TextKind):
 
     @property
     def examples_are_sentences(self) -> bool:
+        return True
+
+    @property
+    def shares_texts(self) -> bool:
         return True
 
     @property

@@ -1,6 +1,6 @@
 """Texts that must not occur in a corpus, such as the sentences of a test set: which documents hold one of them.
 
-    text -> lower case, words only -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
+    text -> `comparable` -> words -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
 
 A text of 8 words or more is met where any 8 of its words in a row are. One of 4 to 7 words is met where it is a whole
 sentence or line; among sentences so is each such sentence of a longer text (a document is not given up for "that is not
@@ -24,18 +24,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipelines.errors import PipelineError
-from pipelines.readers.content import look
+from pipelines.readers.content import is_about, look
 from pipelines.readers.jsonl import parse_any
 from pipelines.readers.streams import BOM, check_holes, naming, opened
-from pipelines.text.word_hashes import Words
+from pipelines.text.word_hashes import NORMALIZATION, Words
 from shards import storage
 
 TABLE_LINES = 100
 """The first lines of a csv file tell what parts its cells."""
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
-ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
-"""How files begin that tell of a test set and are none of it: their sentences are in many a corpus."""
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
 """A number, or a row of them."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
@@ -138,6 +136,7 @@ class Excluded:
     def options(self) -> dict[str, Any]:
         """What of it shapes the dataset, for the fingerprint."""
         counts = {"texts": self.texts, "short_sentences": self.short, "too_short": self.ignored}
+        counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
     def to_bytes(self) -> bytes:
@@ -161,7 +160,8 @@ class Excluded:
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
     """The texts in files or folders: lines, or their tab-separated cells; cells of csv, and its rows; all strings of
-    JSON lines. Numbers are none, and what comes with a test set (ABOUT) is read only where it is named itself.
+    JSON lines. Numbers are none. A licence or readme, whose sentences are in many a corpus, is read only where it is
+    named itself.
 
     Raises:
         PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
@@ -187,14 +187,14 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(pattern: str) -> list[str]:
-    """The files that a path, a folder or a glob names; of a folder those that are no licence or the like."""
+    """The files that a path, a folder or a glob names; of a folder or glob those that are no licence or the like."""
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:
         raise PipelineError(f"--exclude {error}") from None
-    if not storage.is_folder(pattern):
+    if not storage.is_folder(pattern) and storage.exists(pattern):
         return list(files)
-    found = [path for path in files if not ABOUT.match(path.rpartition("/")[2])]
+    found = [path for path in files if not is_about(path)]
     if not found:
         raise PipelineError(f"--exclude {pattern}: holds licences and readmes alone: name the files with the texts")
     return found

@@ -1,13 +1,15 @@
 """A text's words, and 64-bit hashes of runs of them: every so many in a row, and its short sentences and lines.
 
-    text -> lower case, words only -> sums over their bytes -> the hash of any run at once, none looked at twice
+    text -> `comparable` -> words only -> sums over their bytes -> the hash of any run at once, none looked at twice
 
-A word is a run of letters and digits; all else separates ("don't" is "don", "t"). Of scripts written without spaces
-between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is a word of its own, and vowel signs separate.
+A word is a run of letters and digits; all else separates words. Of scripts written without spaces between words
+(Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is a word of its own, and vowel signs separate.
 A letter says less than a word, so a run with one of them in it is looked at from more of them on.
 """
 
+import functools
 import re
+import unicodedata
 
 import numpy as np
 
@@ -24,8 +26,19 @@ _LETTERS = (
     "\u0e01-\u0e5b\u0e81-\u0edf\u1780-\u17f9\u1000-\u109f"  # Thai, Lao, Khmer, Burmese
 )
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
+_IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Marks that only say how a character is shown: they go, as format characters do."""
 _LETTER_RUN = re.compile(f"[{_LETTERS}]+")
 _WIDE_STOPS = "。．｡！？។။"
+_APOSTROPHES = "\u2019\u2018\u02bc\u00b4"
+_CLITIC = re.compile(r"' ?(?=(?:s|d|m|t|re|ve|ll)\b)")
+"""An apostrophe before what English writes in one word with the word before it."""
+_PARTED = {parted: re.compile(rf"{parted}\b") for parted in ("can not", "gon na", "wan na", "got ta")}
+"""Words that the Penn Treebank's tokenization parts without an apostrophe."""
+_BRACKET = re.compile("-[lr][rsc]b-")
+"""How it writes brackets: -lrb-."""
+NORMALIZATION = 2
+"""The version of `comparable`, for the fingerprint of what it shapes."""
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
 _MARKS = np.zeros(256, np.uint8)
@@ -34,6 +47,45 @@ _MARKS[list(b"\r\n")] |= _NEWLINE
 _MARKS[list(b".!?")] |= _STOP
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
+
+
+def comparable(text: str) -> str:
+    """Return the text in the one form in which words are compared.
+
+    It is case-folded and in Unicode's form NFKC, without format characters such as soft hyphens and zero-width spaces;
+    other signs beyond ASCII are spaces. Contractions are one word however they are written: "don't", "don’t", "do n't"
+    and "dont" are "dont", "it 's" is "its", "can not" is "cannot". The Treebank's -LRB- and the like are spaces.
+    """
+    text = text.casefold()
+    if not text.isascii():
+        text = _FOREIGN.sub(lambda signs: _plain(signs[0]), text)
+    if not text.isascii():  # or curly quotes were all
+        text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
+        text = _FOREIGN.sub(" ", text)  # marks that compose with no letter
+    text = _CLITIC.sub("", text.replace(" n't", "n't").replace(" '", "'"))
+    for parted, pattern in _PARTED.items():
+        if parted in text:  # a search that is much faster than the pattern's
+            text = pattern.sub(parted.replace(" ", ""), text)
+    return _BRACKET.sub(" ", text) if "b-" in text else text
+
+
+@functools.lru_cache(1 << 12)
+def _plain(signs: str) -> str:
+    """Return what a run of signs beyond ASCII stands for, or a space; marks stay, to be composed with their letters."""
+    return "".join(map(_plain_sign, signs))
+
+
+def _plain_sign(sign: str) -> str:
+    category = unicodedata.category(sign)
+    if sign in _WIDE_STOPS:
+        return ". "
+    if sign in _APOSTROPHES:
+        return "'"
+    if category == "Cf" or _IGNORED.match(sign):
+        return ""
+    if category.startswith("M"):
+        return sign
+    return "".join(c if c.isascii() or c.isalnum() else " " for c in unicodedata.normalize("NFKC", sign).casefold())
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,12 +116,8 @@ class Words:
     _letters = _is_letter()
 
     def __init__(self, text: str) -> None:
-        text, num_runs = text.lower(), 0
+        text, num_runs = comparable(text), 0
         if not text.isascii():
-            for stop in _WIDE_STOPS:
-                text = text.replace(stop, ". ")
-            text = _FOREIGN.sub(" ", text)
-        if not text.isascii():  # or curly quotes were all
             text, num_runs = _LETTER_RUN.subn(lambda run: f" {' '.join(run[0])} ", text)
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         is_word = _IS_WORD[data]

@@ -17,7 +17,7 @@ from pipelines import classes
 from pipelines.classes import Listed
 from pipelines.errors import PipelineError
 from pipelines.readers import samples, tars
-from pipelines.readers.content import MAGIC_BYTES, compression_of, sample
+from pipelines.readers.content import MAGIC_BYTES, compression_of, is_about, sample
 from pipelines.readers.streams import decompressed, naming
 from pipelines.records import Input, Inputs, Piece, Reading
 from pipelines.suffixes import TAR_NAMES
@@ -66,7 +66,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             found.append((Input(name, size, "file", None, "", _given(root, name, labels, reading)), ()))
         else:
             unknown.append(name)
-    _check_known(root, unknown, reading)
+    named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns} | set(listed_in)
+    _check_known(root, [name for name in unknown if storage.join(root, name) in named or not is_about(name)], reading)
     everything = [one for entry, groups in found for one in _listed(entry, groups)]
     if not everything:
         raise PipelineError(

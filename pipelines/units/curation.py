@@ -8,10 +8,10 @@ and nothing depends on which worker was first. `_staged` goes once the manifest 
 lost shard is made again from its own unit.
 
 A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens, each with its place. (Of what
-has no tokens the id alone is the key: 63 bits of its file's own bytes.) Duplicates
-are found by sorting keys a slice of the key space at a time. In memory are one slice, of PART_KEYS keys (each key, its
-place in the order, columns in that order), and the verdicts, one byte a kept document. Every slice opens every unit's
-keys once, READERS at a time.
+has no tokens the id alone is the key: 63 bits of its file's own bytes.) Duplicates are found by sorting keys a slice of
+the key space at a time (`keys`). In memory are one slice, of each key its columns and its place in the order, and the
+verdicts, one byte a kept document. The held-out part waits for every unit too where examples may share a text
+(`linking`).
 
 What is said here of documents holds for the examples of any kind. Of a kind with several ragged columns all take part
 that each example has; so the views of a sentence do not.
@@ -19,38 +19,46 @@ that each example has; so the views of a sentence do not.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import zstandard
 
-from shards import keyed, storage
-from shards.ragged import Ragged, bounds
+from pipelines.units import linking
+from pipelines.units.keys import ID_BITS, in_slices
 
-KEEP, DUPLICATE, OVER_LIMIT = range(3)
+KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT = range(4)
 REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
-KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
-BUCKETS = 256
-ID_BITS = 63
 LOWER_BITS = 32
-PART_KEYS = 32_000_000
-READERS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Curation:
-    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids."""
+    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids, or, where
+    examples may share a text (`shared_texts`), that of groups of them.
+    """
 
     dedup: bool = False
     limit: int | None = None
     holdout_fraction: float = 0.0
+    shared_texts: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The switches as the fingerprint has them; its kind says whether texts are shared."""
+        return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction}
 
     @property
     def is_staged(self) -> bool:
         """Whether what becomes of a document depends on others."""
-        return self.dedup or self.limit is not None
+        return self.dedup or self.limit is not None or self.is_linked
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the side of an example depends on those that share a text with it."""
+        return self.shared_texts and self.holdout_fraction > 0
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -65,32 +73,6 @@ class Curation:
         return batch.column("id").to_numpy() >> LOWER_BITS < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
 
 
-def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
-    """The keys of a batch by ids and these columns of tokens, (n,) of KEY; its first row is the unit's row `first`."""
-    found = np.empty(batch.num_rows, KEY)
-    found["id"] = batch.column("id").to_numpy()
-    found["row"] = np.arange(first, first + batch.num_rows)
-    hashes = [_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
-    return found
-
-
-def _hashes(lists: Ragged) -> np.ndarray:
-    """64-bit hashes of lists of whole numbers, (n,) int64."""
-    places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
-    # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
-    sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
-    return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
-
-
-def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
-    """A unit's keys as a file: how many are in each bucket of ids, then all, sorted."""
-    found = np.concatenate([np.empty(0, KEY), *parts])
-    found = found[np.lexsort((found["row"], found["content"], found["id"]))]
-    counts = np.bincount((found["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
-    return counts.astype("<u4").tobytes() + found.tobytes()
-
-
 def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
     """Sets to DUPLICATE what repeats an earlier row of any unit.
 
@@ -98,16 +80,10 @@ def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
         verdicts: of each unit, in plan order, (n,) uint8 by row.
         paths: each unit's keys file.
     """
-    with ThreadPoolExecutor(READERS) as pool:
-        counts = np.array(list(pool.map(_counts, paths)), dtype=np.int64).reshape(len(paths), BUCKETS)
-        for start, end in _slices(counts.sum(axis=0)):
-            units = bounds(counts[:, start:end].sum(axis=1))
-            part = np.empty(units[-1], KEY)
-            into = [part[first:last] for first, last in itertools.pairwise(units)]
-            list(pool.map(_read, paths, counts[:, :start].sum(axis=1), into))
-            repeats = _repeats(part)
-            for unit, (first, last) in enumerate(itertools.pairwise(np.searchsorted(repeats, units))):
-                verdicts[unit][part["row"][repeats[first:last]]] = DUPLICATE
+    for part, units in in_slices(paths):
+        repeats = _repeats(part)
+        for unit, (first, last) in enumerate(itertools.pairwise(np.searchsorted(repeats, units))):
+            verdicts[unit][part["row"][repeats[first:last]]] = DUPLICATE
 
 
 def _repeats(part: np.ndarray) -> np.ndarray:
@@ -128,35 +104,13 @@ def _as_before(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     return values[1:] == values[:-1]
 
 
-def _counts(path: str) -> np.ndarray:
-    with storage.open_input(path) as stream:
-        return np.frombuffer(stream.read(4 * BUCKETS), "<u4")
-
-
-def _read(path: str, first: int, into: np.ndarray) -> None:
-    """Fills `into` with the file's keys from number `first` on."""
-    with storage.open_input(path) as stream:
-        stream.seek(4 * BUCKETS + int(first) * KEY.itemsize)
-        into[:] = np.frombuffer(stream.read(into.nbytes), KEY)
-
-
-def _slices(totals: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of buckets that hold at most PART_KEYS keys, or are one bucket."""
-    start = size = 0
-    for bucket, total in enumerate(totals):
-        if size and size + total > PART_KEYS:
-            yield start, bucket
-            start, size = bucket, 0
-        size += int(total)
-    yield start, BUCKETS
-
-
-def rule(curation: Curation, kept: list[int], paths: list[str]) -> list[np.ndarray]:
+def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]) -> list[np.ndarray]:
     """The verdict on each document of each unit, (n,) uint8 by row.
 
     Args:
         kept: how many documents each unit has, in plan order.
         paths: each unit's keys file; read where duplicates are looked for.
+        links: each unit's file of links; read where the held-out part goes by shared texts.
     """
     verdicts = [np.zeros(number, np.uint8) for number in kept]
     if curation.dedup:
@@ -167,6 +121,10 @@ def rule(curation: Curation, kept: list[int], paths: list[str]) -> list[np.ndarr
             (wanted,) = np.nonzero(verdict == KEEP)
             verdict[wanted[left:]] = OVER_LIMIT
             left -= min(left, len(wanted))
+    if curation.is_linked:
+        left_over = [verdict == KEEP for verdict in verdicts]
+        for verdict, held in zip(verdicts, linking.held_out(left_over, links, curation.holdout_fraction), strict=True):
+            verdict[held] = HELD_OUT
     return verdicts
 
 

@@ -18,7 +18,7 @@ from pipelines.records import Reading
 from pipelines.tally import Counts
 from pipelines.units.curation import Curation
 from shards import ShardInfo, storage
-from shards.manifest import SHARD_NAME, resources
+from shards.manifest import resources
 from shards.reader import read_resource
 from shards.sealed import build, seal, unseal
 
@@ -30,7 +30,7 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-STAGED_NAME = re.compile(rf"\d{{5}}\.(json|keys)|{SHARD_NAME.pattern}")
+_STAGED_NAME = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +77,11 @@ class Job:
     def staged_folder(self) -> str:
         return storage.join(self.folder, STAGED)
 
+    def stages(self, name: str) -> bool:
+        """Whether a run of this plan writes a file of this name to `_staged`."""
+        match = _STAGED_NAME.fullmatch(name)
+        return match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
+
     def staged_path(self, unit: int) -> str:
         return storage.join(self.staged_folder, f"{unit:05d}.json")
 
@@ -84,6 +89,11 @@ class Job:
     def keys_name(unit: int) -> str:
         """Names the file of the keys of the unit's documents, in the folder."""
         return f"{STAGED}/{unit:05d}.keys"
+
+    @staticmethod
+    def links_name(unit: int) -> str:
+        """Names the file of the keys of the texts of the unit's examples, in the folder."""
+        return f"{STAGED}/{unit:05d}.links"
 
     def path(self, name: str) -> str:
         """Gives the whole path of something in the folder."""

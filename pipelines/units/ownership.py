@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from pipelines.units.curation import pack_keys, pack_verdicts
+from pipelines.units.curation import pack_verdicts
 from pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
+from pipelines.units.keys import pack_keys
 from pipelines.units.plan import NAME
 from shards import storage
 from shards.manifest import resources
 
-_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|zst)")
+_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|links|zst)")
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:
@@ -47,7 +48,7 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
     if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
         result = UnitResult.from_json(read(), plan, int(match[2]))
         return not result.shards and not result.held
-    if (place, suffix) == (STAGED, "keys"):
+    if (place, suffix) in ((STAGED, "keys"), (STAGED, "links")):
         return read() == pack_keys([])
     if (place, suffix) == (CURATED, "zst"):
         return read() == pack_verdicts(np.empty(0, np.uint8))

@@ -26,7 +26,7 @@ from pipelines.units.inputs import absolute, find
 from shards import storage
 
 NAME = "plan.json"
-FORMAT = 5
+FORMAT = 6
 """Raised whenever the same inputs and options would give other bytes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000

@@ -23,8 +23,10 @@ from pipelines.kinds import Worker
 from pipelines.readers import read_pieces
 from pipelines.stopwatch import Stopwatch
 from pipelines.tally import Tally
-from pipelines.units.curation import KEEP, REASONS, Rebatcher, keys, pack_keys, pack_verdicts, rule, unpack_verdicts
+from pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, rule, unpack_verdicts
 from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
+from pipelines.units.keys import keys, pack_keys
+from pipelines.units.linking import links
 from pipelines.units.plan import Unit
 from shards import ShardInfo, ShardWriter, storage
 from shards.reader import check_bytes, read_back, read_batches
@@ -36,7 +38,7 @@ BATCH_BYTES = 1 << 20
 @contextlib.contextmanager
 def _spool(folder: str) -> Iterator[Path]:
     beside = None if storage.is_remote(folder) else folder
-    with tempfile.TemporaryDirectory(prefix=storage.TEMPORARY, dir=beside) as spool:
+    with tempfile.TemporaryDirectory(prefix=storage.temporary_name(), dir=beside) as spool:
         yield Path(spool)
 
 
@@ -82,13 +84,19 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
     batches = worker.examples(records, tally, watch)
     columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-    found: list[np.ndarray] = []
+    found: dict[str, list[np.ndarray]] = {}
+    if job.curation.dedup:
+        found[job.keys_name(unit.number)] = []
+    if job.curation.is_linked:
+        found[job.links_name(unit.number)] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
             staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
             for batch in batches:
                 if job.curation.dedup:
-                    found.append(keys(batch, rows, columns))
+                    found[job.keys_name(unit.number)].append(keys(batch, rows, columns))
+                if job.curation.is_linked:
+                    found[job.links_name(unit.number)].append(links(batch, rows))
                 rows += batch.num_rows
                 staged.write(batch)
             shards, held = staged.close(), list[ShardInfo]()
@@ -96,8 +104,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards, held = _finish(batches, job, unit.number, spool, watch)
     written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
     files = {name: data for name, data in written.items() if data}
-    if job.curation.dedup:
-        files[job.keys_name(unit.number)] = pack_keys(found)
+    files |= {name: pack_keys(parts) for name, parts in found.items()}
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
@@ -112,8 +119,8 @@ def resolve(job: Job) -> list[int]:
     units = range(job.num_units)
     if units_with_verdicts(job) < set(units):
         kept = [_staged(job, unit).counts.kept for unit in units]
-        keys_of = [job.path(job.keys_name(unit)) for unit in units]
-        for unit, verdicts in enumerate(rule(job.curation, kept, keys_of)):
+        keys_of, links_of = ([job.path(name(unit)) for unit in units] for name in (job.keys_name, job.links_name))
+        for unit, verdicts in enumerate(rule(job.curation, kept, keys_of, links_of)):
             storage.publish_bytes(pack_verdicts(verdicts), job.verdicts_path(unit))
     return sorted(set(units) - done_units(job.folder))
 
@@ -141,10 +148,16 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
     with _spool(job.folder) as spool:
-        shards, held = _finish(watch.each("read", _remaining(job, staged, verdicts, spool)), job, unit, spool, watch)
+        remaining = watch.each("read", _remaining(job, staged, verdicts == KEEP, spool))
+        if job.curation.is_linked:
+            shards = _write(remaining, _Shards(spool, job.folder, job, unit, watch))
+            remaining = watch.each("read", _remaining(job, staged, verdicts == HELD_OUT, spool))
+            held = _write(remaining, _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch))
+        else:
+            shards, held = _finish(remaining, job, unit, spool, watch)
     counts, lasting = staged.counts, job.lasting_names(unit)
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
-    counts.kept = int((verdicts == KEEP).sum())
+    counts.kept = int(np.isin(verdicts, (KEEP, HELD_OUT)).sum())
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
             counts.filtered[reason] = int((verdicts == verdict).sum())
@@ -153,7 +166,8 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
     return dataclasses.replace(done, seconds=watch.stop())
 
 
-def _remaining(job: Job, staged: UnitResult, verdicts: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+    """The staged documents that are wanted, (n,) bool by row."""
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:
@@ -163,10 +177,15 @@ def _remaining(job: Job, staged: UnitResult, verdicts: np.ndarray, spool: Path) 
             storage.download(path, local)
         check_bytes(local, shard)
         for batch in read_batches(local, shard):
-            keep = verdicts[row : row + batch.num_rows] == KEEP
+            yield from joined.add(batch.filter(pa.array(wanted[row : row + batch.num_rows])))
             row += batch.num_rows
-            yield from joined.add(batch.filter(pa.array(keep)))
     yield from joined.rest()
+
+
+def _write(batches: Iterable[pa.RecordBatch], shards: _Shards) -> list[ShardInfo]:
+    for batch in batches:
+        shards.write(batch)
+    return shards.close()
 
 
 def _finish(
@@ -175,9 +194,7 @@ def _finish(
     """Publishes a unit's final shards: those to train on, and those held out."""
     train = _Shards(spool, job.folder, job, unit, watch)
     if not job.curation.holdout_fraction:
-        for batch in batches:
-            train.write(batch)
-        return train.close(), []
+        return _write(batches, train), []
     held = _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch)
     sides = [(train, Rebatcher(BATCH_BYTES)), (held, Rebatcher(BATCH_BYTES))]
     for batch in batches:

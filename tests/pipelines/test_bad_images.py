@@ -112,6 +112,21 @@ def test_two_classes_that_differ_in_case_are_refused(direct: Command, zoo: Path)
     assert done.code == 1 and "classes 'Ant' and 'ant' differ in case alone" in done.err
 
 
+@pytest.mark.parametrize("inputs", ["", "*", "**/*"])
+def test_licences_and_readmes_are_passed_over_and_counted(direct: Command, zoo: Path, inputs: str) -> None:
+    (zoo / "LICENSE.TXT").write_text("CC BY 4.0\n")
+    (zoo / "ant" / "README.md").write_text("Ants.\n")
+    write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("COPYING", b"As you like.\n")])
+    done = direct("images", "--input", zoo / inputs)
+    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of no known kind skipped" in done.out
+
+
+def test_a_readme_that_is_named_itself_is_no_picture(direct: Command, zoo: Path) -> None:
+    (zoo / "README.md").write_text("Animals.\n")
+    done = direct("images", "--input", zoo, zoo / "README.md")
+    assert done.code == 1 and "1 file of no known kind, e.g. README.md" in done.err
+
+
 def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
     (zoo / "ant" / "Thumbs.db").write_bytes(b"x")
     (zoo / "notes.txt").write_text("ants")
@@ -244,7 +259,7 @@ def test_samples_whose_class_is_in_doubt_are_refused(
         (("--classes", "2", "--top-classes", "2"), "--classes and --top-classes: choose one"),
         (("--per-class", "0"), "--per-class must be at least 1"),
         (("--size", "0"), "--size must be from 8 to 4096"),
-        (("--label-pattern", "("), "--label-pattern (: missing ), unterminated subpattern at position 0"),
+        (("--label-pattern", "("), "--label-pattern (: missing ) at position 1"),
         (("--class-list", "nowhere.txt"), "--class-list nowhere.txt: No such file or directory"),
     ],
 )

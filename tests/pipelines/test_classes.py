@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pipelines import classes
 from pipelines.classes import Listed, Wanted, find
 from pipelines.errors import PipelineError
 
@@ -21,7 +22,7 @@ def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("names", "classes"),
+    ("names", "expected"),
     [
         (["train/cat/1.jpg", "train/dog/1.jpg"], ["cat", "dog"]),
         (["cat.tar/1.jpg", "dog.tar/1.jpg"], ["cat", "dog"]),
@@ -35,8 +36,8 @@ def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
         (["19/198/19-198-0.flac", "26/495/26-495-0.flac"], ["198", "495"]),
     ],
 )
-def test_the_class_is_the_folder_or_tar_that_tells_one_from_another(names: list[str], classes: list[str]) -> None:
-    assert list(find(listed(*names), Wanted()).names) == classes
+def test_the_class_is_the_folder_or_tar_that_tells_one_from_another(names: list[str], expected: list[str]) -> None:
+    assert list(find(listed(*names), Wanted()).names) == expected
 
 
 def test_a_pattern_finds_the_class_in_the_path() -> None:
@@ -51,6 +52,15 @@ def test_a_pattern_finds_the_class_in_the_path() -> None:
 def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
     with pytest.raises(PipelineError, match=r"finds nothing in 1 of 1 names, e\.g\. 0_george_0\.wav"):
         find(listed("0_george_0.wav"), Wanted(pattern=pattern))
+
+
+def test_a_pattern_that_backtracks_for_ever_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "MATCH_S", 0.05)
+    names = listed(f"a/{'1' * 64}.wav", "a/11.flac")
+    with pytest.raises(
+        PipelineError, match=r"--label-pattern \(\\d\|\\d\\d\)\+\$: takes more than 0\.05 s on a/1{64}\.wav"
+    ):
+        find(names, Wanted(pattern=r"(\d|\d\d)+$"))
 
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])

@@ -115,7 +115,7 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
     watched = progress.Progress(str(tmp_path), units, quiet=False)
     assert (watched.bar.n, watched.bar.total) == (300, 1000)
     (done / "00003.json").touch()
-    (done / f"{storage.TEMPORARY}x-00002.json").touch()
+    (done / storage.temporary_name("00002.json")).touch()
     (done / "99999.json").touch()
     (done / "notes.json").touch()
     watched.poll()

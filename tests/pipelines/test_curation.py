@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.units import curation
-from pipelines.units.curation import KEEP, KEY, Curation, Rebatcher, keys, pack_keys, rule
+from pipelines.units import keys as unit_keys
+from pipelines.units.curation import KEEP, Curation, Rebatcher, rule
+from pipelines.units.keys import KEY, keys, pack_keys
 from shards import Dataset, storage, verify
 from shards.schema import schema
 from tests.pipelines.conftest import killed
@@ -183,8 +184,8 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: 
             seen.add(key)
         expected.append(verdicts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curation, "PART_KEYS", part)
-        found = rule(Curation(dedup=True, limit=limit), [len(unit) for unit in units], paths)
+        patch.setattr(unit_keys, "PART_KEYS", part)
+        found = rule(Curation(dedup=True, limit=limit), [len(unit) for unit in units], paths, [])
     assert [verdicts.tolist() for verdicts in found] == expected
 
 
@@ -204,8 +205,8 @@ def four_units(tmp_path: Path) -> list[str]:
 def test_keys_are_compared_a_bounded_part_at_a_time(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, argsort = [], np.argsort
     monkeypatch.setattr(np, "argsort", lambda keys, kind: (sizes.append(len(keys)), argsort(keys, kind=kind))[1])
-    monkeypatch.setattr(curation, "PART_KEYS", 1000)
-    verdicts = rule(Curation(dedup=True), [5000] * 4, four_units)
+    monkeypatch.setattr(unit_keys, "PART_KEYS", 1000)
+    verdicts = rule(Curation(dedup=True), [5000] * 4, four_units, [])
     assert max(sizes) <= 1000 and sum(sizes) == 20_000
     assert [np.flatnonzero(found != KEEP).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
 
@@ -213,7 +214,7 @@ def test_keys_are_compared_a_bounded_part_at_a_time(four_units: list[str], monke
 def test_keys_of_many_units_are_read_at_once(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     together, open_input = threading.Barrier(len(four_units)), storage.open_input
     monkeypatch.setattr(storage, "open_input", lambda path: (together.wait(timeout=20), open_input(path))[1])
-    assert [found.sum() for found in rule(Curation(dedup=True), [5000] * 4, four_units)] == [0, 100, 100, 100]
+    assert [found.sum() for found in rule(Curation(dedup=True), [5000] * 4, four_units, [])] == [0, 100, 100, 100]
 
 
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))

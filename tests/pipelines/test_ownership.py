@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import verify
+from shards import storage, verify
 
 NAMES = (
     "plan.json",
@@ -49,13 +49,20 @@ def test_beside_a_plan_that_came_to_nothing_they_stay_too(direct, head: Path, tm
     assert tree(tmp_path / "out") == before
 
 
-def test_notes_among_staged_files_stay_when_these_have_served(direct, head: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("_staged/my notes.txt", "_staged/99999.json", "_staged/99999.keys", "_staged/photos-00000-000.tar"),
+        *(f"{storage.TEMPORARY}mine", f"_staged/{storage.TEMPORARY}mine", f"_done/{storage.TEMPORARY}1-00000.json"),
+    ],
+)
+def test_what_only_resembles_the_files_of_a_run_stays(direct, head: Path, tmp_path: Path, name: str) -> None:
     assert direct("--input", head, "--dedup").code == 0
-    notes = tmp_path / "out" / "_staged" / "my notes.txt"
-    notes.parent.mkdir()
-    notes.write_text("mine")
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
     assert direct("--input", head, "--dedup").code == 0
-    assert notes.read_text() == "mine"
+    assert mine.read_text() == "mine"
 
 
 def test_a_link_in_the_folder_is_somebodys(direct, head: Path, tmp_path: Path) -> None:

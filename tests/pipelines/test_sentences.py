@@ -342,3 +342,14 @@ def test_help_shows_an_example(pipeline) -> None:
     outcome = pipeline("sentences", "--help")
     assert outcome.code == 0
     assert "python -m pipelines sentences --input 'corpus/*.jsonl' --output" in outcome.out
+
+
+def test_the_language_of_texts_that_are_sentences_already_changes_nothing(
+    direct, wiki: Path, tmp_path: Path, tree
+) -> None:
+    head = tmp_path / "head.txt"
+    head.write_text("".join(f"{line}\n" for line in wiki.read_text(encoding="utf-8").splitlines()[:200]))
+    folders = {words: tmp_path / f"of{len(words)}" for words in ((), ("--language", "de"))}
+    for words, folder in folders.items():
+        assert direct("sentences", "--input", head, *LINES, *words, "--output", folder).code == 0
+    assert tree(folders[()]) == tree(folders["--language", "de"])

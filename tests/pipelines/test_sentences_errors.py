@@ -32,7 +32,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--augment", "del-word", "--unit", "line"), "argument --unit: invalid choice"),
         (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be a 64-bit integer"),
         (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
-        (("--language", "de", "--no-split"), "--language has no effect with --no-split"),
+        (("--language", "German", "--no-split"), "--language German: give a code of ISO 639-1"),
         (("--min-tokens", "0"), "--min-tokens must be at least 1"),
         (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),
         (("--max-tokens", "0"), "--max-tokens must be at least --min-tokens"),

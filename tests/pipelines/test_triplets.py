@@ -183,6 +183,28 @@ def test_limits_and_excluded_texts_hold_for_every_text_of_a_row(direct, decoded,
     assert decoded(tmp_path / "out") == rows[:1]
 
 
+def test_no_text_of_a_held_out_row_is_in_a_row_to_train_on(direct, decoded, rows: Rows, tmp_path: Path) -> None:
+    mirrored = [pair for one, other, _ in rows[:700] for pair in ((one, other), (other, one))]
+    mirrored.sort(key=lambda pair: pair[1])
+    (tmp_path / "a.csv").write_bytes(as_csv(mirrored, ("sent0", "sent1")))
+    (tmp_path / "b.csv").write_bytes(as_csv([row[::2] for row in rows[:700]], ("sent0", "sent1")))
+    files = ("--input", tmp_path / "a.csv", tmp_path / "b.csv", "--unit-bytes", "30000")
+    found = summary(direct("triplets", *files, "--holdout-fraction", "0.1", "--json"))
+    train, held = decoded(tmp_path / "out"), decoded(tmp_path / "out" / "validation")
+    assert len(train) + len(held) == 2100 and found["filtered"]["held_out"] == len(held)
+    assert 100 < len(held) < 300
+    assert not {text for row in held for text in row} & {text for row in train for text in row}
+    assert verify(tmp_path / "out") == verify(tmp_path / "out" / "validation") == []
+
+
+def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Path) -> None:
+    pairs = [("A man is outside.", f"A man is outside with {number} dogs.") for number in range(50)]
+    (tmp_path / "a.csv").write_bytes(as_csv(pairs, ("sent0", "sent1")))
+    outcome = direct("triplets", "--input", tmp_path / "a.csv", "--holdout-fraction", "0.1")
+    assert outcome.code == 1
+    assert "0.1 of 50 triplets, of which those that share a text stay together leaves none to validation" in outcome.err
+
+
 @pytest.fixture(scope="module")
 def finished(snli: Path, roberta_tokenizer: Path, tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Of an undisturbed run over eight files with one worker."""

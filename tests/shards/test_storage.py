@@ -86,14 +86,20 @@ def test_an_object_store_gets_a_copy_in_one_write(tmp_path: Path, store) -> None
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / f"{storage.TEMPORARY}1-documents-00000-000.tar").write_bytes(b"half")
-    spool = tmp_path / f"{storage.TEMPORARY}spool"
+    theirs = [tmp_path / name for name in (f"{storage.TEMPORARY}mine", f"{storage.TEMPORARY}1-a.tar", "a.tar")]
+    for folder in theirs:
+        folder.mkdir()
+        (folder / "notes").touch()
+    linked = tmp_path / storage.temporary_name("link")
+    linked.symlink_to(theirs[0])
+    (tmp_path / storage.temporary_name("documents-00000-000.tar")).write_bytes(b"half")
+    spool = tmp_path / storage.temporary_name("spool")
     spool.mkdir()
     (spool / "documents-00000-001.tar").write_bytes(b"half")
-    (tmp_path / "documents-00000-000.tar").write_bytes(b"whole")
     storage.remove_temporaries(str(tmp_path))
     storage.remove_temporaries(str(tmp_path / "absent"))
-    assert list(tmp_path.iterdir()) == [tmp_path / "documents-00000-000.tar"]
+    assert sorted(tmp_path.iterdir()) == sorted([*theirs, linked])
+    assert all((folder / "notes").is_file() for folder in theirs)
 
 
 def test_a_download_is_whole_or_absent(tmp_path: Path, store) -> None:

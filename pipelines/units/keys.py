@@ -1,0 +1,86 @@
+"""What examples are known by across units, in files that are read a slice of the key space at a time.
+
+A file of keys holds how many are in each bucket of ids, then all, sorted. A slice has at most PART_KEYS keys or is one
+bucket; every slice opens every unit's file once, READERS at a time.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from shards import keyed, storage
+from shards.ragged import Ragged, bounds
+
+KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
+BUCKETS = 256
+ID_BITS = 63
+PART_KEYS = 32_000_000
+READERS = 16
+
+
+def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
+    """The keys of a batch by ids and these columns of tokens, (n,) of KEY; its first row is the unit's row `first`."""
+    found = np.empty(batch.num_rows, KEY)
+    found["id"] = batch.column("id").to_numpy()
+    found["row"] = np.arange(first, first + batch.num_rows)
+    hashes = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
+    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
+    return found
+
+
+def token_hashes(lists: Ragged) -> np.ndarray:
+    """64-bit hashes of lists of whole numbers, (n,) int64."""
+    places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
+    # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
+    sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
+    return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
+
+
+def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
+    """A unit's keys as a file: how many are in each bucket of ids, then all, sorted."""
+    found = np.concatenate([np.empty(0, KEY), *parts])
+    found = found[np.lexsort((found["row"], found["content"], found["id"]))]
+    counts = np.bincount((found["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
+    return counts.astype("<u4").tobytes() + found.tobytes()
+
+
+def in_slices(paths: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the keys of all units a slice at a time, (n,) of KEY by unit, and where each unit's begin, (units + 1,).
+
+    Args:
+        paths: each unit's file of keys, in plan order.
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        counts = np.array(list(pool.map(_counts, paths)), dtype=np.int64).reshape(len(paths), BUCKETS)
+        for start, end in _slices(counts.sum(axis=0)):
+            units = bounds(counts[:, start:end].sum(axis=1))
+            part = np.empty(units[-1], KEY)
+            into = [part[first:last] for first, last in itertools.pairwise(units)]
+            list(pool.map(_read, paths, counts[:, :start].sum(axis=1), into))
+            yield part, units
+
+
+def _counts(path: str) -> np.ndarray:
+    with storage.open_input(path) as stream:
+        return np.frombuffer(stream.read(4 * BUCKETS), "<u4")
+
+
+def _read(path: str, first: int, into: np.ndarray) -> None:
+    """Fills `into` with the file's keys from number `first` on."""
+    with storage.open_input(path) as stream:
+        stream.seek(4 * BUCKETS + int(first) * KEY.itemsize)
+        into[:] = np.frombuffer(stream.read(into.nbytes), KEY)
+
+
+def _slices(totals: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of buckets that hold at most PART_KEYS keys, or are one bucket."""
+    start = size = 0
+    for bucket, total in enumerate(totals):
+        if size and size + total > PART_KEYS:
+            yield start, bucket
+            start, size = bucket, 0
+        size += int(total)
+    yield start, BUCKETS
