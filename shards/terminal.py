@@ -4,6 +4,7 @@ A command's work gives its exit code; an error that is expected is one line on s
 """
 
 import contextlib
+import difflib
 import io
 import os
 import sys
@@ -14,6 +15,8 @@ from typing import Literal
 GAP = 3
 """Cells between the columns of a table."""
 NARROWEST = 8
+ALIKE = 0.6
+"""Similarity, of 1, from which a name may be a typing error of another one."""
 
 
 def version() -> str:
@@ -33,6 +36,19 @@ def one_line(error: BaseException, limit: int | None = None) -> str:
     """What an error says, in one line that cannot steer the terminal, cut after `limit` characters."""
     text = visible(" ".join(str(error).split())) or type(error).__name__
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was probably meant to be, whatever its case, or None."""
+    folded = {each.casefold(): each for each in reversed(list(known))}
+    near = difflib.get_close_matches(name.casefold(), folded, 1, ALIKE)
+    return folded[near[0]] if near else None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: "; did you mean 'x'?", or "" where no known name is alike."""
+    near = closest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 class OutputClosedError(Exception):

@@ -4,20 +4,18 @@ Covers names only; what the values mean is checked in `train.options`, and read 
 """
 
 import dataclasses
-import difflib
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from shards.terminal import closest
 from train.options import DatasetConfig, Recipe, RecipeError
 from train.schedules import OptimizerConfig
 
 MOVED = {"training.batch_size": "data.NAME.batch_size", "spans": "sampler"}
 """Keys that recipes had before datasets had names, and what says it today."""
-ALIKE = 0.6
-"""How alike two names are, of 1, for one to be taken for the other's typing error."""
 LENGTHS = ("epochs", "max_steps")
 
 
@@ -45,8 +43,8 @@ def answer_to(key: str, known: Sequence[str]) -> str | None:
     beside = [name for name in known if name.rpartition(".")[0] == within]
     for candidates in (beside, known):
         last_parts = {name.rpartition(".")[2]: name for name in reversed(candidates)}
-        if near := difflib.get_close_matches(last, last_parts, 1, ALIKE):
-            return f"did you mean {last_parts[near[0]]}?"
+        if near := closest(last, last_parts):
+            return f"did you mean {last_parts[near]}?"
     return None
 
 
@@ -92,8 +90,8 @@ def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], overrides:
         for name, value in new.items():
             if name in own:
                 continue
-            key, near = f"{section}.{name}", difflib.get_close_matches(name, own, 1, ALIKE)
-            did_you = f"did you mean {section}.{near[0]}?" if near else ""
+            key, near = f"{section}.{name}", closest(name, own)
+            did_you = f"did you mean {section}.{near}?" if near else ""
             if name not in now and value is None and near:
                 raise KeyedError(f"{key}: there is none to leave out; {did_you}", key)
             options = _names(recipe, "objectives").values()
