@@ -9,7 +9,7 @@ Each objective brings its own dataclass of options (`train.objectives`), and so 
 import dataclasses
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from train.schedules import OptimizerConfig
 
 FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20
+MODEL_TYPE = "model.config.model_type"
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
 
@@ -56,8 +57,9 @@ def names() -> list[str]:
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
 
-    A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one.
-    Overrides apply in order. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
+    A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one; a
+    `model.config` of another `model_type` replaces the other's whole. Overrides apply in order, and all together as a
+    file that extends the recipe. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
     Of `training.epochs` and `training.max_steps` that counts which is said last: on the command line, or else in the
     file rather than in one that it extends.
 
@@ -73,8 +75,11 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
             raise RecipeError(f"{override!r} is not key=value")
     try:
         layers = _ancestry(path)
-        merged = OmegaConf.merge(*map(OmegaConf.create, layers))
+        merged = OmegaConf.create({})
+        for layer in layers:
+            merged = OmegaConf.merge(_without_other_config(merged, layer), layer)
         before = OmegaConf.to_container(merged)
+        merged = _without_other_config(merged, stated(overrides))
         for override in overrides:  # one by one, so that model.config=null empties what the next ones fill
             merged = _merged(merged, override)
         plain = OmegaConf.to_container(merged)
@@ -104,6 +109,17 @@ def superseded(name_or_file: str, overrides: list[str]) -> str | None:
                 )
             break
     return None
+
+
+def _without_other_config(recipe: Any, layer: Mapping[Any, Any]) -> Any:
+    """A merged recipe, without the `model.config` of another `model_type` than the layer's that goes over it: one
+    architecture's options mean nothing, or something else, to another.
+    """
+    wanted = OmegaConf.select(OmegaConf.create(dict(layer)), MODEL_TYPE, throw_on_resolution_failure=False)
+    found = OmegaConf.select(recipe, MODEL_TYPE, throw_on_resolution_failure=False)
+    if wanted is None or found is None or wanted == found:
+        return recipe
+    return OmegaConf.merge(recipe, {"model": {"config": None}})
 
 
 def _merged(recipe: Any, override: str) -> Any:

@@ -61,6 +61,12 @@ class ObjectiveConfig:
     def check(self) -> None:
         """Raises ValueError for an option that cannot work, naming it."""
 
+    def needs(self) -> dict[str, str]:
+        """The columns that options ask of the shards, each with the option that does: shards without one are refused,
+        so that an objective that can do without a column never does so in silence.
+        """
+        return {}
+
 
 @dataclasses.dataclass
 class ContrastConfig(ObjectiveConfig):
@@ -244,7 +250,7 @@ class Objective(nn.Module):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The shards' columns that `collate` reads."""
+        """The shards' columns that `collate` reads. `build` refuses shards that lack one."""
         return ("tokens",)
 
     def workload(self) -> Workload:
@@ -364,15 +370,21 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
         ValueError: it lacks what it needs (a mask token, a column of the shards, another objective).
     """
     type_ = config.type or setting.name
+    _check_columns(setting, config.needs())
     objective: Objective = importlib.import_module(f"train.objectives.{type_}").build(config, setting, earlier)
     objective.name, objective.data, objective.weight = setting.name, setting.data, config.weight
     objective.turn = config.turn or setting.name
-    if setting.sample is not None and (
-        lacking := [c for c in objective.columns if c not in setting.sample.schema.names]
-    ):
-        kind = setting.dataset.manifest.kind
-        raise ValueError(
-            f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {kind}, without the "
-            f"column {lacking[0]!r}: name another dataset with objectives.{setting.name}.data, or make the shards again"
-        )
+    _check_columns(setting, dict.fromkeys(objective.columns, f"type {type_}"))
     return objective
+
+
+def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
+    """Raises ValueError for the first column that the shards lack; each comes with what needs it."""
+    columns = setting.sample.schema.names if setting.sample is not None else needed
+    for column, option in needed.items():
+        if column not in columns:
+            raise ValueError(
+                f"objectives.{setting.name}: {option} needs the column {column!r}, and data.{setting.data}.path "
+                f"{setting.dataset.folder} holds {setting.dataset.manifest.kind} without it: name another dataset with "
+                f"objectives.{setting.name}.data, make the shards again, or change that option"
+            )

@@ -32,6 +32,7 @@ from train.objectives import (
 )
 
 PAIRED = ("tokens", "positive", "negative")
+POSITIVES = ("auto", "dropout", "pairs")
 
 
 @dataclasses.dataclass
@@ -39,36 +40,45 @@ class Config(HeadedConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
     Args:
-        hard_negative_weight: what is added to the logit of a sentence and its own negative.
+        positives: what a sentence is contrasted with: pairs, the column `positive`, which the shards must have;
+            dropout, itself under another dropout, whatever the shards have; auto, pairs where the shards have them.
+        hard_negative_weight: what is added to the logit of a sentence and its own negative: the shards must have the
+            columns `positive` and `negative`. null: negatives count as with 0, where the shards have them.
         max_tokens: what texts are cut to, special tokens among them; 0: what the encoder takes.
     """
 
-    hard_negative_weight: float = 0.0
+    positives: str = "auto"
+    hard_negative_weight: float | None = None
     max_tokens: int = 0
 
     def check(self) -> None:
         super().check()
-        if not abs(self.hard_negative_weight) < float("inf"):
+        if self.positives not in POSITIVES:
+            raise ValueError(f"positives {self.positives!r} is not one of {', '.join(POSITIVES)}")
+        if not abs(self.hard_negative_weight or 0.0) < float("inf"):
             raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
+        if self.positives == "dropout" and self.hard_negative_weight is not None:
+            raise ValueError(
+                f"hard_negative_weight {self.hard_negative_weight:g} has no effect with positives: dropout: set null"
+            )
         if self.max_tokens < 0:
             raise ValueError(f"max_tokens {self.max_tokens} must be positive, or 0 for what the encoder takes")
 
+    def needs(self) -> dict[str, str]:
+        if self.hard_negative_weight is not None:
+            return dict.fromkeys(PAIRED[1:], f"hard_negative_weight {self.hard_negative_weight:g}")
+        return {"positive": "positives: pairs"} if self.positives == "pairs" else {}
+
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
-    kind = setting.dataset.manifest.kind
-    columns = setting.sample.schema.names if setting.sample is not None else PAIRED
-    paired = [name for name in PAIRED if name in columns] or ["tokens"]
-    if config.hard_negative_weight and "negative" not in paired:
-        raise ValueError(
-            f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
-            "without negatives"
-        )
+    found = setting.sample.schema.names if setting.sample is not None else PAIRED
+    paired = [name for name in PAIRED[1:] if name in found and config.positives != "dropout"]
     if 0 < config.max_tokens <= setting.special.count:
         raise ValueError(
             f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
             f"{setting.special.count} special tokens: raise it, or take 0 for what the encoder takes"
         )
-    return SimCSE(config, setting, paired)
+    return SimCSE(config, setting, ["tokens", *paired])
 
 
 class SimCSE(Objective):
@@ -124,5 +134,5 @@ class SimCSE(Objective):
         pooled = (encoded.pooled(block) for block in self.blocks)
         anchors, positives, *rest = projected(self.head, *pooled)
         negatives = rest[0] if rest else None
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight or 0.0)
         return loss, sphere_metrics(encoded, anchors, positives)
