@@ -184,8 +184,8 @@ def build_objectives(
                 encoder.check_patches(found.patches)
                 with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
                     embeddings[name] = found.embedding(encoder.dim)
-            except (ValueError, EncoderError) as error:
-                raise RecipeError(f"data.{name}.modality: {error}") from None
+            except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch lacks memory with the third
+                raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
                 name=name,
