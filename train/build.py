@@ -333,7 +333,7 @@ def build_held_out(
             )
         micro_batches = training.gradient_accumulation_steps if training.gradient_caching else 1
         streams[name] = _stream(recipe, name, held, learner, size, micro_batches, rank, ranks)
-    return HeldOut(streams) if streams else None
+    return HeldOut(streams, learner) if streams else None
 
 
 def _stream(

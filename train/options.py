@@ -49,7 +49,8 @@ class DatasetConfig:
         modality: for what is not text, the options of its file in `train.modalities`: those of its kind below.
         validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
             losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
-            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint. "": none.
+            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint, but for losses
+            that tell nothing without dropout, such as that of SimCSE on sentences without pairs. "": none.
     """
 
     path: str = MISSING

@@ -109,29 +109,29 @@ class ExampleStream:
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """(examples of the share, how many of these are too short).
-
-        Shards are read where the manifest does not tell, all of them unless an example ends the run.
+        """(examples of the share, how many of these are too short), read from the shards where the manifest does not
+        tell.
         """
-        if self.share == 1 and not self._may_be_short():
-            return self.dataset.num_examples, 0
         shared = short = 0
-        for batch in self.dataset:
-            ids = batch.column("id").to_numpy()
-            chosen = in_share(ids, self.share)
-            shared += int(chosen.sum())
-            if self.min_tokens:
-                lengths = np.diff(batch.column("tokens").offsets.to_numpy())
-                too_short = np.flatnonzero(chosen & (lengths < self.min_tokens))
-                for row in too_short[:1]:
-                    self._check_short(int(ids[row]), int(lengths[row]))
-                short += len(too_short)
+        for shard in self.dataset.shards:
+            if self.share == 1 and not self._may_be_short(shard):
+                shared += shard.examples
+                continue
+            for batch in self.dataset.batches(shard):
+                ids = batch.column("id").to_numpy()
+                chosen = in_share(ids, self.share)
+                shared += int(chosen.sum())
+                if self.min_tokens:
+                    lengths = np.diff(batch.column("tokens").offsets.to_numpy())
+                    too_short = np.flatnonzero(chosen & (lengths < self.min_tokens))
+                    for row in too_short[:1]:
+                        self._check_short(int(ids[row]), int(lengths[row]))
+                    short += len(too_short)
         return shared, short
 
-    def _may_be_short(self) -> bool:
-        """Whether examples may be too short, by the manifest's counts by length; without these they may be."""
-        shortest = min(map(int, self.dataset.manifest.lengths.get("tokens", {"0": 1})), default=0)
-        return shortest < self.min_tokens
+    def _may_be_short(self, shard: ShardInfo) -> bool:
+        """Whether a shard's examples may be too short, by its counts by length: one without these may have any."""
+        return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:
         """What an epoch does without, a line each."""

@@ -196,7 +196,7 @@ class Trainer:
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.judge.by and (last or self.step % training.eval_steps == 0):
+                if self.judge.looks and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
@@ -345,8 +345,8 @@ class Trainer:
         figures, better = self.judge.judge(self.engine)
         if figures:
             agreed(lambda: self._write(figures))
-        if self.tracker:
-            shown = {name: figures[name] for name in SHOWN if name in figures}
+        shown = {name: figures[name] for name in SHOWN if name in figures}
+        if self.tracker and shown:
             self.tracker.display.score(self.step, shown, better)
         return better
 

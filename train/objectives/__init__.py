@@ -38,6 +38,12 @@ DEEP = ("relu", "linear")
 HEADS = ("none", "tanh", *DEEP)
 """Heads for training only; the deep ones have two layers."""
 
+EQUAL_PASSES = (
+    "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples move "
+    "apart, whatever they mean"
+)
+"""Why an objective with such positives is `unjudged`."""
+
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
 
@@ -276,6 +282,12 @@ class Objective(nn.Module):
     def notes(self, epochs: float) -> list[str]:
         """What the user should know at the start of a run that passes over its dataset so often, a line each."""
         return []
+
+    def unjudged(self) -> str:
+        """Why its loss on held-out examples does not tell a good encoder from a bad one, and so cannot pick the best
+        checkpoint; "": it can.
+        """
+        return ""
 
     def collate(self, rows: Rows) -> Columns:
         """The columns that `request` will find in its batches, an item for each row.

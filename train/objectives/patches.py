@@ -20,6 +20,7 @@ from train.losses import SUP_CON, info_nce, sup_con
 from train.modalities import Modality
 from train.model.packing import Patches, Sequences
 from train.objectives import (
+    EQUAL_PASSES,
     Encoded,
     HeadedConfig,
     Metrics,
@@ -107,6 +108,9 @@ class PatchContrast(Objective):
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
             "whose other view is all that is of its class",
         ]
+
+    def unjudged(self) -> str:
+        return EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""
 
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)

@@ -18,6 +18,7 @@ from train.draws import Purpose
 from train.losses import info_nce
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
+    EQUAL_PASSES,
     Encoded,
     HeadedConfig,
     Metrics,
@@ -112,8 +113,16 @@ class SimCSE(Objective):
         variance = sum(variance**0.5 for _, variance in moments) ** 2
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
 
+    @property
+    def paired(self) -> bool:
+        """Whether positives are of the shards, and not the sentences again."""
+        return "positive" in self.read
+
     def notes(self, epochs: float) -> list[str]:
-        return same_passes(self.setting) if "positive" not in self.read else []
+        return [] if self.paired else same_passes(self.setting)
+
+    def unjudged(self) -> str:
+        return "" if self.paired else EQUAL_PASSES
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
