@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train.card import Origin, card, read_scores
+from train.card import UNCHANGED, Origin, card, read_scores
 from train.engine.stopping import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
@@ -184,6 +184,14 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     return which
 
 
+def described(run: Path, which: str) -> str:
+    """What an exported checkpoint is, for the line that says so."""
+    from train.engine.checkpoint import Checkpoints
+
+    began = which == "best" and Checkpoints(run).began_best()
+    return f"{UNCHANGED}: its first checkpoint" if began else f"the {which} checkpoint"
+
+
 def _origin(run: Path, step: int) -> Origin:
     """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
     from eval.models.folder import read_json
@@ -271,7 +279,7 @@ def work(options: argparse.Namespace) -> int:
     from shards.terminal import say
 
     which = export(options.run, options.out, options.checkpoint)
-    say(f"{options.out}: the {which} checkpoint of {options.run}")
+    say(f"{options.out}: {described(options.run, which)} of {options.run}")
     return 0
 
 

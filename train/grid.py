@@ -44,6 +44,13 @@ class Axis:
                 break
         return labels
 
+    def in_order(self) -> "Axis":
+        """This axis with its points by the first key's value, where all of these are numbers."""
+        try:
+            return Axis(self.keys, tuple(sorted(self.points, key=lambda point: float(point[0]))))
+        except ValueError:
+            return self
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:

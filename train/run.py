@@ -256,14 +256,14 @@ def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[An
 def finish(trainer: Any) -> None:
     """Exports a run that is done; says how it ended."""
     from shards import terminal
-    from train.export import export
+    from train.export import described, export
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
     else:
         which = export(run, run / "model")
-        terminal.notice(f"{run}/model: the {which} checkpoint, after {trainer.step} steps")
+        terminal.notice(f"{run}/model: {described(run, which)}, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:

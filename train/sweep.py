@@ -250,7 +250,7 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
         stopped: whether and by which signal the sweep is to end; "": it is not.
     """
     from shards import terminal
-    from train import sweep_report
+    from train import sweep_remarks, sweep_report
 
     failed: list[str] = []
     found: dict[str, dict[str, float]] = {}
@@ -278,8 +278,10 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
             file=sys.stderr,
         )
         return 1
-    sweep_report.write(options.output, plan.grid, plan.runs, found)
-    terminal.say(sweep_report.table(plan.runs, found))
+    remarks = sweep_remarks.remarks(options.output, plan.runs, found)
+    notes = sweep_remarks.equal_rows(options.output, plan.runs, found)
+    sweep_report.write(options.output, plan.grid, plan.runs, found, remarks, notes)
+    terminal.say("\n".join([sweep_report.table(plan.runs, found, remarks), *notes]))
     if line := sweep_report.highest(found, plan.scoring.score):
         terminal.say(line)
     terminal.say(f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}")
