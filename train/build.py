@@ -205,7 +205,7 @@ def build_objectives(
     except (ValueError, EncoderError) as error:
         raise RecipeError(str(error)) from None
     for objective in built:
-        together = contrasted(recipe, objective.data)
+        together = recipe.contrasted(objective.data)
         if together < objective.min_examples:
             raise RecipeError(
                 f"objectives.{objective.name} contrasts the examples of one micro-batch with each other and needs "
@@ -225,14 +225,6 @@ def build_objectives(
             "memory than a micro-batch: leave it out"
         )
     return built, embeddings
-
-
-def contrasted(recipe: Recipe, data: str) -> int:
-    """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
-    step's.
-    """
-    training = recipe.training
-    return recipe.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
 
 
 def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
@@ -325,7 +317,7 @@ def build_held_out(
                 raise RecipeError(
                     f"{key}: its examples are {shown}: name what `--holdout-fraction` held out of data.{name}.path"
                 )
-        size = contrasted(recipe, name)
+        size = recipe.contrasted(name)
         if held.num_examples < size:
             raise RecipeError(
                 f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a {together}, one of "

@@ -140,6 +140,13 @@ class Recipe:
         """The update that an objective belongs to."""
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
+    def contrasted(self, data: str) -> int:
+        """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
+        step's.
+        """
+        training = self.training
+        return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
+
     def optimizers(self) -> dict[str, OptimizerConfig]:
         """The optimizer's options of every turn, in the order of the turns."""
         turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))

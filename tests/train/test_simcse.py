@@ -100,6 +100,15 @@ def test_the_loss_is_that_of_each_column_encoded_alone(folders: dict[str, Path],
     assert {"simcse/loss", "simcse/accuracy", "simcse/alignment", "simcse/uniformity"} <= metrics.keys()
 
 
+@pytest.mark.parametrize("name", ["1 text", "2 texts", "3 texts"])
+def test_chance_is_the_loss_of_equal_vectors(folders: dict[str, Path], name: str) -> None:
+    words = ["objectives.simcse.hard_negative_weight=0.7"] if name == "3 texts" else []
+    learner, *_ = learner_and_batch(overrides(folders[name], *words))
+    equal = [torch.ones(8, 4)] * max(2, int(name[0]))
+    loss = written_out(equal, 0.05, 0.7 if name == "3 texts" else 0.0)
+    assert learner.objectives[0].chance(8) == pytest.approx(loss.item())
+
+
 def test_the_two_passes_of_a_sentence_differ_by_dropout_alone(folders: dict[str, Path]) -> None:
     still, batches, _ = learner_and_batch(overrides(folders["1 text"]))
     assert still(batches)[1]["simcse/alignment"] < 1e-10 and still(batches)[1]["simcse/accuracy"] == 1

@@ -283,6 +283,10 @@ class Objective(nn.Module):
         """What the user should know at the start of a run that passes over its dataset so often, a line each."""
         return []
 
+    def chance(self, examples: int) -> float | None:
+        """The loss of guessing, of so many examples that are contrasted with each other; None: it is not known."""
+        return None
+
     def unjudged(self) -> str:
         """Why its loss on held-out examples does not tell a good encoder from a bad one, and so cannot pick the best
         checkpoint; "": it can.

@@ -272,6 +272,9 @@ class Clear(Objective):
     def notes(self, epochs: float) -> list[str]:
         return self.views.notes(epochs)
 
+    def chance(self, examples: int) -> float:
+        return math.log(2 * examples - 1 + self.config.memory)
+
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
         """Mean and variance of a view's tokens: a sentence's, times a ratio that a sample of the shards gives."""

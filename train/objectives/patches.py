@@ -8,6 +8,7 @@ encoder's own (supervised SimCSE's) comes first, as in the published code; the o
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -108,6 +109,10 @@ class PatchContrast(Objective):
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
             "whose other view is all that is of its class",
         ]
+
+    def chance(self, examples: int) -> float | None:
+        candidates = {"khosla": 2 * examples - 1, "paper": 0}.get(self.config.loss, examples)
+        return math.log(candidates) if candidates else None
 
     def unjudged(self) -> str:
         return EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""
