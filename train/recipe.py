@@ -18,8 +18,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from shards import Dataset
+from shards.terminal import nearest
 from train.keys import KeyedError, answer_to, check_names, known_keys, one_length, stated
-from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
+from train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
 from train.schedules import OptimizerConfig
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -69,7 +70,7 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """
     path, overrides = _find(name_or_file), overrides or []
     if not path.is_file():
-        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
+        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
     for override in overrides:
         if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
             raise RecipeError(f"{override!r} is not key=value")
@@ -172,7 +173,7 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
         child, path = path, _find(str(parent), path.parent)
         if not path.is_file():
             raise RecipeError(
-                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {', '.join(names())}"
+                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {one_of(str(parent), names())}"
             )
         if path.resolve() in [one.resolve() for one in seen]:
             raise RecipeError(f"{child}: extends: {parent!r} comes back to itself")
@@ -206,8 +207,12 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
             type_ = options.get("type") or name
             if type_ not in objectives.types():
                 types, key = ", ".join(objectives.types()), f"objectives.{name}"
-                near = answer_to(
-                    key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
+                near = (
+                    nearest(type_, objectives.types()).removeprefix("; ")
+                    if options.get("type")
+                    else answer_to(
+                        key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
+                    )
                 )
                 has = ", ".join(other for other in wanted if other != name)
                 said = f"no type {type_!r}{f', and the recipe has {has}' if has else ''}"
@@ -298,7 +303,10 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
     known = [option.name for option in dataclasses.fields(modalities.config_class(kind))]
     refuse(
         *(
-            (option not in known, f"unknown key '{key}.{option}': {config.path} holds {kind}: {', '.join(known)}")
+            (
+                option not in known,
+                f"unknown key '{key}.{option}': {config.path} holds {kind}: {one_of(option, known)}",
+            )
             for option in config.modality
         ),
         (

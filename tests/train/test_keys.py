@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from train.grid import read as read_sweep
 from train.options import RecipeError
 from train.recipe import load, superseded, to_yaml
 
@@ -85,3 +86,36 @@ def test_both_lengths_in_one_place_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2, max_steps: 5}")
     with pytest.raises(RecipeError, match=rf"mine\.yaml: {both}"):
         load(str(tmp_path / "mine.yaml"), GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "meant"),
+    [
+        ("declutr-smal", [], "declutr-small"),
+        ("demo", ["optimizer.schedule=slanted_triangle"], "slanted_triangular"),
+        ("demo", ["optimization=alternating"], "alternate"),
+        ("demo", ["model.pooling=maen"], "mean"),
+        ("demo", ["data.text.short_documents=skipp"], "skip"),
+        ("demo", ["objectives.spans.sampler.placement=unifrom"], "uniform"),
+        ("demo", ["objectives.spans.sampler.positives=adjacant"], "adjacent"),
+        ("demo", ["objectives.spans.head=tan"], "tanh"),
+        ("demo", ["objectives.mlm.input=sentnce"], "sentence"),
+        ("demo", ["objectives.spans.data=txt"], "text"),
+        ("demo", ["objectives.mine.type=simsce"], "simcse"),
+        ("demo", ["training.primary=txt"], "text"),
+    ],
+)
+def test_a_mistyped_name_or_choice_names_the_nearest(name: str, words: list[str], meant: str) -> None:
+    with pytest.raises(RecipeError, match=rf"did you mean '{meant}'\?$"):
+        load(name, [*GIVEN, *words])
+
+
+def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: declutr-bsae")
+    with pytest.raises(RecipeError, match=r"extends: no recipe 'declutr-bsae'.*did you mean 'declutr-base'\?$"):
+        load(str(tmp_path / "mine.yaml"))
+    with pytest.raises(RecipeError, match=r"no sweep 'declutr-figure-22'.*did you mean 'declutr-figure-2'\?$"):
+        read_sweep("declutr-figure-22")
+    (tmp_path / "sweep.yaml").write_text("recipes: demo")
+    with pytest.raises(RecipeError, match=r"unknown key 'recipes': .*did you mean 'recipe'\?$"):
+        read_sweep(str(tmp_path / "sweep.yaml"))

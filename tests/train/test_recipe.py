@@ -112,7 +112,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
             ["data.more.path=d", "objectives.spans.data=text", "objectives.mlm.data=text"],
             "data.more: no objective reads it",
         ),
-        (["optimization=both"], "optimization 'both' is not sum or alternate"),
+        (["optimization=both"], "optimization 'both' is not one of sum, alternate"),
         (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),

@@ -30,6 +30,7 @@ from train.losses import accuracy, alignment, in_fp32, uniformity
 from train.modalities import Modality
 from train.model.masking import Masking
 from train.model.packing import Sequences, SpecialTokens
+from train.options import not_one_of
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
@@ -110,7 +111,7 @@ class HeadedConfig(ContrastConfig):
     def check(self) -> None:
         super().check()
         if self.head not in HEADS:
-            raise ValueError(f"head {self.head!r} is not one of {', '.join(HEADS)}")
+            raise ValueError(f"head {not_one_of(self.head, HEADS)}")
         for name, value, heads in (("head_dim", self.head_dim, HEADS[1:]), ("head_hidden", self.head_hidden, DEEP)):
             if value < 0:
                 raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's size")

@@ -34,6 +34,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
+from train.options import not_one_of
 
 SIMCLR = "simclr"
 BLOCKS = ("first", "second")
@@ -55,7 +56,7 @@ class Config(HeadedConfig):
     def check(self) -> None:
         super().check()
         if self.loss not in (*SUP_CON, SIMCLR):
-            raise ValueError(f"loss {self.loss!r} is not one of {', '.join((*SUP_CON, SIMCLR))}")
+            raise ValueError(f"loss {not_one_of(self.loss, (*SUP_CON, SIMCLR))}")
 
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":

@@ -32,6 +32,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
+from train.options import not_one_of
 
 PAIRED = ("tokens", "positive", "negative")
 POSITIVES = ("auto", "dropout", "pairs")
@@ -56,7 +57,7 @@ class Config(HeadedConfig):
     def check(self) -> None:
         super().check()
         if self.positives not in POSITIVES:
-            raise ValueError(f"positives {self.positives!r} is not one of {', '.join(POSITIVES)}")
+            raise ValueError(f"positives {not_one_of(self.positives, POSITIVES)}")
         if not abs(self.hard_negative_weight or 0.0) < float("inf"):
             raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
         if self.positives == "dropout" and self.hard_negative_weight is not None:
