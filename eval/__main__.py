@@ -10,10 +10,9 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from eval.command import Parser, UsageError, run
+from eval.command import UsageError, run
 from eval.files import json_text
 from eval.models.encoder import POOLINGS
 from eval.models.load import default_name
@@ -21,6 +20,7 @@ from eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from eval.saved import EXAMPLES, RESULTS
 from eval.summary import terminal_summary
 from eval.tasks.registry import FAMILIES
+from shards.terminal import Parser, nearest, version
 
 _EXAMPLE = """example:
   python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
@@ -114,15 +114,8 @@ def _parser() -> Parser:
         "--json", action="store_true", help="print results.json instead of the summary table; of several models, a list"
     )
     add("--quiet", action="store_true", help="no progress bars")
-    add("--version", action="version", version=_version())
+    add("--version", action="version", version=version())
     return parser
-
-
-def _version() -> str:
-    try:
-        return f"clearspan {version('clearspan')}"
-    except PackageNotFoundError:
-        return "clearspan, not installed"
 
 
 def _evaluated(args: argparse.Namespace) -> str:
@@ -213,7 +206,8 @@ def _task_words(text: str) -> list[str]:
     words = list(dict.fromkeys(word.strip() for word in text.split(",")))
     unknown = [word for word in words if word not in FAMILIES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"unknown task {unknown[0]!r}; choose from {', '.join(FAMILIES)}")
+        choices = f"choose from {', '.join(FAMILIES)}{nearest(unknown[0], FAMILIES)}"
+        raise argparse.ArgumentTypeError(f"unknown task {unknown[0]!r}; {choices}")
     return words
 
 

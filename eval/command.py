@@ -9,25 +9,13 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 from eval.files import DataError, printable
+from shards.terminal import Parser
 
 
 class UsageError(Exception):
     """Arguments that do not go together."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage before it; `epilog` is shown as it is written."""
-
-    def __init__(self, prog: str, description: str, epilog: str) -> None:
-        super().__init__(
-            prog, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {printable(message)} (see --help)\n")
 
 
 def run(

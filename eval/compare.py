@@ -19,11 +19,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from eval import saved
-from eval.command import Parser, run
+from eval.command import run
 from eval.files import DataError, json_text, printable
 from eval.report.terminal import text_table
 from eval.saved import Saved
 from eval.scores import Examples, difference, figure
+from shards.terminal import Parser
 
 _EXAMPLE = """example:
   python -m eval.compare runs/baseline/eval runs/mine/eval

@@ -183,6 +183,11 @@ def _score(
             f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
             "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
         )
+    if cache and cache.num_damaged:
+        results.warnings.append(
+            f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
+            "were computed again: check that disk"
+        )
     results.warnings += cache.warnings if cache else []
     results.environment = environment(
         device=device,

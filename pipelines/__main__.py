@@ -32,14 +32,12 @@ KINDS = find_kinds()
 AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> terminal.Parser:
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
-    root = argparse.ArgumentParser(
+    root = terminal.Parser(
         prog="python -m pipelines",
         description=__doc__,
         epilog="\n  ".join(["examples:", *examples]) + f"\n\n{AFTER}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="kind", required=True)
@@ -49,13 +47,12 @@ def parser() -> argparse.ArgumentParser:
             help=kind.summary,
             description=kind.summary,
             epilog=f"example:\n  {kind.example}\n\n{AFTER}\n",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
         )
         add = command.add_argument
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
         kind.add_arguments(command)
+        command.set_defaults(parser=command)
         add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
@@ -71,10 +68,9 @@ def parser() -> argparse.ArgumentParser:
         help=vocabulary.SUMMARY,
         description=vocabulary.SUMMARY,
         epilog=f"example:\n  {vocabulary.EXAMPLE}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     vocabulary.Vocabulary.add_arguments(learn)
+    learn.set_defaults(parser=learn)
     return root
 
 
@@ -90,10 +86,10 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("--max-bad-fraction must be between 0 and 1")
 
 
-def check_beam(arguments: Sequence[str]) -> None:
-    """Raises ValueError where an option is neither ours nor Beam's: a misspelt one must not go unnoticed."""
+def check_beam(command: terminal.Parser, arguments: Sequence[str]) -> None:
+    """Raise ValueError where an option is neither the command's nor Beam's: a mistyped one must not go unnoticed."""
     if not arguments[0].startswith("--"):
-        raise ValueError(f"unexpected argument: {arguments[0]}")
+        raise ValueError(command.unknown(arguments))
     with quiet_beam():
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
         from apache_beam.runners import create_runner
@@ -104,10 +100,11 @@ def check_beam(arguments: Sequence[str]) -> None:
                 create_runner(runner)  # its module brings options of its own
             except (ImportError, AttributeError) as error:
                 raise ValueError(f"--runner {runner}: {error}") from None
-        unknown = options.get_all_options(retain_unknown_options=True).keys() - options.get_all_options().keys()
-    misspelt = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
-    if misspelt:
-        raise ValueError(f"no such option: {', '.join(misspelt)}")
+        known = options.get_all_options().keys()
+        unknown = options.get_all_options(retain_unknown_options=True).keys() - known
+    mistyped = [word for word in arguments if word[2:].split("=")[0].replace("-", "_") in unknown]
+    if mistyped:
+        raise ValueError(command.unknown(mistyped, [f"--{name}" for name in known]))
 
 
 def interrupted(signum: int, frame: FrameType | None) -> None:
@@ -121,14 +118,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     root = parser()
     arguments, rest = root.parse_known_args(argv)
     if arguments.kind == vocabulary.NAME:
-        return learn_vocabulary(root, arguments, rest)
+        return learn_vocabulary(arguments, rest)
     try:
         check(arguments)
         kind = KINDS[arguments.kind].from_arguments(arguments)
         if rest:
-            check_beam(rest)
+            check_beam(arguments.parser, rest)
     except ValueError as error:
-        root.error(str(error))
+        arguments.parser.error(str(error))
     options = Options(
         inputs=arguments.input,
         output=arguments.output,
@@ -143,9 +140,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         beam=rest,
     )
     if options.runner_named and options.workers:
-        root.error("--workers is for this machine: a runner named with --runner has options of its own")
+        arguments.parser.error("--workers is for this machine: a runner named with --runner has options of its own")
     if options.on_dataflow and not all(map(storage.is_remote, [*arguments.input, arguments.output])):
-        root.error("Dataflow's workers do not see this machine's files: --input and --output must be in a bucket")
+        arguments.parser.error(
+            "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
+        )
     return finish(lambda: work(kind, options, arguments.json))
 
 
@@ -159,16 +158,16 @@ def finish(work: Callable[[], int]) -> int:
             signal.signal(number, handler)
 
 
-def learn_vocabulary(root: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str]) -> int:
-    """The command that makes a tokenizer; returns its exit code."""
+def learn_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Run the command that makes a tokenizer; return its exit code."""
     try:
         options = vocabulary.Vocabulary.from_arguments(arguments)
         if rest:
-            check_beam(rest)
             if not any(map(storage.is_remote, options.inputs)):
-                raise ValueError(f"no such option: {' '.join(rest)}")
+                raise ValueError(arguments.parser.unknown(rest))
+            check_beam(arguments.parser, rest)
     except ValueError as error:
-        root.error(str(error))
+        arguments.parser.error(str(error))
 
     def learn() -> int:
         if any(map(storage.is_remote, options.inputs)):

@@ -40,17 +40,13 @@ def picture_file(text: str) -> Path:
     return Path(text)
 
 
-def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
-        prog="python -m shards",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parser() -> terminal.Parser:
+    root = terminal.Parser(prog="python -m shards", description=__doc__, epilog=EXAMPLES)
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
     for name, text in (("ls", "summary"), ("verify", "read everything again"), ("cat", "examples as readable text")):
         command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(parser=command)
         command.add_argument("folder", metavar="DIR", help="the dataset: a folder, or gs://... or s3://...")
         command.add_argument("--json", action="store_true", help="for programs to read")
         if name == "ls":
@@ -210,9 +206,9 @@ def main(argv: list[str] | None = None) -> int:
     root = parser()
     options, rest = root.parse_known_args(argv)
     if rest and not storage.is_remote(options.folder):
-        root.error(f"no such option: {' '.join(rest)}")
+        options.parser.error(options.parser.unknown(rest))
     if options.command == "cat":
-        check_numbers(root, options)
+        check_numbers(options)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
     try:
@@ -221,16 +217,16 @@ def main(argv: list[str] | None = None) -> int:
         logging.disable(level)
 
 
-def check_numbers(root: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def check_numbers(options: argparse.Namespace) -> None:
     """Fills in how many examples `cat` shows; ends the process for what makes no sense."""
     if options.limit is None:
         options.limit = sheet.USUAL if options.picture else EXAMPLES_SHOWN
     if options.limit < 1 or options.width < 0:
-        root.error("--limit must be at least 1, and --width 0 or more")
+        options.parser.error("--limit must be at least 1, and --width 0 or more")
     if options.picture and options.limit > sheet.MOST:
-        root.error(f"--limit {options.limit:,}: a picture shows at most {sheet.MOST} examples: lower it")
+        options.parser.error(f"--limit {options.limit:,}: a picture shows at most {sheet.MOST} examples: lower it")
     if options.picture and options.tokenizer:
-        root.error("--picture shows no text: leave --tokenizer out")
+        options.parser.error("--picture shows no text: leave --tokenizer out")
 
 
 def work(options: argparse.Namespace, beam_options: list[str]) -> int:

@@ -1,16 +1,19 @@
-"""What commands say: text that cannot steer the terminal, and one line for what went wrong.
+"""Command lines: options and numbers that are read strictly, text that cannot steer the terminal, one-line errors.
 
 A command's work gives its exit code; an error that is expected is one line on stderr, never a traceback.
 """
 
+import argparse
 import contextlib
 import difflib
 import io
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import metadata
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
 GAP = 3
 """Cells between the columns of a table."""
@@ -49,6 +52,87 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: "; did you mean 'x'?", or "" where no known name is alike."""
     near = closest(name, known)
     return f"; did you mean {near!r}?" if near else ""
+
+
+def whole_number(text: str) -> int:
+    """Return the integer that ASCII digits write; unlike `int`, refuse 1_0.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", text.strip()):
+        raise ValueError(f"not a whole number: {text!r}")
+    return int(text)
+
+
+def finite_number(text: str) -> float:
+    """Return the number that a decimal or scientific notation writes; unlike `float`, refuse 1_0, nan and inf.
+
+    Raises:
+        ValueError: the text is something else, or the number is too large for a float.
+    """
+    value = float(text) if re.fullmatch(r"[0-9.eE+-]+", text.strip()) else math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"not a finite number: {text!r}")
+    return value
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser of a command: an error is one line, and names the option or choice nearest to a mistyped one.
+
+    Numbers of `type=int` and `type=float` are read by `whole_number` and `finite_number`. Options are not abbreviated:
+    a new option would change what an abbreviation means. Description and epilog are shown as written.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._words: list[str] = []
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
+        self.register("type", int, whole_number)
+        self.register("type", float, finite_number)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as `ArgumentParser` does, and remember the words for `error`."""
+        self._words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as `ArgumentParser` does; a word that is left over is an error."""
+        parsed, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.error(self.unknown(rest))
+        return parsed
+
+    def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
+        """Return the error for words that are left over; at least one.
+
+        Args:
+            others: options that are known besides the parser's own.
+        """
+        name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
+        if not name.startswith("-"):
+            return f"unexpected argument: {name}"
+        return f"no such option: {name}{nearest(name, [*self._option_string_actions, *others])}"
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message in one line and exit with 2.
+
+        An option that is required and mistyped is missing first of all: the message then names it too.
+        """
+        mistyped = [
+            word
+            for word in self._words
+            if word.startswith("--") and word.split("=", 1)[0] not in self._option_string_actions
+        ]
+        if message.startswith("the following arguments are required") and mistyped:
+            message = f"{message}; {self.unknown(mistyped)}"
+        self.exit(2, f"{self.prog}: {one_line(ValueError(message))} (see --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += nearest(str(value), map(str, action.choices or ()))
+            raise
 
 
 class OutputClosedError(Exception):

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
 from eval.models.encoder import MOST_SAID, EncoderError
 from eval.models.folder import load_model, quiet_transformers, some
+from eval.models.settings import check_tokenizer
 from shards import Dataset, ShardError
 from shards.terminal import one_line
 from train.data.feed import Feed
@@ -69,13 +70,15 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             folder = source.weights
             if not (folder / "config.json").is_file():
                 raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
-            if not extends(tokenizer, load_tokenizer(folder)):
+            models_own = load_tokenizer(folder)
+            if not extends(tokenizer, models_own):
                 raise RecipeError(
                     f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
                     f"with --tokenizer {folder}"
                 )
             with seeded(recipe.training.seed):  # a head that starts anew is drawn
                 model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+            check_tokenizer(folder, models_own.get_vocab(), model.get_input_embeddings().num_embeddings)
             if model.config.vocab_size < vocab_size:
                 add_embeddings(model, vocab_size, recipe.training.seed)
         else:

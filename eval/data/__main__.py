@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.command import Parser, UsageError, run
+from eval.command import UsageError, run
 from eval.data.catalogue import Finding, check
 from eval.files import json_text, printable
 from eval.report.terminal import text_table
+from shards.terminal import Parser
 
 _EXAMPLE = """example:
   python -m eval.data check data

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.files import DataError, head, read_lines
+from shards.terminal import finite_number
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _label(text: str, layout: Layout, place: str) -> float:
             raise DataError(f"{place}: {layout.label} must be one of {', '.join(layout.classes)}, found {head(text)}")
         return float(layout.classes.index(text))
     try:
-        value = float(text)
+        value = finite_number(text)
     except ValueError:
         value = math.nan
     if not 0 <= value <= HIGHEST_SCORE:

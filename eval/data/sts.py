@@ -1,6 +1,5 @@
 """Readers for SentEval's sentence pairs with a graded similarity: STS12-16, STS-B and SICK. Every one gives `Pairs`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from eval.data.senteval import joined, table_rows
 from eval.files import DataError, head, read_lines
+from shards.terminal import finite_number
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,12 @@ def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
 
 
 def parsed_score(text: str, path: Path, number: int) -> float:
-    """The score of a line of a file.
+    """Return the score on a line of a file.
 
     Raises:
-        DataError: it is no finite number.
+        DataError: it is not a finite number, e.g. 1_0, which Python takes for 10.
     """
     try:
-        value = float(text)
+        return finite_number(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise DataError(f"{path}:{number}: expected a number as the pair's score, found {head(text)}")
-    return value
+        raise DataError(f"{path}:{number}: expected a number as the pair's score, found {head(text)}") from None

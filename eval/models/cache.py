@@ -1,11 +1,12 @@
 """Embeddings on disk, by (model fingerprint, text hash), so that another run does not compute them again.
 
-    CACHE/<fingerprint>/<when>-<process>.rows     one file an addition: header, hashes of n texts, n rows of float32
+    CACHE/<fingerprint>/<when>-<process>.embeddings     header, n x (hash of a text, checksum of its row), n rows
 
-A file gets its name once it is whole, and is never changed: of a run that is killed nothing half written is read, and
-runs at once do not see one another's work in progress. Hashes are held in memory, 24 bytes a text; rows are mapped, and
-read when they are asked for. What cannot be written or read is a warning, and the run goes on without it. Any file may
-be deleted at any time.
+Each addition is one file, which gets its name once it is whole and is never changed: a killed run leaves nothing half
+written that is read, and runs at the same time do not see one another's work in progress. Hashes and checksums are held
+in memory, 28 bytes a text; rows are mapped and read on demand. A row that does not match its checksum is not used: the
+text is embedded again. What cannot be written or read is a warning, and the run continues without it. Any file may be
+deleted at any time.
 """
 
 import hashlib
@@ -20,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
-Keys = NDArray[np.uint64]
 
-_HEADER = struct.Struct("<8sQQI4x")  # magic, texts, dimensions, CRC-32 of the hashes
-_MAGIC = b"clspEMB1"
+_HEADER = struct.Struct("<8sQQI4x")  # magic, texts, dimensions, CRC-32 of the entries
+_MAGIC = b"clspEMB2"
+_SUFFIX = ".embeddings"
+_ENTRY = np.dtype([("hash", "<u8", 2), ("crc", "<u4")])
+"""The hash of a text and the CRC-32 of its row."""
+Entries = NDArray[np.void]
 _KEY_BYTES = 16
 _STALE_S = 24 * 3600  # after which a file that never got its name was left by a run that is gone
 
@@ -33,7 +37,8 @@ class Cache:
 
     Attributes:
         blocks: the rows of each file, (n, dim) float32, mapped. A row's number counts through all of them.
-        takes: whether it still takes rows; not once it could not.
+        takes: whether it still takes rows; false after a write failed.
+        num_damaged: how many rows were asked for and did not match their checksums.
         warnings: what could not be read or written, in one line each.
     """
 
@@ -41,11 +46,14 @@ class Cache:
         self._folder, self._dim = folder, dim
         self.blocks: list[Rows] = []
         self.takes = True
+        self.num_damaged = 0
         self.warnings: list[str] = []
-        keys = [np.empty((0, 2), np.uint64)]
+        entries = [np.empty(0, _ENTRY)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            paths = sorted(folder.glob("*.rows"))
+            # The newest first: of a text that is there twice the first counts, and a row that replaces a damaged one
+            # is the newer one.
+            paths = sorted(folder.glob(f"*{_SUFFIX}"), reverse=True)
             self._clear(folder)
         except OSError as error:
             paths, self.takes = [], False
@@ -60,21 +68,30 @@ class Cache:
             except (OSError, ValueError) as error:
                 self.warnings.append(f"{path} holds no embeddings that can be read ({error}): delete it")
                 continue
-            keys.append(found[0])
+            entries.append(found[0])
             self.blocks.append(found[1])
-        whole = np.concatenate(keys)
-        # Of two halves of a hash the first orders; stable, so that of a text that is there twice the first counts.
-        self._order = np.argsort(whole[:, 0], kind="stable")
-        self._keys = whole[self._order]
+        whole = np.concatenate(entries)
+        # The first half of a hash decides the order; the sort is stable, so that the first of equal hashes counts.
+        self._order = np.argsort(whole["hash"][:, 0], kind="stable")
+        self._entries = whole[self._order]
+        self._starts = np.cumsum([0, *map(len, self.blocks)])
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The number of each text's row, (len(texts),); -1 where there is none."""
-        if not len(self._keys):
+        """Return the number of each distinct text's row, (len(texts),); -1 where there is none, or a damaged one."""
+        if not len(self._entries):
             return np.full(len(texts), -1)
         wanted = _hashes(texts)
-        places = np.searchsorted(self._keys[:, 0], wanted[:, 0]).clip(max=len(self._keys) - 1)
-        there = (self._keys[places] == wanted).all(axis=1)
+        places = np.searchsorted(self._entries["hash"][:, 0], wanted[:, 0]).clip(max=len(self._entries) - 1)
+        there = (self._entries["hash"][places] == wanted).all(axis=1) & (self._order[places] >= 0)
+        for place in places[there]:
+            if zlib.crc32(self._row(self._order[place])) != self._entries["crc"][place]:
+                self._order[place] = -1  # so that it is counted once
+                self.num_damaged += 1
         return np.where(there, self._order[places], -1)
+
+    def _row(self, number: int) -> Rows:
+        block = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self.blocks[block][number - self._starts[block]]
 
     def add(self, texts: Sequence[str], rows: Rows) -> Rows:
         """Keeps embeddings for other runs: float32 (len(texts), dim).
@@ -86,13 +103,15 @@ class Cache:
         if not self.takes or not len(rows):
             return rows
         name = f"{time.time_ns():020d}-{os.getpid()}"
-        part, path = self._folder / f".{name}.part", self._folder / f"{name}.rows"
-        keys = _hashes(texts)
-        header = _HEADER.pack(_MAGIC, len(rows), self._dim, zlib.crc32(keys.data))
+        part, path = self._folder / f".{name}.part", self._folder / f"{name}{_SUFFIX}"
+        content = np.ascontiguousarray(rows, "<f4")
+        entries = np.empty(len(rows), _ENTRY)
+        entries["hash"], entries["crc"] = _hashes(texts), [zlib.crc32(row) for row in content]
+        header = _HEADER.pack(_MAGIC, len(rows), self._dim, zlib.crc32(entries.data))
         try:
             try:
                 with part.open("xb") as file:
-                    file.writelines([header, keys.data, np.ascontiguousarray(rows, "<f4").data])
+                    file.writelines([header, entries.data, content.data])
                     file.flush()
                     os.fsync(file.fileno())  # or after a crash the name might be there before the rows
                 part.rename(path)
@@ -113,12 +132,12 @@ class Cache:
                 part.unlink(missing_ok=True)
 
 
-def _read(path: Path, dim: int) -> tuple[Keys, Rows]:
-    """(hashes (n, 2), rows (n, dim), mapped) of one file.
+def _read(path: Path, dim: int) -> tuple[Entries, Rows]:
+    """Return one file's entries (n,) and its rows (n, dim), mapped.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not what `Cache.add` writes, or is cut off.
+        OSError: the file cannot be read.
+        ValueError: the file is not what `Cache.add` writes, or is cut off.
     """
     with path.open("rb") as file:
         start = file.read(_HEADER.size)
@@ -128,17 +147,16 @@ def _read(path: Path, dim: int) -> tuple[Keys, Rows]:
         _, number, width, crc = _HEADER.unpack(start)
         if width != dim:
             raise ValueError(f"of {width} dimensions, where the model has {dim}")
-        if size != _HEADER.size + number * (_KEY_BYTES + 4 * dim):
+        if size != _HEADER.size + number * (_ENTRY.itemsize + 4 * dim):
             raise ValueError(f"{size:,} bytes, which is not the length that it says")
-        content = file.read(number * _KEY_BYTES)
+        content = file.read(number * _ENTRY.itemsize)
     if zlib.crc32(content) != crc:
         raise ValueError("its hashes are damaged")
-    keys = np.frombuffer(content, "<u8").reshape(number, 2)
-    offset = _HEADER.size + number * _KEY_BYTES
-    return keys, np.memmap(path, "<f4", "r", offset, (number, dim))
+    offset = _HEADER.size + len(content)
+    return np.frombuffer(content, _ENTRY), np.memmap(path, "<f4", "r", offset, (number, dim))
 
 
-def _hashes(texts: Sequence[str]) -> Keys:
-    """(len(texts), 2): 128 bits of each, by BLAKE2b of its UTF-8; a lone surrogate is written as itself."""
+def _hashes(texts: Sequence[str]) -> NDArray[np.uint64]:
+    """Return 128 bits of each text, (len(texts), 2), by BLAKE2b of its UTF-8; a lone surrogate is written as itself."""
     digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES) for text in texts)
     return np.frombuffer(b"".join(digest.digest() for digest in digests), "<u8").reshape(-1, 2)

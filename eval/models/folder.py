@@ -16,6 +16,7 @@ import torch
 import transformers
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
+from transformers.modeling_utils import load_state_dict
 
 from eval.models.encoder import EncoderError
 
@@ -24,15 +25,15 @@ MOST_BYTES = 1 << 24
 MEND = "take the whole folder from its source again"
 
 
-def read_json(path: Path, shape: type = dict) -> Any:
+def read_json(path: Path, shape: type = dict, most_bytes: int = MOST_BYTES) -> Any:
     """The content of a JSON file of settings.
 
     Raises:
         EncoderError: it cannot be read, or holds something else than a `shape`.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise EncoderError(f"{path}: more than {MOST_BYTES:,} bytes, which is no file of settings")
+        if path.stat().st_size > most_bytes:
+            raise EncoderError(f"{path}: more than {most_bytes:,} bytes, which is no file of settings")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None
@@ -114,7 +115,7 @@ def load_model(
             **options,
         )
     new = _check_weights(folder, model, found, uses_pooler)
-    check_finite(folder, model)
+    check_values(folder, model)
     return model, new
 
 
@@ -150,12 +151,28 @@ def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any], 
     return new
 
 
-def check_finite(folder: Path, model: nn.Module) -> None:
-    """Refuses a model with a weight that is no number.
+def check_values(folder: Path, model: nn.Module) -> None:
+    """Refuse weights that are integers in the folder's files, or not finite in the model.
+
+    Libraries cast integers, such as those of a quantized model without its scales, to floats without a word.
+
+    Args:
+        model: what was loaded from the files right in the folder.
 
     Raises:
-        EncoderError: names the first.
+        EncoderError: names the first weight.
     """
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    weights = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
+    files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    for path in files:
+        for name, tensor in load_state_dict(path, map_location="meta").items():
+            if not tensor.is_floating_point() and name.removeprefix(prefix) in weights:
+                kind = str(tensor.dtype).removeprefix("torch.")
+                raise EncoderError(
+                    f"{path}: {name} holds {kind}, not floating-point weights: save the model in float32, float16 or "
+                    "bfloat16"
+                )
     for name, weight in model.named_parameters():
         # A sum is finite only if all is, and takes a tenth of the time.
         if not weight.sum().isfinite() and not weight.isfinite().all():

@@ -23,9 +23,9 @@ from tqdm import tqdm
 from eval.models.embed import batches_by_length
 from eval.models.encoder import EncoderError, one_line
 from eval.models.fingerprint import folder_fingerprint
-from eval.models.folder import check_finite, first_position, load_model, quiet_transformers
+from eval.models.folder import check_values, first_position, load_model, quiet_transformers
 from eval.models.pooling import as_float32, pooled
-from eval.models.settings import check_modules, check_transformer, read_modules
+from eval.models.settings import check_modules, check_tokenizer, check_transformer, read_modules
 
 
 class Model:
@@ -113,7 +113,7 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: s
             if isinstance(module, Transformer):
                 _check(module, where)
             else:
-                check_finite(where, module)
+                check_values(where, module)
         kind = torch.device(device).type  # bfloat16 is summed otherwise on another
         model = Model(
             loaded, folder, {"pooling": (pooling or "mean") if not modules else "", "dtype": dtype, "device": kind}
@@ -150,7 +150,11 @@ def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransf
 
 
 def _check(transformer: Transformer, folder: Path) -> None:
-    """The weights by transformers' own account, which the library does not pass on; the length limit by what fits."""
+    """Check the weights by transformers' own account, which the library does not pass on; that the tokenizer belongs to
+    the model; and the length limit by what fits.
+    """
+    rows = transformer.model.get_input_embeddings().num_embeddings
+    check_tokenizer(folder, transformer.tokenizer.get_vocab(), rows)
     outputs = {way["method_output_name"] for way in transformer.modality_config.values()}
     load_model(
         folder,

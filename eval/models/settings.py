@@ -4,13 +4,14 @@ Each decides every embedding, and of one of another type the library may make so
 it should be, or an error that names the file.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from eval.models.encoder import EncoderError, one_line
-from eval.models.folder import check_config, read_json
+from eval.models.folder import MEND, check_config, read_json
 
 LIMITS = [
     f"sentence_{kind}_config.json"
@@ -28,6 +29,11 @@ VOCABULARIES = (
 TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 MOST_BYTES = 1 << 27
 """Of one file of a tokenizer. The largest vocabularies in use, of a million tokens, take half of it."""
+
+SPARE = 1024
+"""Embeddings are padded to a multiple of 64, 128 or more; some tokenizers list added tokens that no text gives."""
+MOST_MISSING = 0.01
+"""Share of a vocabulary file's tokens that its tokenizer may lack, such as a line that cannot be a token."""
 
 
 class Module(NamedTuple):
@@ -109,6 +115,69 @@ def check_tokenizer_files(folder: Path) -> list[str]:
         if (folder / name).is_file():
             read_json(folder / name)
     return there
+
+
+def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:
+    """Refuse a tokenizer that does not belong to the model beside it.
+
+    A model may have more embeddings than its tokenizer has tokens, and the reverse. Refused are: more than twice as
+    many embeddings as tokens, or fewer embeddings than tokens, both beyond `SPARE`; and another id for a token, or
+    none for more than `MOST_MISSING` of the tokens, than `vocab.txt` or `vocab.json` in the folder says. Files whose
+    lines are not tokens (PhoBERT's have a count) are not compared. Not caught: a vocabulary of a like size without
+    such a file beside it.
+
+    Args:
+        vocabulary: token -> id, added tokens included, of the tokenizer that the folder was loaded with.
+        num_embeddings: rows of the model's input embeddings.
+
+    Raises:
+        EncoderError: names both numbers, or the file and a token.
+    """
+    num_tokens = len(vocabulary)
+    if num_embeddings > 2 * num_tokens + SPARE or num_tokens > num_embeddings + SPARE:
+        raise EncoderError(
+            f"{folder}: its tokenizer has {num_tokens:,} tokens, and its model {num_embeddings:,} embeddings: the two "
+            f"do not belong together: {MEND}"
+        )
+    for name in ("vocab.txt", "vocab.json"):
+        if not (folder / name).is_file():
+            continue
+        ids = _ids_by_token(folder / name)
+        common = [token for token in ids if token in vocabulary]
+        others = [token for token in common if vocabulary[token] not in ids[token]]
+        if others:
+            token = others[0]
+            raise EncoderError(
+                f"{folder}: its tokenizer and {name} give {len(others):,} of {len(common):,} tokens different ids, "
+                f"e.g. {token[:40]!r} {vocabulary[token]:,} and {min(ids[token]):,}: {MEND}"
+            )
+        missing = len(ids) - len(common)
+        if common and missing > MOST_MISSING * len(ids):
+            raise EncoderError(
+                f"{folder}: its tokenizer has {num_tokens:,} tokens and lacks {missing:,} of the {len(ids):,} in "
+                f"{name}: {MEND}"
+            )
+
+
+def _ids_by_token(path: Path) -> dict[str, set[int]]:
+    """Return the ids that a vocabulary file gives each token: several where `vocab.txt` repeats it.
+
+    Raises:
+        EncoderError: the file is not UTF-8 or JSON.
+    """
+    if path.suffix == ".json":
+        content = read_json(path, dict, MOST_BYTES)
+        return {token: {number} for token, number in content.items() if isinstance(number, int)}
+    ids: dict[str, set[int]] = {}
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                # Libraries differ in whether a token keeps the white space at its end.
+                for token in {line.rstrip("\n"), line.rstrip()} - {""}:
+                    ids.setdefault(token, set()).add(number)
+    except ValueError as error:
+        raise EncoderError(f"{path}: cannot be read as UTF-8 ({error})") from None
+    return ids
 
 
 def _check_limits(folder: Path) -> None:

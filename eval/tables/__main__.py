@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from eval import saved
-from eval.command import Parser, UsageError, run
+from eval.command import UsageError, run
 from eval.files import json_text
 from eval.tables.beside import beside
 from eval.tables.formats import FORMATS
 from eval.tables.published import tables
+from shards.terminal import Parser, nearest
 
 _EXAMPLE = """example:
   python -m eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
@@ -51,7 +52,7 @@ def _output(args: argparse.Namespace) -> str:
     if args.name is None:
         raise UsageError("name a table, or ask for them with --list")
     if args.name not in tables():
-        raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}")
+        raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}{nearest(args.name, tables())}")
     grid = beside(tables()[args.name], saved.find(args.results))
     return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
 

@@ -179,6 +179,22 @@ def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_fig
     assert folder.name == found[0]["environment"]["fingerprint"]
 
 
+def test_damaged_rows_of_the_cache_are_computed_again_and_reported(
+    arguments: list[str], vectors: Path, tmp_path: Path
+) -> None:
+    assert main([*models(str(vectors)), *arguments]) == 0
+    scores = results_of(tmp_path / "out")["scores"]
+    (path,) = (tmp_path / "cache").glob("*/*")
+    content = path.read_bytes()
+    path.write_bytes(content[:-8] + bytes(8))  # the end of the last row
+    assert main([*models(str(vectors)), *arguments]) == 0
+    again = results_of(tmp_path / "out")
+    assert again["scores"] == scores
+    assert (again["environment"]["texts_embedded"], again["environment"]["texts_cached"]) == (1, NUM_TEXTS - 1)
+    (warning,) = again["warnings"]
+    assert warning.startswith(f"embeddings damaged in {tmp_path / 'cache'}: 1 ") and "computed again" in warning
+
+
 def test_a_function_is_never_cached_and_nothing_is_with_cache_none(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 
 from eval.models.encoder import EncoderError
 from eval.models.library import load as load_model
+from tests.eval.models.test_folder import ANOTHERS
 from train.build import build_encoder
 from train.export import load_skeleton, save_model, save_skeleton
 from train.model.encoder import Encoder, encode_texts
@@ -141,12 +142,20 @@ def not_finite(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def integers(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = "encoder.layer.3.output.dense.weight"
+    weights[name] = weights[name].to(torch.int8)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
         (without_tokenizer, "no tokenizer here"),
         (absurd_id, "'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"),
+        (integers, r"layer\.3\.output\.dense\.weight holds int8, not floating-point"),
         (not_finite, r"layer\.3\.output\.dense\.weight holds a NaN or an infinity"),
         (lambda folder: edit(folder / "config.json", num_hidden_layers=7), "lacks 16 of its weights"),
         (lambda folder: edit(folder / "config.json", num_hidden_layers=5), "no place for 16 of its weights"),
@@ -168,6 +177,20 @@ def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
     assert "\n" not in str(error.value)
     with pytest.raises(EncoderError, match=named):
         load_model(folder)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("damage", ANOTHERS)
+def test_a_tokenizer_of_another_model_is_refused_though_it_made_the_shards(
+    minilm: Path, tmp_path: Path, damage: Callable[[Path], None], plain: bool
+) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    damage(folder)
+    if plain:
+        (folder / "modules.json").unlink()
+    recipe = load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+    with pytest.raises(RecipeError, match=f"model: {folder}: {ANOTHERS[damage]}"):
+        build_encoder(recipe, load_tokenizer(folder))
 
 
 def test_an_activation_of_ones_own_is_refused(rich: Path) -> None:

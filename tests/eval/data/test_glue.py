@@ -94,6 +94,7 @@ def test_a_question_broken_over_two_lines_is_left_out_of_qqp_and_counted(tmp_pat
         ("CoLA", "gj04\t1\t\tFine.\ngj04\t2\t*\tNot.\n", r":2: label must be one of 0, 1, found '2'"),
         ("CoLA", "gj04\t1\tFine.\n", r":1: expected 4 fields, found 3"),
         ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\tnan\n", r":2: score must be a number from 0 to 5, found 'nan'"),
+        ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\t0_5\n", r":2: score must be a number .* found '0_5'"),
         ("STS-B", "sentence1\tsentence2\tscore\nA.\tB.\t5.5\n", r":2: score must be a number from 0 to 5"),
         ("STS-B", "sentence1\tsentence2\tscore\n\n", r":2: expected 3 fields, found 1"),
     ],

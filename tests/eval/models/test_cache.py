@@ -47,16 +47,16 @@ def test_an_empty_cache_finds_nothing(tmp_path: Path) -> None:
     assert found(tmp_path / "new" / "folder", ["one", "two"]) == [None, None]
 
 
-def test_of_a_text_that_was_kept_twice_the_first_counts(tmp_path: Path) -> None:
+def test_of_a_text_that_was_kept_twice_the_newest_row_counts(tmp_path: Path) -> None:
     for value in (1, 2):
         Cache(tmp_path, DIM).add(["text"], np.full((1, DIM), value, np.float32))
-    assert found(tmp_path, ["text"]) == [[1] * DIM]
+    assert found(tmp_path, ["text"]) == [[2] * DIM]
 
 
 def test_a_file_that_was_cut_off_anywhere_gives_no_row(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(4)]
     Cache(tmp_path, DIM).add(texts, rows_of(texts))
-    (path,) = tmp_path.glob("*.rows")
+    (path,) = tmp_path.glob("*.embeddings")
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
@@ -68,7 +68,7 @@ def test_a_file_that_was_cut_off_anywhere_gives_no_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [0, 9, 17, 25, 40])
 def test_a_header_or_a_hash_that_was_changed_gives_no_row(tmp_path: Path, place: int) -> None:
     Cache(tmp_path, DIM).add(["a", "b"], rows_of(["a", "b"]))
-    (path,) = tmp_path.glob("*.rows")
+    (path,) = tmp_path.glob("*.embeddings")
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
@@ -77,18 +77,45 @@ def test_a_header_or_a_hash_that_was_changed_gives_no_row(tmp_path: Path, place:
     assert "delete it" in cache.warnings[0]
 
 
+@pytest.mark.parametrize("damage", ["zeroed", "a bit flipped", "two rows exchanged"])
+def test_a_damaged_row_is_not_found_but_counted_until_a_new_one_replaces_it(tmp_path: Path, damage: str) -> None:
+    texts = ["one", "two", "drei und mehr"]
+    Cache(tmp_path, DIM).add(texts, rows_of(texts))
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    first, second = (slice(-row * 4 * DIM, -(row - 1) * 4 * DIM or None) for row in (3, 2))
+    if damage == "zeroed":
+        content[first] = bytes(4 * DIM)
+    elif damage == "a bit flipped":
+        content[first.start + 5] ^= 64
+    else:
+        content[first], content[second] = content[second], content[first]
+    path.write_bytes(content)
+    num_damaged = 2 if "exchanged" in damage else 1
+
+    cache = Cache(tmp_path, DIM)
+    for _ in range(2):
+        assert cache.find(texts).tolist() == [-1] * num_damaged + list(range(num_damaged, 3))
+        assert cache.num_damaged == num_damaged
+    cache.add(texts[:num_damaged], rows_of(texts[:num_damaged]))
+    assert found(tmp_path, texts) == rows_of(texts).tolist()
+    mended = Cache(tmp_path, DIM)
+    mended.find(texts)
+    assert mended.num_damaged == 0
+
+
 def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.rows").write_text("a list of rows, by hand, that is longer than a header")
+    (tmp_path / "notes.embeddings").write_text("a list of rows, by hand, that is longer than a header")
     (tmp_path / "notes.txt").write_text("more")
     Cache(tmp_path / "other", DIM + 1).add(["text"], np.ones((1, DIM + 1), np.float32))
-    (other,) = (tmp_path / "other").glob("*.rows")
+    (other,) = (tmp_path / "other").glob("*.embeddings")
     other.rename(tmp_path / other.name)
     cache = Cache(tmp_path, DIM)
     assert cache.find(["text"]).tolist() == [-1]
     assert sorted("another program" in warning for warning in cache.warnings) == [False, True]
     cache.add(["text"], rows_of(["text"]))  # which does not stop it
     assert Cache(tmp_path, DIM).find(["text"]).tolist() == [0]
-    assert len(list(tmp_path.glob("*.rows"))) == 3
+    assert len(list(tmp_path.glob("*.embeddings"))) == 3
 
 
 def killed(folder: Path) -> None:
@@ -157,5 +184,5 @@ def test_a_folder_that_cannot_be_made_is_a_warning(place: str) -> None:
 
 def test_no_text_is_written(tmp_path: Path) -> None:
     Cache(tmp_path, DIM).add(["a private sentence"], rows_of(["a"]))
-    (path,) = tmp_path.glob("*.rows")
+    (path,) = tmp_path.glob("*.embeddings")
     assert b"private" not in path.read_bytes()

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
 from eval.models.encoder import EncoderError
 from eval.models.folder import load_model
 from eval.models.library import load
+from eval.models.settings import check_tokenizer
 from tests.train.test_encoder import CONFIGS, SIZE
 
 Weights = dict[str, torch.Tensor]
@@ -211,12 +214,134 @@ def test_the_length_limit_is_found_under_its_older_names(folder: Path) -> None:
     np.testing.assert_allclose(load(folder).encode(texts), theirs, atol=1e-5)
 
 
-def test_a_tokenizer_with_more_ids_than_the_model_has_embeddings_is_one_line(minilm: Path, tmp_path: Path) -> None:
-    folder = saved(BertConfig(**{**SIZE, "vocab_size": 2000}), tmp_path / "model")
+def test_an_id_that_has_no_embedding_is_one_line(minilm: Path, tmp_path: Path) -> None:
+    folder = saved(BertConfig(**{**SIZE, "vocab_size": 29600}), tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(minilm / name, folder)
-    with pytest.raises(EncoderError, match=r"gives id \d+,\d{3}, but its model has 2,000 embeddings"):
+    model = load(folder)
+    with pytest.raises(EncoderError, match=r"gives id 29,611, but its model has 29,600 embeddings"):
+        model.encode(["a necessitated rest"])
+
+
+def of_size(folder: Path, size: int) -> None:
+    """Leave a WordPiece tokenizer its first ids, and its special tokens the first of these."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    special = [token["content"] for token in content["added_tokens"]]
+    whole = content["model"]["vocab"]
+    rest = [token for token in whole if token not in special]
+    vocabulary = {token: number for number, token in enumerate([*special, *rest][:size])}
+    content["model"]["vocab"] = vocabulary
+    for token in content["added_tokens"]:
+        token["id"] = vocabulary[token["content"]]
+    for token in content["post_processor"]["special_tokens"].values():
+        token["ids"] = [vocabulary[name] for name in token["tokens"]]
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def with_other_ids(folder: Path) -> None:
+    """Exchange two words of a tokenizer."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    vocabulary["owl"], vocabulary["night"] = vocabulary["night"], vocabulary["owl"]
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def with_300_tokens(folder: Path) -> None:
+    of_size(folder, 300)
+
+
+def with_a_vocabulary_cut_at_2000(folder: Path) -> None:
+    """Leave only `vocab.txt`, cut."""
+    (folder / "tokenizer.json").unlink()
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    (folder / "vocab.txt").write_text("\n".join(lines[:2000]) + "\n", encoding="utf-8")
+
+
+ANOTHERS = {
+    with_300_tokens: "its tokenizer has 300 tokens, and its model 30,522 embeddings",
+    with_a_vocabulary_cut_at_2000: "its tokenizer has 2,000 tokens, and its model 30,522 embeddings",
+    with_other_ids: r"its tokenizer and vocab\.txt give 2 of 30,522 tokens different ids, e\.g\. '\w+' [\d,]+ and",
+}
+"""Ways to give a model a tokenizer of another one, and what is said of it."""
+
+
+@pytest.mark.parametrize("damage", ANOTHERS)
+def test_a_tokenizer_of_another_model_is_refused(folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder)
+    with pytest.raises(EncoderError, match=f"^{folder}: {ANOTHERS[damage]}: .*source again$"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_embeddings"),
+    [
+        (50265, 50265),  # RoBERTa
+        (50257, 50257),  # GPT-2
+        (50258, 50257),  # GPT-2 with a padding token that got no embedding
+        (30522, 30528),  # BERT, padded to a multiple of 16
+        (128_001, 128_100),  # DeBERTa-v3
+        (32_000, 32_128),  # T5 without its 100 extra ids
+        (50_280, 50_368),  # ModernBERT
+        (250_102, 251_000),  # mDeBERTa-v3
+        (50_295, 51_200),  # Phi
+        (30_521, 50_000),  # IndoBERT
+        (40, 1024),  # a toy, padded
+    ],
+)
+def test_real_models_with_spare_embeddings_or_tokens_are_taken(
+    num_tokens: int, num_embeddings: int, tmp_path: Path
+) -> None:
+    check_tokenizer(tmp_path, {str(number): number for number in range(num_tokens)}, num_embeddings)
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
+def test_a_vocabulary_file_of_the_same_tokenizer_is_no_contradiction(
+    name: str, shared_data: Path, tmp_path: Path
+) -> None:
+    vocabulary = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json")).get_vocab()
+    tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
+    if name == "bert-base-uncased":
+        (tmp_path / "vocab.txt").write_text("\n".join([*tokens, "", "owl "]), encoding="utf-8")  # with stray lines
+    else:
+        (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    check_tokenizer(tmp_path, {**vocabulary, "[DEL]": len(vocabulary)}, len(vocabulary))
+    # PhoBERT's file of that name has a count beside each token, and other ids.
+    (tmp_path / "vocab.txt").write_text("".join(f"{token} 17\n" for token in reversed(tokens)), encoding="utf-8")
+    check_tokenizer(tmp_path, vocabulary, len(vocabulary))
+
+
+def test_a_tokenizer_that_lacks_tokens_of_its_vocabulary_file_is_refused(folder: Path) -> None:
+    kept = {str(number): number for number in range(20_000)}
+    (folder / "vocab.txt").write_text("\n".join(map(str, range(30_522))), encoding="utf-8")
+    with pytest.raises(EncoderError, match=r"has 20,000 tokens and lacks 10,522 of the 30,522 in vocab\.txt"):
+        check_tokenizer(folder, kept, 30_522)
+
+
+def as_int8(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor / tensor.abs().max() * 127).round().to(torch.int8)
+
+
+def test_integer_weights_are_refused_and_integer_buffers_are_not(folder: Path) -> None:
+    load(folder)  # whose file holds embeddings.position_ids, int64
+    name = "encoder.layer.3.output.dense.weight"
+    change(folder, lambda weights: weights.update({name: as_int8(weights[name])}))
+    with pytest.raises(EncoderError, match=rf"model\.safetensors: {name} holds int8, not floating-point weights"):
+        load(folder)
+
+
+def test_integer_weights_of_a_torch_file_and_of_a_module_behind_are_refused(minilm: Path, tmp_path: Path) -> None:
+    folder = saved(BertConfig(**SIZE), tmp_path / "torch", with_head=False)
+    weights = {f"bert.{name}": as_int8(one) for name, one in load_file(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(EncoderError, match=r"pytorch_model\.bin: bert\.\S+ holds int8"):
+        load_model(folder, AutoModelForMaskedLM)
+    dense = Dense(384, 384)
+    modules = [Transformer(str(minilm)), Pooling(384), dense]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "dense"))
+    change(tmp_path / "dense" / "2_Dense", lambda weights: weights.update({"linear.bias": torch.ones(384).long()}))
+    with pytest.raises(EncoderError, match=r"2_Dense/model\.safetensors: linear\.bias holds int64"):
+        load(tmp_path / "dense")
 
 
 def test_a_tokenizer_that_cannot_encode_a_text_is_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The model that is scored: what sentence-transformers makes of a folder, and what of folders it is not shown."""
 
-import ast
 import functools
 import json
 import shutil
@@ -277,12 +276,3 @@ def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> Non
     (broken / "model.safetensors").write_text("garbage")
     with pytest.raises(EncoderError, match="no usable model"):
         load(broken)
-
-
-def test_the_evaluator_imports_nothing_of_ours() -> None:
-    houses = {"train", "shards", "pipelines", "benchmarks"}
-    for path in (Path(__file__).resolve().parents[2] / "eval").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.split(".")[0] for name in names} & houses, path
