@@ -254,19 +254,16 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m train.export",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
-    parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
         from eval.models.encoder import EncoderError
         from shards import terminal
 
+        parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
+        parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
+        parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
+        parser.add_argument(
+            "--checkpoint", choices=("best", "last"), help="default: best where there is one, else last"
+        )
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)
         from train.engine.checkpoint import CheckpointError

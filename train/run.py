@@ -13,9 +13,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from train.engine.stopping import ending_at_once
+
+if TYPE_CHECKING:
+    from shards.terminal import Parser
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -24,16 +27,11 @@ EXAMPLE = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> "Parser":
     from shards import terminal
     from train import recipe
 
-    root = argparse.ArgumentParser(
-        prog="deepspeed train/run.py",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
         "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
     )

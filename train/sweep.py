@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from train.engine.stopping import ending_at_once
 
 if TYPE_CHECKING:
+    from shards.terminal import Parser
     from train.grid import Grid, Run
     from train.sweep_scores import Scoring
 
@@ -34,16 +35,11 @@ LEFT_BEHIND_S = 60
 """How long a run is waited for that a killed sweep left: its ranks save and end within a step."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> "Parser":
     from shards import terminal
     from train import grid
 
-    root = argparse.ArgumentParser(
-        prog="python -m train.sweep",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    root = terminal.Parser(prog="python -m train.sweep", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
         "words", nargs="*", metavar="SWEEP | key=value", help=f"{', '.join(grid.names())}, or YAML; recipe keys"
     )
