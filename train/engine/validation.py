@@ -46,12 +46,13 @@ class HeldOut:
         """What the user should know of losses that cannot pick the best checkpoint, where losses would, in a line."""
         if not self.unjudged:
             return []
-        why = "; ".join(f"the loss of objectives.{name} cannot ({one})" for name, one in self.unjudged.items())
-        else_ = (
-            f"that of {', '.join(self.judging)} does" if self.judging else "none is picked, and the last is exported"
-        )
-        mend = "to pick it by pairs of sentences with scores, give training.eval_data"
-        return [f"examples held out pick the best checkpoint by their loss, and {why}: {else_}; {mend}"]
+        why = "; ".join(f"that of objectives.{name} tells nothing ({one})" for name, one in self.unjudged.items())
+        picked = "the loss on held-out examples picks no checkpoint, and the last is exported"
+        if self.judging:
+            picked = (
+                f"the best checkpoint is picked by the loss on held-out examples of {', '.join(self.judging)} alone"
+            )
+        return [f"{picked}: {why}; give training.eval_data, pairs of sentences with scores, to pick the best by these"]
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
