@@ -95,6 +95,13 @@ class Parser(argparse.ArgumentParser):
         self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words that stand before, between and after options; an option that is left over is an error."""
+        parsed, rest = self.parse_known_intermixed_args(args, namespace)
+        if rest:
+            self.error(self.unknown(rest))
+        return parsed
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `ArgumentParser` does; a word that is left over is an error."""
         parsed, rest = self.parse_known_args(args, namespace)

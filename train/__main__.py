@@ -5,7 +5,6 @@
 `deepspeed --module train.run` would run a train.py of the working folder: what this starts takes no code from there.
 """
 
-import argparse
 import contextlib
 import io
 import os
@@ -45,15 +44,13 @@ SWITCHES = {
 USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [--dry-run] [--quiet] [key=value ...]"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> terminal.Parser:
     """Knows the launcher's options; all others are `train.run`'s."""
-    root = argparse.ArgumentParser(
+    root = terminal.Parser(
         prog="clearspan-train",
         usage=USAGE,
         description=__doc__,
         epilog=f"{'-' * 80}\n{run.parser().format_help()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=terminal.version())
     launcher = root.add_argument_group("the launcher's options (`deepspeed --help` says more)")
@@ -65,8 +62,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command(argv: Sequence[str] | None = None) -> list[str]:
-    """The deepspeed command's arguments."""
-    options, rest = parser().parse_known_args(argv)
+    """The deepspeed command's arguments; an option that neither the launcher nor `train.run` has ends the command."""
+    root, own = parser(), run.parser()._option_string_actions
+    options, rest = root.parse_known_args(argv)
+    if mistyped := [word for word in rest if word.startswith("-") and word.split("=", 1)[0] not in own]:
+        root.error(root.unknown(mistyped, own))
     given = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
     given += [f"--{name}" for name in SWITCHES if getattr(options, name)]
     return [*given, "--module", "train.run", *rest]

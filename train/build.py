@@ -187,8 +187,8 @@ def build_objectives(
                 encoder.check_patches(found.patches)
                 with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
                     embeddings[name] = found.embedding(encoder.dim)
-            except (ValueError, EncoderError) as error:
-                raise RecipeError(f"data.{name}.modality: {error}") from None
+            except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch lacks memory with the third
+                raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
                 name=name,
@@ -208,7 +208,7 @@ def build_objectives(
     except (ValueError, EncoderError) as error:
         raise RecipeError(str(error)) from None
     for objective in built:
-        together = contrasted(recipe, objective.data)
+        together = recipe.contrasted(objective.data)
         if together < objective.min_examples:
             raise RecipeError(
                 f"objectives.{objective.name} contrasts the examples of one micro-batch with each other and needs "
@@ -228,14 +228,6 @@ def build_objectives(
             "memory than a micro-batch: leave it out"
         )
     return built, embeddings
-
-
-def contrasted(recipe: Recipe, data: str) -> int:
-    """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
-    step's.
-    """
-    training = recipe.training
-    return recipe.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
 
 
 def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
@@ -328,7 +320,7 @@ def build_held_out(
                 raise RecipeError(
                     f"{key}: its examples are {shown}: name what `--holdout-fraction` held out of data.{name}.path"
                 )
-        size = contrasted(recipe, name)
+        size = recipe.contrasted(name)
         if held.num_examples < size:
             raise RecipeError(
                 f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a {together}, one of "
@@ -336,7 +328,7 @@ def build_held_out(
             )
         micro_batches = training.gradient_accumulation_steps if training.gradient_caching else 1
         streams[name] = _stream(recipe, name, held, learner, size, micro_batches, rank, ranks)
-    return HeldOut(streams) if streams else None
+    return HeldOut(streams, learner) if streams else None
 
 
 def _stream(

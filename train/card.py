@@ -16,9 +16,11 @@ import yaml
 
 DEV = "dev_score"
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
+UNCHANGED = "no checkpoint was better than the model you began with"
+"""What is said wherever a run's result is told, where the best checkpoint is the one before the first step."""
 USE = """# {name}
 
-A sentence encoder trained with Clearspan: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
+{origin}: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -80,8 +82,14 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     pairs = Path(dev).name if dev.endswith(".csv") else "STS-B dev"
     front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
     front |= _index(name, pairs, origin)
+    trained = (
+        f"In training {UNCHANGED}, and this is that model"
+        if origin.step == 0
+        else "A sentence encoder trained with Clearspan"
+    )
     use = USE.format(
         name=name,
+        origin=trained,
         pooling=encoder.pooling,
         dim=encoder.inference.truncate_dim or encoder.dim,
         max_tokens=encoder.max_tokens,

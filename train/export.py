@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train.card import Origin, card, read_scores
+from train.card import UNCHANGED, Origin, card, read_scores
 from train.engine.stopping import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
@@ -186,6 +186,14 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     return which
 
 
+def described(run: Path, which: str) -> str:
+    """What an exported checkpoint is, for the line that says so."""
+    from train.engine.checkpoint import Checkpoints
+
+    began = which == "best" and Checkpoints(run).began_best()
+    return f"{UNCHANGED}: its first checkpoint" if began else f"the {which} checkpoint"
+
+
 def _origin(run: Path, step: int) -> Origin:
     """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
     from eval.models.folder import read_json
@@ -250,19 +258,16 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m train.export",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
-    parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="default: best where there is one, else last")
     with ending_at_once("train.export", "run it again"):
         from eval.models.encoder import EncoderError
         from shards import terminal
 
+        parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
+        parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
+        parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
+        parser.add_argument(
+            "--checkpoint", choices=("best", "last"), help="default: best where there is one, else last"
+        )
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)
         from train.engine.ranks import name_accelerator
@@ -278,7 +283,7 @@ def work(options: argparse.Namespace) -> int:
     from shards.terminal import say
 
     which = export(options.run, options.out, options.checkpoint)
-    say(f"{options.out}: the {which} checkpoint of {options.run}")
+    say(f"{options.out}: {described(options.run, which)} of {options.run}")
     return 0
 
 

@@ -19,7 +19,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from train.options import RecipeError, refuse
+from train.options import RecipeError, one_of, refuse
 from train.recipe import read_yaml
 
 FOLDER = Path(__file__).parent / "sweeps"
@@ -43,6 +43,13 @@ class Axis:
             if len(set(labels)) == len(labels):
                 break
         return labels
+
+    def in_order(self) -> "Axis":
+        """This axis with its points by the first key's value, where all of these are numbers."""
+        try:
+            return Axis(self.keys, tuple(sorted(self.points, key=lambda point: float(point[0]))))
+        except ValueError:
+            return self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +91,10 @@ class Grid:
             (bool(self.recipe) and recipes, f"--recipe {self.recipe} has no effect: the grid varies recipe"),
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: give it in one") for key in keys),
             *(
-                (key not in first, f"the figure's {key!r} is not the first key of an axis: {', '.join(first)}")
+                (
+                    key not in first,
+                    f"the figure's {key!r} is not the first key of an axis: {one_of(key, first)}",
+                )
                 for key in (*self.by, *filter(None, [self.colour]))
             ),
         )
@@ -208,12 +218,12 @@ def read(name_or_file: str) -> Grid:
     is_file = name_or_file.endswith((".yaml", ".yml"))
     path = Path(name_or_file) if is_file else FOLDER / f"{name_or_file}.yaml"
     if not path.is_file():
-        raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
+        raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
     content = read_yaml(path)
     known = ("recipe", "grid", "by", "colour", "tasks", "score")
     for key in content:
         if key not in known:
-            raise RecipeError(f"{path}: unknown key {key!r}: a sweep has {', '.join(known)}")
+            raise RecipeError(f"{path}: unknown key {key!r}: a sweep has {one_of(str(key), known)}")
     grid, by, tasks = content.get("grid"), content.get("by", []), content.get("tasks", [])
     if not isinstance(grid, list) or not all(isinstance(axis, dict) for axis in grid) or not isinstance(by, list):
         raise RecipeError(f"{path}: grid: expected a list of axes, each a mapping of keys to lists of values")

@@ -3,16 +3,22 @@
 import dataclasses
 import math
 import re
+from collections.abc import Collection
 from typing import Any
 
 from omegaconf import MISSING
 
+from shards.terminal import nearest
 from train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """What is logged by dataset, by turn or by held-out metric, as `METRIC/NAME`."""
 ALL = "all"
 """The one turn of `optimization: sum`."""
+
+
+POOLINGS, SHORT, OPTIMIZATIONS = ("mean", "cls"), ("error", "skip", "shrink"), ("sum", "alternate")
+"""What `model.pooling`, `data.NAME.short_documents` and `optimization` may be."""
 
 
 class RecipeError(ValueError):
@@ -49,7 +55,8 @@ class DatasetConfig:
         modality: for what is not text, the options of its file in `train.modalities`: those of its kind below.
         validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
             losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
-            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint. "": none.
+            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint, but for losses
+            that tell nothing without dropout, such as that of SimCSE on sentences without pairs. "": none.
     """
 
     path: str = MISSING
@@ -139,6 +146,13 @@ class Recipe:
         """The update that an objective belongs to."""
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
+    def contrasted(self, data: str) -> int:
+        """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
+        step's.
+        """
+        training = self.training
+        return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
+
     def optimizers(self) -> dict[str, OptimizerConfig]:
         """The optimizer's options of every turn, in the order of the turns."""
         turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))
@@ -153,7 +167,7 @@ def check(recipe: Recipe) -> None:
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (recipe.model.pooling not in ("", "mean", "cls"), f"model.pooling {recipe.model.pooling!r} is not mean or cls"),
+        (recipe.model.pooling not in ("", *POOLINGS), f"model.pooling {not_one_of(recipe.model.pooling, POOLINGS)}"),
         (recipe.model.head not in ("", "tanh"), f"model.head {recipe.model.head!r} is not tanh"),
         (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
         (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
@@ -191,7 +205,7 @@ def check(recipe: Recipe) -> None:
         ),
         (
             bool(training.primary) and training.primary not in recipe.data,
-            f"training.primary {training.primary!r} is not one of {', '.join(recipe.data)}",
+            f"training.primary {not_one_of(training.primary, recipe.data)}",
         ),
     )
     for name, data in recipe.data.items():
@@ -205,8 +219,8 @@ def check(recipe: Recipe) -> None:
                 f"data.{name}.validation has no effect with training.eval_steps 0: say how often, or leave it out",
             ),
             (
-                data.short_documents not in ("error", "skip", "shrink"),
-                f"data.{name}.short_documents {data.short_documents!r} is not error, skip or shrink",
+                data.short_documents not in SHORT,
+                f"data.{name}.short_documents {not_one_of(data.short_documents, SHORT)}",
             ),
             (
                 all(options.data != name for options in recipe.objectives.values()),
@@ -224,7 +238,7 @@ def check(recipe: Recipe) -> None:
             ),
             (
                 options.data not in recipe.data,
-                f"objectives.{name}.data {options.data!r} is not one of {', '.join(recipe.data)}",
+                f"objectives.{name}.data {not_one_of(options.data, recipe.data)}",
             ),
         )
         try:
@@ -241,8 +255,8 @@ def _check_turns(recipe: Recipe) -> None:
     turns = {recipe.turn_of(name) for name in recipe.objectives}
     refuse(
         (
-            recipe.optimization not in ("sum", "alternate"),
-            f"optimization {recipe.optimization!r} is not sum or alternate",
+            recipe.optimization not in OPTIMIZATIONS,
+            f"optimization {not_one_of(recipe.optimization, OPTIMIZATIONS)}",
         ),
         (not alternate and bool(given), f"{given[0] if given else ''} has no effect with optimization: sum"),
         (
@@ -254,7 +268,10 @@ def _check_turns(recipe: Recipe) -> None:
             alternate and len(turns) < 2,
             f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: take optimization=sum",
         ),
-        *((name not in turns, f"turns.{name}: no objective is of that turn") for name in recipe.turns),
+        *(
+            (name not in turns, f"turns.{name}: no objective is of that turn: {one_of(name, sorted(turns))}")
+            for name in recipe.turns
+        ),
     )
     _check_optimizer("optimizer", recipe.optimizer)
     for name, optimizer in recipe.turns.items():
@@ -280,9 +297,19 @@ def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
         ),
         (
             optimizer.schedule not in SCHEDULES,
-            f"{key}.schedule {optimizer.schedule!r} is not one of {', '.join(SCHEDULES)}",
+            f"{key}.schedule {not_one_of(optimizer.schedule, SCHEDULES)}",
         ),
     )
+
+
+def one_of(value: str, known: Collection[str]) -> str:
+    """The end of an error about a value that is none of those that are known: all of these, and the nearest."""
+    return f"{', '.join(known)}{nearest(value, known)}"
+
+
+def not_one_of(value: str, known: Collection[str]) -> str:
+    """An error about such a value."""
+    return f"{value!r} is not one of {one_of(value, known)}"
 
 
 def refuse(*problems: tuple[bool, str]) -> None:

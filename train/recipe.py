@@ -9,7 +9,7 @@ Each objective brings its own dataclass of options (`train.objectives`), and so 
 import dataclasses
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from shards import Dataset
+from shards.terminal import nearest
 from train.keys import KeyedError, answer_to, check_names, known_keys, one_length, stated
-from train.options import DatasetConfig, Recipe, RecipeError, check, refuse
+from train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
 from train.schedules import OptimizerConfig
 
 FOLDER = Path(__file__).parent / "recipes"
 MAX_BYTES = 1 << 20
+MODEL_TYPE = "model.config.model_type"
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 """The first line of a run's recipe.yaml, with that hash: a run may only replace what a run wrote."""
 
@@ -56,8 +58,9 @@ def names() -> list[str]:
 def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe of that name or file, with `key=value` overrides such as `training.batch_size=32`.
 
-    A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one.
-    Overrides apply in order. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
+    A file that says `extends: OTHER` (a recipe's name, or a file beside it) states only what it changes of that one; a
+    `model.config` of another `model_type` replaces the other's whole. Overrides apply in order, and all together as a
+    file that extends the recipe. `objectives.NAME=null` leaves an objective out, `model.config=null` empties that.
     Of `training.epochs` and `training.max_steps` that counts which is said last: on the command line, or else in the
     file rather than in one that it extends.
 
@@ -67,14 +70,17 @@ def load(name_or_file: str, overrides: list[str] | None = None) -> Recipe:
     """
     path, overrides = _find(name_or_file), overrides or []
     if not path.is_file():
-        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {', '.join(names())}")
+        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
     for override in overrides:
         if not re.fullmatch(r"[\w.-]+=.*", override, re.DOTALL):
             raise RecipeError(f"{override!r} is not key=value")
     try:
         layers = _ancestry(path)
-        merged = OmegaConf.merge(*map(OmegaConf.create, layers))
+        merged = OmegaConf.create({})
+        for layer in layers:
+            merged = OmegaConf.merge(_without_other_config(merged, layer), layer)
         before = OmegaConf.to_container(merged)
+        merged = _without_other_config(merged, stated(overrides))
         for override in overrides:  # one by one, so that model.config=null empties what the next ones fill
             merged = _merged(merged, override)
         plain = OmegaConf.to_container(merged)
@@ -104,6 +110,17 @@ def superseded(name_or_file: str, overrides: list[str]) -> str | None:
                 )
             break
     return None
+
+
+def _without_other_config(recipe: Any, layer: Mapping[Any, Any]) -> Any:
+    """A merged recipe, without the `model.config` of another `model_type` than the layer's that goes over it: one
+    architecture's options mean nothing, or something else, to another.
+    """
+    wanted = OmegaConf.select(OmegaConf.create(dict(layer)), MODEL_TYPE, throw_on_resolution_failure=False)
+    found = OmegaConf.select(recipe, MODEL_TYPE, throw_on_resolution_failure=False)
+    if wanted is None or found is None or wanted == found:
+        return recipe
+    return OmegaConf.merge(recipe, {"model": {"config": None}})
 
 
 def _merged(recipe: Any, override: str) -> Any:
@@ -156,7 +173,7 @@ def _ancestry(path: Path) -> list[dict[Any, Any]]:
         child, path = path, _find(str(parent), path.parent)
         if not path.is_file():
             raise RecipeError(
-                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {', '.join(names())}"
+                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {one_of(str(parent), names())}"
             )
         if path.resolve() in [one.resolve() for one in seen]:
             raise RecipeError(f"{child}: extends: {parent!r} comes back to itself")
@@ -190,8 +207,12 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
             type_ = options.get("type") or name
             if type_ not in objectives.types():
                 types, key = ", ".join(objectives.types()), f"objectives.{name}"
-                near = answer_to(
-                    key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
+                near = (
+                    nearest(type_, objectives.types()).removeprefix("; ")
+                    if options.get("type")
+                    else answer_to(
+                        key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
+                    )
                 )
                 has = ", ".join(other for other in wanted if other != name)
                 said = f"no type {type_!r}{f', and the recipe has {has}' if has else ''}"
@@ -282,7 +303,10 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
     known = [option.name for option in dataclasses.fields(modalities.config_class(kind))]
     refuse(
         *(
-            (option not in known, f"unknown key '{key}.{option}': {config.path} holds {kind}: {', '.join(known)}")
+            (
+                option not in known,
+                f"unknown key '{key}.{option}': {config.path} holds {kind}: {one_of(option, known)}",
+            )
             for option in config.modality
         ),
         (

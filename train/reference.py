@@ -43,12 +43,9 @@ whole recipe that results. How to train: [training.md](training.md); where recip
 
 
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
-        prog="python -m train.reference",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    from shards import terminal
+
+    root = terminal.Parser(prog="python -m train.reference", description=__doc__, epilog=EXAMPLE)
     root.add_argument("--check", metavar="FILE", type=Path, help="write nothing; 1 where the file says otherwise")
     return root
 

@@ -2,7 +2,8 @@
 
 Reads the recipe, builds the model and the stream of examples, trains, and exports the best (or last) checkpoint to
 OUTPUT/model. `--resume` also goes on for more steps, or with other keys of logging, saving and evaluation. `--dry-run`
-prints the resolved recipe and what a run costs, and trains nothing.
+makes every check that the run makes before its first step, prints the resolved recipe and what a run costs, and trains
+nothing.
 """
 
 import argparse
@@ -12,9 +13,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from train.engine.stopping import ending_at_once, leave_to_rank_0
+
+if TYPE_CHECKING:
+    from shards.terminal import Parser
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -23,16 +27,11 @@ EXAMPLE = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> "Parser":
     from shards import terminal
     from train import recipe
 
-    root = argparse.ArgumentParser(
-        prog="deepspeed train/run.py",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
         "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
     )
@@ -79,54 +78,68 @@ def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float
 
 
 @contextlib.contextmanager
-def output(recipe: Any, resume: bool) -> Iterator[bool]:
-    """Hold the run's folder for this run alone, and save the resolved recipe there.
+def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
+    """Check the run's folder, hold it for this run alone, and save the resolved recipe there.
 
-    Yield whether there is a checkpoint to resume from: a run that was killed before its first one begins anew.
+    A dry run makes the same checks, and neither makes the folder nor writes to it. Yield whether there is a checkpoint
+    to resume from: a run that was killed before its first one begins anew.
 
     Raises:
-        RecipeError: the folder holds a run with a checkpoint, or what no run wrote; to resume, one of another recipe.
+        RecipeError: the folder holds a run with a checkpoint, or what no run wrote, or cannot be made; to resume, it
+            holds a run of another recipe.
         CheckpointError: OUTPUT/model is not one that could be replaced.
         InUseError: another run holds it.
     """
     from shards import storage
     from train.engine.checkpoint import Checkpoints
-    from train.engine.resuming import shaping
     from train.export import check_replaceable
-    from train.options import RecipeError
-    from train.recipe import load, to_file
+    from train.options import RecipeError, refuse
+    from train.recipe import to_file
 
     run = Path(recipe.output)
-    saved, checkpoints = run / "recipe.yaml", Checkpoints(run)
-    with storage.alone(str(run)):
+    there = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
+    checkpoints = Checkpoints(run)
+    refuse(
+        (not there.is_dir(), f"output {run}: {there} is a file: name a new or an empty folder"),
+        (not os.access(there, os.W_OK), f"output {run}: {there} cannot be written to: name another folder"),
+    )
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else storage.alone(str(run)):
         resume = resume and bool(checkpoints.tags())
         if resume:
-            if not saved.is_file():
-                raise RecipeError(
-                    f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
-                    "or the recipe that --dry-run prints"
-                )
-            began = load(str(saved))
-            if changed := shaping(began, recipe):
-                raise RecipeError(
-                    f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run"
-                )
-            if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
-                raise RecipeError(
-                    f"output {run}: its run has data or objectives in another order, which decides what is done first; "
-                    f"see {saved}, or start a new run"
-                )
+            check_same(run, recipe)
         elif not checkpoints.tags() and (run / "model").exists():
             found = "a run that ended, without its checkpoints, or something else"
             raise RecipeError(f"output {run}: its model/ is of {found}: name a new or an empty folder")
         elif checkpoints.tags():
             raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
-        else:
+        elif run.is_dir():
             check_own(run)
         check_replaceable(run / "model")
-        if not resume:  # else when it is known that the run can go on with this one
-            storage.publish_bytes(to_file(recipe), str(saved))
+        if not resume and not dry_run:  # to resume, when it is known that the run can go on with this one
+            storage.publish_bytes(to_file(recipe), str(run / "recipe.yaml"))
         yield resume
+
+
+def check_same(run: Path, recipe: Any) -> None:
+    """Raises RecipeError where the run in a folder is of another recipe, or where that is not known."""
+    from train.engine.resuming import shaping
+    from train.options import RecipeError
+    from train.recipe import load
+
+    saved = run / "recipe.yaml"
+    if not saved.is_file():
+        raise RecipeError(
+            f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
+            "or the recipe that --dry-run prints"
+        )
+    began = load(str(saved))
+    if changed := shaping(began, recipe):
+        raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
+    if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
+        raise RecipeError(
+            f"output {run}: its run has data or objectives in another order, which decides what is done first; "
+            f"see {saved}, or start a new run"
+        )
 
 
 def check_own(run: Path) -> None:
@@ -139,12 +152,17 @@ def check_own(run: Path) -> None:
         raise RecipeError(f"output {run}: holds files of something else ({files[0]}): name a new or an empty folder")
 
 
-def notes(learner: Any, feed: Any, total: int) -> list[str]:
-    """What encoder, datasets and objectives have to say before a run of `total` steps."""
+def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
+    """What encoder, datasets, objectives and what is held out have to say before a run of `total` steps."""
+    from eval.models.folder import some
     from train.model.attention import VARLEN_DROPOUT
 
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
     said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
+    if held_out and not recipe.training.eval_data:
+        said.append(held_out.notes())
+    if new := learner.encoder.new_weights:
+        said.append([f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}"])
     if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
         slow = "this torch has no variable-length attention with dropout: it is padded, and slow; take another torch"
         said.append([f"model: {slow}, or a model without dropout in its attention"])
@@ -154,7 +172,6 @@ def notes(learner: Any, feed: Any, total: int) -> list[str]:
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from eval.models.folder import some
     from shards import Dataset, storage, terminal
     from train.build import build_feed, build_held_out, build_learner
     from train.card import facts
@@ -171,8 +188,8 @@ def train(options: argparse.Namespace) -> None:
     check_wandb(recipe.training.wandb)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    if rank == 0 and (said := superseded(options.recipe, options.overrides)):
-        terminal.notice(said)
+    if rank == 0 and (instead := superseded(options.recipe, options.overrides)):
+        terminal.notice(instead)
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
     if static and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -191,23 +208,24 @@ def train(options: argparse.Namespace) -> None:
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)
     evaluate = evaluator(recipe, tokenizer, options.quiet)
-    if options.dry_run:
-        if rank == 0:
-            terminal.say(f"{to_yaml(recipe)}\n{describe(recipe, learner, sizes, feed, held_out, total, ranks)}")
-        return
     keep_freed_memory()
-    if ranks > 1:
+    if options.dry_run and rank > 0:
+        return
+    if ranks > 1 and not options.dry_run:
         join_ranks()
     with contextlib.ExitStack() as held:
-        resume = agreed(lambda: held.enter_context(output(recipe, options.resume)))
+        resume = agreed(lambda: held.enter_context(output(recipe, options.resume, options.dry_run)))
         if rank == 0 and options.resume and not resume:
             terminal.notice(f"{recipe.output}: no checkpoint to resume from: begins anew")
+        said = notes(recipe, learner, feed, held_out, total) if rank == 0 and not resume else []
+        if options.dry_run:
+            cost = describe(recipe, learner, sizes, feed, held_out, total, ranks)
+            terminal.say("\n".join([to_yaml(recipe), cost, *said]))
+            return
         for stream in feed.streams.values() if rank == 0 else ():
             for line in stream.left_out():
                 terminal.notice(line)
-        if rank == 0 and (new := learner.encoder.new_weights) and not resume:
-            terminal.notice(f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}")
-        for note in notes(learner, feed, total) if rank == 0 and not resume else ():
+        for note in said:
             terminal.notice(note)
         join_ranks()
         show = shower(learner, tokenizer, Path(recipe.output), options.quiet)
@@ -241,14 +259,14 @@ def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[An
 def finish(trainer: Any) -> None:
     """Exports a run that is done; says how it ended."""
     from shards import terminal
-    from train.export import export
+    from train.export import described, export
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
     else:
         which = export(run, run / "model")
-        terminal.notice(f"{run}/model: the {which} checkpoint, after {trainer.step} steps")
+        terminal.notice(f"{run}/model: {described(run, which)}, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from train import draws
 from train.draws import Purpose
+from train.options import not_one_of
 
 STRATEGIES = ("any", "adjacent", "subsuming")
 PLACEMENTS = ("grid", "uniform")
@@ -60,7 +61,7 @@ class SpanConfig:
         if not 1 <= self.min_span <= self.max_span:
             raise ValueError(f"min_span {self.min_span} and max_span {self.max_span}: need 1 <= min_span <= max_span")
         if self.placement not in PLACEMENTS:
-            raise ValueError(f"placement {self.placement!r} is not one of {', '.join(PLACEMENTS)}")
+            raise ValueError(f"placement {not_one_of(self.placement, PLACEMENTS)}")
         if self.min_distance is not None and self.placement == "grid":
             raise ValueError("min_distance has no effect with placement grid: leave it out, or set placement=uniform")
         if self.distance < 0:
@@ -69,7 +70,7 @@ class SpanConfig:
             if len(beta) != 2 or not all(0 < parameter < math.inf for parameter in beta):
                 raise ValueError(f"{name} {list(beta)}: need two positive numbers")
         if self.positives not in STRATEGIES:
-            raise ValueError(f"positives {self.positives!r} is not one of {', '.join(STRATEGIES)}")
+            raise ValueError(f"positives {not_one_of(self.positives, STRATEGIES)}")
 
     @property
     def distance(self) -> int:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from train.engine.stopping import ending_at_once
 
 if TYPE_CHECKING:
+    from shards.terminal import Parser
     from train.grid import Grid, Run
     from train.sweep_scores import Scoring
 
@@ -34,16 +35,11 @@ LEFT_BEHIND_S = 60
 """How long a run is waited for that a killed sweep left: its ranks save and end within a step."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> "Parser":
     from shards import terminal
     from train import grid
 
-    root = argparse.ArgumentParser(
-        prog="python -m train.sweep",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    root = terminal.Parser(prog="python -m train.sweep", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
         "words", nargs="*", metavar="SWEEP | key=value", help=f"{', '.join(grid.names())}, or YAML; recipe keys"
     )
@@ -238,7 +234,7 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
         stopped: whether and by which signal the sweep is to end; "": it is not.
     """
     from shards import terminal
-    from train import sweep_report
+    from train import sweep_remarks, sweep_report
 
     failed: list[str] = []
     found: dict[str, dict[str, float]] = {}
@@ -266,8 +262,10 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
             file=sys.stderr,
         )
         return 1
-    sweep_report.write(options.output, plan.grid, plan.runs, found)
-    terminal.say(sweep_report.table(plan.runs, found))
+    remarks = sweep_remarks.remarks(options.output, plan.runs, found)
+    notes = sweep_remarks.equal_rows(options.output, plan.runs, found)
+    sweep_report.write(options.output, plan.grid, plan.runs, found, remarks, notes)
+    terminal.say("\n".join([sweep_report.table(plan.runs, found, remarks), *notes]))
     if line := sweep_report.highest(found, plan.scoring.score):
         terminal.say(line)
     terminal.say(f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}")

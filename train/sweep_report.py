@@ -66,15 +66,15 @@ def columns(runs: Sequence[Run]) -> list[str]:
     return [key for key in runs[0].settings if key != RECIPE or len(varied) > 1]
 
 
-def table(runs: Sequence[Run], found: Found) -> str:
-    """For the terminal."""
+def table(runs: Sequence[Run], found: Found, remarks: Mapping[str, str]) -> str:
+    """For the terminal; `remarks` are what stands behind the figures, by a run's name."""
     keys, names = columns(runs), score_names(found)
     short = short_names(keys)
     rows = [
         [
             *(run.settings[key] for key in keys),
             *(f"{found[run.name][name]:.4f}" if name in found.get(run.name, {}) else "" for name in names),
-            "" if run.name in found else "without a score",
+            remarks.get(run.name, ""),
         ]
         for run in runs
     ]
@@ -82,17 +82,32 @@ def table(runs: Sequence[Run], found: Found) -> str:
     return terminal.table([*(short[key] for key in keys), *names, ""], rows, right=right)
 
 
-def write(folder: Path, grid: Grid, runs: Sequence[Run], found: Found) -> None:
-    """Publishes table.csv, sweep.json and, where a run has a score, figure.png."""
+def write(
+    folder: Path,
+    grid: Grid,
+    runs: Sequence[Run],
+    found: Found,
+    remarks: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> None:
+    """Publishes table.csv, sweep.json and, where a run has a score, figure.png. The table has a column of remarks where
+    a run has one.
+
+    Args:
+        remarks: by a run's name. notes: on several runs.
+    """
     keys, names = columns(runs), score_names(found)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["run", *keys, *names])
+    writer.writerow(["run", *keys, *names, *(["remark"] if remarks else [])])
+    content = []
     for run in runs:
-        own = found.get(run.name, {})
-        writer.writerow([run.name, *(run.settings[key] for key in keys), *(own.get(name, "") for name in names)])
-    content = [{"run": run.name, "settings": run.settings, "scores": found.get(run.name)} for run in runs]
-    storage.publish_bytes(f"{json.dumps({'runs': content}, indent=2)}\n".encode(), str(folder / "sweep.json"))
+        own, remark = found.get(run.name, {}), remarks.get(run.name, "")
+        settings = [run.settings[key] for key in keys]
+        writer.writerow([run.name, *settings, *(own.get(name, "") for name in names), *([remark] if remarks else [])])
+        content.append({"run": run.name, "settings": run.settings, "scores": found.get(run.name), "remark": remark})
+    report = {"runs": content, "notes": list(notes)}
+    storage.publish_bytes(f"{json.dumps(report, indent=2)}\n".encode(), str(folder / "sweep.json"))
     storage.publish_bytes(lines.getvalue().encode(), str(folder / "table.csv"))
     if names:
         image = io.BytesIO()
@@ -109,7 +124,7 @@ def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
     figure = Figure(figsize=(1.5 + 3.2 * len(panels), 3.6), layout="constrained")
     short = short_names([key for axis in grid.axes for key in axis.keys])
     for axes, key in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
-        axis = grid.axis(key)
+        axis = grid.axis(key).in_order()
         groups = grouped(grid, key, scored, {run.name: found[run.name][score] for run in scored})
         for number, (label, places) in enumerate(groups.items()):
             offset = 0.0 if len(groups) == 1 else 0.5 * (number / (len(groups) - 1) - 0.5)
@@ -137,8 +152,8 @@ def grouped(
     grid: Grid, key: str, runs: Sequence[Run], values: Mapping[str, float]
 ) -> dict[str, dict[int, list[float]]]:
     """By colour ("" where there is none), by the number of the panel's point: the scores of the runs that have both."""
-    axis, found = grid.axis(key), {}
-    coloured = grid.axis(grid.colour) if grid.colour and grid.colour != key else None
+    axis, found = grid.axis(key).in_order(), {}
+    coloured = grid.axis(grid.colour).in_order() if grid.colour and grid.colour != key else None
     for number, label in enumerate(coloured.labels if coloured else [""]):
         own = [run for run in runs if coloured is None or _is_at(run, coloured.keys, coloured.points[number])]
         places = {

@@ -19,7 +19,7 @@ from eval.files import DataError
 from eval.tables.averages import AVERAGES, HALVES, average
 from eval.tasks.registry import FAMILIES
 from train.grid import Grid
-from train.options import RecipeError, refuse
+from train.options import RecipeError, one_of, refuse
 
 Scores = dict[str, float]
 """By a score's name."""
@@ -100,10 +100,10 @@ def scoring(options: argparse.Namespace, grid: Grid) -> Scoring:
         (bool(given) and not options.data, "--tasks needs --data DIR"),
         (bool(options.score) and not tasks, "--score needs --tasks LIST and --data DIR"),
         (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
-        (bool(unknown), f"unknown task {unknown!r}: choose from {', '.join(FAMILIES)}"),
+        (bool(unknown), f"unknown task {unknown!r}: choose from {one_of(unknown, FAMILIES)}"),
         (
             bool(score) and "/" not in score and score not in known,
-            f"unknown score {score!r}: give TASK/METRIC, or one of {', '.join(known)}",
+            f"unknown score {score!r}: give TASK/METRIC, or one of {one_of(score, known)}",
         ),
     )
     return Scoring(tasks, options.data, options.protocol, score)

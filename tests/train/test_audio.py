@@ -270,6 +270,14 @@ def test_fresh_patches_are_those_of_the_seed(recipe: list[str]) -> None:
         (["views=3"], "views 3 is not 1 or 2"),
         (["mixup_alpha=2"], "mixup_alpha 2.0 has no effect without mixup"),
         (["views=2"], "views 2 has no effect without freq_mask, time_mask or mixup"),
+        (
+            ["frames=1000000000"],
+            "frames 1000000000 and patch_size 24: a view would have 128,000,000,000 values, and 67,",
+        ),
+        (
+            ["frames=100000", "patch_size=1"],
+            "frames 100000 and patch_size 1: a view would have 12,800,001 patches, and 32,768 is the limit, since the",
+        ),
         (["image_size=64"], r"unknown key 'data\.others\.modality\.image_size': .* holds audio: frames, patch_size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -108,3 +108,20 @@ def test_scores_are_those_of_the_checkpoints_own_step(tmp_path: Path) -> None:
 def test_a_name_cannot_break_the_front_matter() -> None:
     text = card(ENCODER, "a: {b", "training: {eval_data: x.csv}\n", Origin(4, {}, {4: {"dev_score": 1.0}}))
     assert yaml.safe_load(text.split("---\n")[1])[INDEX][0]["name"] == "a: {b"
+
+
+def test_a_run_that_bettered_nothing_says_so_in_its_last_line_and_in_the_card(
+    tiny: list[str], judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rate that changes no weight: no later score is above the first one."""
+    words = [f"data.text.path={judged / 'train'}", f"training.eval_data={judged / 'dev.csv'}", "training.eval_steps=1"]
+    words += ["optimizer.learning_rate=1e-30", "training.max_steps=2", f"output={tmp_path / 'run'}"]
+    done = train_alone(*tiny, *words)
+    assert done.returncode == 0, done.stderr
+    said = "no checkpoint was better than the model you began with"
+    assert said in done.stdout.splitlines()[-1] and "after 2 steps" in done.stdout.splitlines()[-1]
+    first = (tmp_path / "run" / "model" / "README.md").read_text().split("# model\n\n")[1].splitlines()[0]
+    assert first.startswith(f"In training {said}, and this is that model: mean pooling")
+    assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 0 and said in capsys.readouterr().out
+    assert main([str(tmp_path / "run"), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
+    assert said not in capsys.readouterr().out + (tmp_path / "last" / "README.md").read_text()

@@ -153,3 +153,10 @@ def test_a_file_that_is_no_sweep_is_one_line(tmp_path: Path, content: str, said:
 def test_an_unknown_sweep_lists_the_known() -> None:
     with pytest.raises(RecipeError, match=r"no sweep 'figure-2'.*declutr-figure-2"):
         grid.read("figure-2")
+
+
+def test_an_axis_is_in_the_order_of_its_numbers_where_all_are() -> None:
+    points = parse_axis("optimizer.learning_rate=1e-4,5e-6,1e-5;training.seed=3,1,2").in_order().points
+    assert points == (("5e-06", "1"), ("1e-05", "2"), ("0.0001", "3"))
+    for words in ("training.bf16=true,false", "training.max_steps=3,null,1"):
+        assert parse_axis(words).in_order() == parse_axis(words)

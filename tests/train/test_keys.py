@@ -1,9 +1,13 @@
 """Keys that were mistyped, and the two keys that say how long a run is."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from train import __main__ as launcher
+from train import export, reference, run, sweep
+from train.grid import read as read_sweep
 from train.options import RecipeError
 from train.recipe import load, superseded, to_yaml
 
@@ -85,3 +89,59 @@ def test_both_lengths_in_one_place_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2, max_steps: 5}")
     with pytest.raises(RecipeError, match=rf"mine\.yaml: {both}"):
         load(str(tmp_path / "mine.yaml"), GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "meant"),
+    [
+        ("declutr-smal", [], "declutr-small"),
+        ("demo", ["optimizer.schedule=slanted_triangle"], "slanted_triangular"),
+        ("demo", ["optimization=alternating"], "alternate"),
+        ("demo", ["model.pooling=maen"], "mean"),
+        ("demo", ["data.text.short_documents=skipp"], "skip"),
+        ("demo", ["objectives.spans.sampler.placement=unifrom"], "uniform"),
+        ("demo", ["objectives.spans.sampler.positives=adjacant"], "adjacent"),
+        ("demo", ["objectives.spans.head=tan"], "tanh"),
+        ("demo", ["objectives.mlm.input=sentnce"], "sentence"),
+        ("demo", ["objectives.spans.data=txt"], "text"),
+        ("demo", ["objectives.mine.type=simsce"], "simcse"),
+        ("demo", ["training.primary=txt"], "text"),
+    ],
+)
+def test_a_mistyped_name_or_choice_names_the_nearest(name: str, words: list[str], meant: str) -> None:
+    with pytest.raises(RecipeError, match=rf"did you mean '{meant}'\?$"):
+        load(name, [*GIVEN, *words])
+
+
+def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: declutr-bsae")
+    with pytest.raises(RecipeError, match=r"extends: no recipe 'declutr-bsae'.*did you mean 'declutr-base'\?$"):
+        load(str(tmp_path / "mine.yaml"))
+    with pytest.raises(RecipeError, match=r"no sweep 'declutr-figure-22'.*did you mean 'declutr-figure-2'\?$"):
+        read_sweep("declutr-figure-22")
+    (tmp_path / "sweep.yaml").write_text("recipes: demo")
+    with pytest.raises(RecipeError, match=r"unknown key 'recipes': .*did you mean 'recipe'\?$"):
+        read_sweep(str(tmp_path / "sweep.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "said"),
+    [
+        (run.main, ["--recipe", "demo", "a.b=1", "--dryrun"], "no such option: --dryrun; did you mean '--dry-run'?"),
+        (run.main, ["--recpe", "demo"], "required: --recipe; no such option: --recpe; did you mean '--recipe'?"),
+        (sweep.main, ["a.b=1", "--gird", "x=1", "--output", "o"], "no such option: --gird; did you mean '--grid'?"),
+        (sweep.main, ["--output", "o", "--protocol", "fats"], "did you mean 'fast'?"),
+        (launcher.main, ["--recipe", "demo", "--num_gpu=2"], "no such option: --num_gpu; did you mean '--num_gpus'?"),
+        (launcher.main, ["--recipe", "demo", "--resum"], "no such option: --resum; did you mean '--resume'?"),
+        (export.main, ["run", "out", "--chekpoint", "best"], "--chekpoint; did you mean '--checkpoint'?"),
+        (reference.main, ["--chek", "f"], "no such option: --chek; did you mean '--check'?"),
+    ],
+)
+def test_a_mistyped_option_of_a_command_names_the_nearest(
+    main: Callable[[list[str]], int], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, before anything is started."""
+    with pytest.raises(SystemExit) as raised:
+        main(words)
+    error = capsys.readouterr().err
+    assert raised.value.code == 2 and said in error and error.count("\n") == 1

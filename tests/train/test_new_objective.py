@@ -227,7 +227,7 @@ REFUSED = {
     "data.train.modality.nose=1": "unknown key 'data.train.modality.nose'",
     "data.text.modality.noise=1": "data.text.modality has no effect",
     "objectives.classes.data=text": "data.train: no objective reads it",
-    "objectives.spans.data=train": "without the column 'tokens'",
+    "objectives.spans.data=train": "type spans needs the column 'tokens'",
     "objectives.other.type=toy objectives.other.data=text": "objectives.other: data.text holds no pictures",
 }
 ONE_AFTER_THE_OTHER = """

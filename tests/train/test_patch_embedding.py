@@ -87,6 +87,15 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         (["path={vit}", "hidden_size=32"], "modality: hidden_size 32: give a positive one, or path, which has its own"),
         (["hidden_size=-1"], "modality: hidden_size -1: give a positive one"),
         (
+            ["image_size=1000000"],
+            "modality: image_size 1000000 and patch_size 16: a view would have 3,000,000,000,000 values, and 67",
+        ),
+        (
+            ["image_size=4000"],
+            "modality: image_size 4000 and patch_size 16: a view would have 62,501 patches, and 32,768 is the limit",
+        ),
+        (["hidden_size=10000000000000"], "modality: .*(memory|size|storage)"),
+        (
             ["path={vit}", "patch_size=8"],
             "modality: path .*vit.*: its image_size is 224, not 64: set image_size to 224",
         ),

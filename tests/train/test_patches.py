@@ -260,11 +260,11 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
         ),
         (
             ["objectives.more.type=spans", "objectives.more.data=others"],
-            r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
+            r"objectives\.more: type \w+ needs the column 'tokens', and data\.others\.path .* holds images without it",
         ),
         (
             ["objectives.more.type=simcse", "objectives.more.data=others"],
-            r"objectives\.more: data\.others\.path .* holds images, without the column 'tokens'",
+            r"objectives\.more: type \w+ needs the column 'tokens', and data\.others\.path .* holds images without it",
         ),
         (["objectives.patches.loss=triplet"], r"objectives\.patches: loss 'triplet' is not one of khosla, paper, "),
         (["objectives.patches.head=gelu"], r"objectives\.patches: head 'gelu' is not one of none, tanh"),

@@ -23,6 +23,21 @@ def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
     assert loaded.model == demo.model and loaded.objectives["spans"] == demo.objectives["spans"]
 
 
+def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_path: Path) -> None:
+    """Of the same type it states only what it changes; the command line goes over a recipe as a file does."""
+    given = ["data.text.path=d", "output=o"]
+    (tmp_path / "same.yaml").write_text("extends: demo\nmodel: {config: {model_type: modernbert, hidden_size: 64}}")
+    (tmp_path / "other.yaml").write_text("extends: same.yaml\nmodel: {config: {model_type: roberta, vocab_size: 9}}")
+    (tmp_path / "again.yaml").write_text("extends: other.yaml\nmodel: {config: {hidden_size: 96}}")
+    demo = load("demo", given).model
+    assert load(str(tmp_path / "same.yaml"), given).model.config == {**demo.config, "hidden_size": 64}
+    loaded = load(str(tmp_path / "again.yaml"), given).model
+    assert loaded.config == {"model_type": "roberta", "vocab_size": 9, "hidden_size": 96}
+    assert loaded.pooling == demo.pooling
+    words = ["model.config.hidden_size=32", "model.config.model_type=bert"]
+    assert load("demo", [*given, *words]).model.config == {"model_type": "bert", "hidden_size": 32}
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -97,7 +112,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
             ["data.more.path=d", "objectives.spans.data=text", "objectives.mlm.data=text"],
             "data.more: no objective reads it",
         ),
-        (["optimization=both"], "optimization 'both' is not sum or alternate"),
+        (["optimization=both"], "optimization 'both' is not one of sum, alternate"),
         (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),

@@ -94,6 +94,50 @@ def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
         shutil.rmtree(run)
 
 
+BEFORE_THE_FIRST_STEP = {
+    "a document too short for the spans": (["objectives.spans.sampler.min_distance=5000"], 1, "tokens, the spans need"),
+    "shards that are not there": (["data.text.path={folder}/absent"], 1, "no manifest.json"),
+    "a batch larger than the data": (["data.text.batch_size=8000"], 1, "are fewer than data.text.batch_size 8000"),
+    "pairs that the shards lack": (
+        ["objectives.s.type=simcse", "objectives.s.positives=pairs"],
+        2,
+        "column 'positive'",
+    ),
+    "a warm-up longer than the run": (
+        ["optimizer.schedule=linear", "optimizer.warmup_steps=6"],
+        2,
+        "must be more than",
+    ),
+    "no pairs to evaluate on": (["training.eval_steps=2", "training.eval_data={folder}/absent"], 2, "eval_data: "),
+    "a package that is not installed": (["training.wandb=mine"], 2, "wandb is not installed"),
+    "a folder of something else": (["output={folder}/other"], 2, "holds files of something else (notes.txt)"),
+    "a folder that holds a run": (["output={folder}/run"], 2, "holds a run already"),
+    "a folder with a model of one's own": (["output={folder}/model"], 2, "its model/ is of"),
+    "a folder that is a file": (["output={folder}/other/notes.txt/run"], 2, "notes.txt is a file"),
+    "nothing to resume": (["--resume", "output={folder}/none"], 2, "no checkpoint to resume from"),
+    "a run of another recipe": (["--resume", "output={folder}/run"], 2, "its run has another optimizer.learning_rate"),
+}
+
+
+@pytest.mark.parametrize("problem", BEFORE_THE_FIRST_STEP)
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], problem: str
+) -> None:
+    """With the same line and exit code; and it leaves no folder behind."""
+    words, code, said = BEFORE_THE_FIRST_STEP[problem]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    (tmp_path / "model" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.yaml").write_text(
+        to_yaml(load("demo", [*tiny, "output=o", "optimizer.learning_rate=1"]))
+    )
+    given = [*tiny, f"output={tmp_path / 'new'}", *(word.format(folder=tmp_path) for word in words)]
+    dry = failed(capsys, *given, "--dry-run", code=code)
+    assert not (tmp_path / "new").exists()
+    assert failed(capsys, *given, code=code) == dry and said in dry
+
+
 def test_a_folder_of_a_run_that_saved_nothing_begins_again(tiny: list[str], tmp_path: Path) -> None:
     """Whatever its recipe was, and whether it is to resume or not; hidden files are nobody's."""
     run = tmp_path / "run"

@@ -129,6 +129,15 @@ def test_masked_lm_beside_it_masks_every_text_of_a_row(folders: dict[str, Path],
     assert torch.isfinite(loss) and "mlm/loss" in metrics
 
 
+@pytest.mark.parametrize("name", ["1 text", "2 texts", "3 texts"])
+def test_chance_is_the_loss_of_equal_vectors(folders: dict[str, Path], name: str) -> None:
+    words = ["objectives.simcse.hard_negative_weight=0.7"] if name == "3 texts" else []
+    learner, *_ = learner_and_batch(overrides(folders[name], *words))
+    equal = [torch.ones(8, 4)] * max(2, int(name[0]))
+    loss = written_out(equal, 0.05, 0.7 if name == "3 texts" else 0.0)
+    assert learner.objectives[0].chance(8) == pytest.approx(loss.item())
+
+
 def test_the_two_passes_of_a_sentence_differ_by_dropout_alone(folders: dict[str, Path]) -> None:
     still, batches, _ = learner_and_batch(overrides(folders["1 text"]))
     assert still(batches)[1]["simcse/alignment"] < 1e-10 and still(batches)[1]["simcse/accuracy"] == 1
@@ -152,7 +161,14 @@ def test_a_head_for_training_is_the_objectives_and_one_that_stays_the_encoders(f
         (
             "2 texts",
             ["hard_negative_weight=1.0"],
-            "hard_negative_weight has no effect: .* holds triplets without negatives",
+            "hard_negative_weight 1 needs the column 'negative', .* holds triplets without it",
+        ),
+        ("1 text", ["positives=pairs"], "positives: pairs needs the column 'positive', .* holds sentences without it"),
+        ("3 texts", ["positives=pair"], "positives 'pair' is not one of auto, dropout, pairs"),
+        (
+            "3 texts",
+            ["positives=dropout", "hard_negative_weight=0"],
+            "hard_negative_weight 0 has no effect with positives: dropout",
         ),
         ("1 text", ["temperature=0"], "temperature 0.0 must be positive"),
         ("1 text", ["head=gelu"], "head 'gelu' is not one of none, tanh"),
@@ -165,6 +181,29 @@ def test_options_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=said):
         learner_and_batch(overrides(folders[name], *(f"objectives.simcse.{option}" for option in options)))
+
+
+@pytest.mark.parametrize(("name", "lacks"), [("1 text", "positive"), ("2 texts", "negative")])
+@pytest.mark.parametrize("recipe", ["simcse-sup-bert-base", "simcse-sup-roberta-large"])
+def test_a_supervised_recipe_refuses_shards_without_its_columns(
+    folders: dict[str, Path], recipe: str, name: str, lacks: str
+) -> None:
+    """It would train without supervision in silence."""
+    words = [*TINY_MODEL, f"data.text.path={folders[name]}", "training.eval_steps=0"]
+    with pytest.raises(RecipeError, match=f"hard_negative_weight 0 needs the column '{lacks}', .*: name another"):
+        learner_and_batch(words, recipe=recipe)
+
+
+def test_positives_are_pairs_or_the_sentence_again_as_the_recipe_says(folders: dict[str, Path]) -> None:
+    """Of the same triplets; by itself it takes all that the shards have."""
+    said = {
+        "auto": ("tokens", "positive", "negative"),
+        "pairs": ("tokens", "positive", "negative"),
+        "dropout": ("tokens",),
+    }
+    for positives, columns in said.items():
+        learner, *_ = learner_and_batch(overrides(folders["3 texts"], f"objectives.simcse.positives={positives}"))
+        assert tuple(learner.columns("text")) == columns
 
 
 @pytest.mark.parametrize(("max_tokens", "longest"), [(12, 12), (0, 64), (500, 64)])

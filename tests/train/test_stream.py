@@ -129,14 +129,28 @@ def test_seeds_give_other_orders_and_shuffling_crosses_shards(dataset_folder: Pa
 
 
 def test_short_documents_are_an_error_or_left_out_and_counted(dataset_folder: Path, documents: list[list[int]]) -> None:
-    with pytest.raises(StreamError, match="short_documents"):
-        take(stream(dataset_folder, min_tokens=400), 12)
+    """As an error before the first step: a run would come to it after hours."""
+    with pytest.raises(StreamError, match=r"document \d+ has \d+ tokens, the spans need 400: .*short_documents"):
+        stream(dataset_folder, min_tokens=400)
     long = sum(len(ids) >= 400 for ids in documents)
     source = stream(dataset_folder, min_tokens=400, skip_short=True, batch_size=2)
     assert source.num_short == len(documents) - long and source.steps_per_epoch == long // 2
     drawn = take(source, source.steps_per_epoch)
     assert all(tokens(batch).lengths.min() >= 400 for batch, _ in drawn)
     assert len(set(ids(drawn))) == long // 2 * 2
+
+
+def test_shards_are_read_for_short_documents_only_where_the_manifest_does_not_tell(
+    dataset_folder: Path, documents: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    batches = Dataset.batches
+    monkeypatch.setattr(Dataset, "batches", lambda self, shard: read.append(shard.name) or batches(self, shard))
+    shortest = min(map(len, documents))
+    for skips in (False, True):
+        assert stream(dataset_folder, min_tokens=90, skip_short=skips).num_short == 0 and not read
+    assert stream(dataset_folder, min_tokens=shortest).num_short == 0
+    assert 0 < len(read) < len(Dataset(dataset_folder).shards)
 
 
 def test_no_document_long_enough_is_an_error_not_an_endless_loop(dataset_folder: Path) -> None:
@@ -172,7 +186,8 @@ def test_prefetching_gives_the_same_batches_and_passes_errors_on(dataset_folder:
     source = stream(dataset_folder)
     ahead = source.prefetched(StreamState(), ["tokens"], plain)
     assert ids([next(ahead) for _ in range(5)]) == ids(take(source, 5))
-    failing = stream(dataset_folder, min_tokens=100_000).prefetched(StreamState(), ["tokens"], plain)
+    source.min_tokens = 100_000
+    failing = source.prefetched(StreamState(), ["tokens"], plain)
     with pytest.raises(StreamError):
         next(failing)
 

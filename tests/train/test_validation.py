@@ -11,6 +11,7 @@ import torch
 from shards import Dataset
 from tests.train.conftest import write_dataset
 from train.build import build_held_out, build_learner
+from train.engine.judging import Judge
 from train.engine.validation import HeldOut
 from train.learner import Learner
 from train.options import RecipeError
@@ -123,3 +124,28 @@ def test_examples_of_another_kind_or_tokenizer_are_refused(
     for folder, said in ((sentences_folder, "sentences, not documents"), (other, "made with other files")):
         with pytest.raises(RecipeError, match=said):
             built([*tiny, f"data.text.validation={folder}"])
+
+
+def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentences_folder: Path) -> None:
+    """It is logged; of another objective beside it that loss counts, and only that one."""
+    alone = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.pooling=cls"]
+    alone += [
+        f"data.text.path={sentences_folder}",
+        f"data.text.validation={sentences_folder}",
+        "data.text.batch_size=8",
+    ]
+    beside = [*alone, "objectives.mlm.input=sentence", "objectives.mlm.data=text", "objectives.mlm.weight=0.5"]
+    for words, picks in ((alone, False), (beside, True)):
+        learner, held_out = built(words)
+        engine = Engine(learner)
+        judge = Judge(load("demo", [*words, "training.eval_steps=2", "output=o"]), None, held_out, True)
+        figures, better = judge.judge(engine)
+        assert figures["validation/simcse/accuracy"] == 1 and figures["validation/simcse/loss"] > 0
+        assert judge.looks and bool(judge.by) == better == picks
+        assert figures.get("validation/loss") == (0.5 * figures["validation/mlm/loss"] if picks else None)
+        (note,) = held_out.notes()
+        assert note.startswith(
+            "the best checkpoint is picked by" if picks else "the loss on held-out examples picks no"
+        )
+        assert "that of objectives.simcse tells nothing (its positives are two passes" in note
+        assert "; give training.eval_data, pairs of sentences with scores" in note and ("of mlm alone" in note) == picks

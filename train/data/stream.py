@@ -60,7 +60,8 @@ class ExampleStream:
         share: of the examples, by their ids; the others are left out.
 
     Raises:
-        StreamError: the dataset has too few examples for one step, or the batch size does not suit the ranks.
+        StreamError: the dataset has too few examples for one step, an example is too short and not to be left out, or
+            the batch size does not suit the ranks.
         ShardError: (on counting, or later on reading) a shard is damaged.
     """
 
@@ -108,17 +109,29 @@ class ExampleStream:
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """(examples of the share, how many of these are too short, where such are left out)."""
-        if self.share == 1 and not self.skip_short:
-            return self.dataset.num_examples, 0
+        """(examples of the share, how many of these are too short), read from the shards where the manifest does not
+        tell.
+        """
         shared = short = 0
-        for batch in self.dataset:
-            chosen = in_share(batch.column("id").to_numpy(), self.share)
-            shared += int(chosen.sum())
-            if self.skip_short:
-                lengths = np.diff(batch.column("tokens").offsets.to_numpy())
-                short += int((lengths[chosen] < self.min_tokens).sum())
+        for shard in self.dataset.shards:
+            if self.share == 1 and not self._may_be_short(shard):
+                shared += shard.examples
+                continue
+            for batch in self.dataset.batches(shard):
+                ids = batch.column("id").to_numpy()
+                chosen = in_share(ids, self.share)
+                shared += int(chosen.sum())
+                if self.min_tokens:
+                    lengths = np.diff(batch.column("tokens").offsets.to_numpy())
+                    too_short = np.flatnonzero(chosen & (lengths < self.min_tokens))
+                    for row in too_short[:1]:
+                        self._check_short(int(ids[row]), int(lengths[row]))
+                    short += len(too_short)
         return shared, short
+
+    def _may_be_short(self, shard: ShardInfo) -> bool:
+        """Whether a shard's examples may be too short, by its counts by length: one without these may have any."""
+        return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:
         """What an epoch does without, a line each."""

@@ -190,7 +190,7 @@ class Checkpoints:
         Raises:
             CheckpointError: the disk is full or broken. The checkpoints before are as they were.
         """
-        tag = f"step-{step:08d}"
+        tag = _tag(step)
         part = self.folder / f"{TEMPORARY}{tag}"
         agreed(lambda: self._make_room(part))
         engine.checkpoint_engine = files = CheckpointEngine()
@@ -289,6 +289,10 @@ class Checkpoints:
             return content.get("best")
         return None
 
+    def began_best(self) -> bool:
+        """Whether the best checkpoint is the one before the first step."""
+        return self.best() == _tag(0)
+
     def tag(self, which: str) -> str:
         """The `last` whole checkpoint, or the `best`, which is looked at.
 
@@ -323,6 +327,10 @@ class Checkpoints:
         if new := [problem for problem in problems if problem not in self._said]:
             print(f"train: {visible('; '.join(new))}: {taken}", file=sys.stderr)
             self._said.update(new)
+
+
+def _tag(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def _remove(checkpoint: Path) -> None:

@@ -1,4 +1,5 @@
-"""What picks the best checkpoint: the score on pairs of sentences, or else the loss on examples held out.
+"""What picks the best checkpoint: the score on pairs of sentences, or else the loss on examples held out, where that
+tells a good encoder from a bad one.
 
 The weights of before the first step are judged too, so that the best is never worse than what the run began with.
 """
@@ -22,15 +23,18 @@ class Judge:
     """Judges a run's weights, and knows the best figure so far.
 
     Args:
-        evaluate: scores what it trains on rank 0, higher is better; without it, the loss on what is held out counts.
-        held_out: examples that training leaves out, with a loss to be logged.
+        evaluate: scores what it trains on rank 0, higher is better; without it, the loss on what is held out counts,
+            if it can.
+        held_out: examples that training leaves out, with losses to be logged.
     """
 
     def __init__(
         self, recipe: Recipe, evaluate: Callable[[Any], float] | None, held_out: HeldOut | None, quiet: bool
     ) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
-        self.by, self.best, self.anew = judged_by(recipe), float("-inf"), False
+        self.looks = bool(recipe.training.eval_steps and (evaluate or held_out))
+        picks = evaluate or (held_out and held_out.judging)
+        self.by, self.best, self.anew = judged_by(recipe) if picks else "", float("-inf"), False
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as plain values."""
@@ -42,8 +46,8 @@ class Judge:
         self.best = float("-inf") if self.anew else saved["best"]
 
     def due_before(self, step: int) -> bool:
-        """Whether the weights are to be judged before training goes on from a step."""
-        return bool(self.by) and (self.anew or (step == 0 and self.best == float("-inf")))
+        """Whether the weights are to be looked at before training goes on from a step."""
+        return self.looks and (self.anew or (step == 0 and self.best == float("-inf")))
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
         """(figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
@@ -57,7 +61,7 @@ class Judge:
         if self.held_out:
             figures |= self.held_out.metrics(engine, self.quiet)
         if not self.evaluate:
-            found = -figures[f"{PREFIX}loss"]
-        better = found > self.best
+            found = -figures.get(f"{PREFIX}loss", math.inf)
+        better = bool(self.by) and found > self.best
         self.best = found if better else self.best
         return figures, better

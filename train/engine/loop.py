@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from train.engine.resuming import flat, lengthened
 from train.engine.stopping import deadline, launcher_watch
 from train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
 from train.engine.validation import HeldOut
+from train.engine.watching import Watch, watched
 from train.learner import Learner
 from train.losses import sum_over_ranks, world
 from train.objectives import Metrics
@@ -167,6 +168,7 @@ class Trainer:
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         agreed(self._open_tracker)
+        self.watch = Watch(watched(self.recipe, self.learner), fresh=self.step == 0)
         columns = {name: self.learner.columns(name) for name in self.feed.streams}
         read = self.feed.prefetched(self.state, columns, self.learner.collate)
         batches = copied_ahead(read, self.engine.device)
@@ -196,7 +198,7 @@ class Trainer:
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.judge.by and (last or self.step % training.eval_steps == 0):
+                if self.judge.looks and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
@@ -285,9 +287,11 @@ class Trainer:
         online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
         self.tracker = Tracker(self.run, self.total, self.step, self.quiet, display, online)
 
-    def _write(self, metrics: dict[str, Any]) -> None:
+    def _write(self, metrics: dict[str, Any], said: Sequence[str] = ()) -> None:
         assert self.tracker is not None
         self.tracker.log(self.step, metrics)
+        for line in said:
+            self.tracker.warn(self.step, line)
 
     def _log(self, metrics: Metrics, clock: "Clock") -> None:
         """This step's metrics, means over ranks (tokens: the sum), rates since the last log, and datasets' epochs."""
@@ -305,7 +309,8 @@ class Trainer:
         peak = peak_flops(self.engine.device)
         if peak:
             reduced["mfu"] = reduced["tokens_per_s"] * self._flops_per_token(reduced["tokens"]) / (peak * self.ranks)
-        agreed(lambda: self._write(reduced))
+        said = self.watch.lines(self.step, reduced)
+        agreed(lambda: self._write(reduced, said))
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
@@ -345,8 +350,8 @@ class Trainer:
         figures, better = self.judge.judge(self.engine)
         if figures:
             agreed(lambda: self._write(figures))
-        if self.tracker:
-            shown = {name: figures[name] for name in SHOWN if name in figures}
+        shown = {name: figures[name] for name in SHOWN if name in figures}
+        if self.tracker and shown:
             self.tracker.display.score(self.step, shown, better)
         return better
 

@@ -146,6 +146,14 @@ class Tracker:
             self.online.log(metrics, step=step)
         self.display.show(step, metrics)
 
+    def warn(self, step: int, line: str) -> None:
+        """Records what a step's figures mean, a line of its own in metrics.jsonl, and says it."""
+        with naming_disk(self.path):
+            self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
+        with naming_disk(self.events):
+            self.board.add_text("warning", line, step)
+        self.tell(line)
+
     def tell(self, line: str) -> None:
         """Says something in a line of its own, above the bar where there is one."""
         self.display.tell(line)

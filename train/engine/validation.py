@@ -3,8 +3,9 @@
 All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks (with gradient caching, as a
 step), so that contrastive losses compare with those in training; the last ones, fewer than that, are left out. Batches
 and draws (spans, masks, views) are the same every time and on any number of ranks (uniformity alone is of one rank's
-points), dropout is off, and nothing is learned. An objective whose positives differ by dropout alone sees the same
-vector twice: its loss then tells how far apart examples are.
+points), dropout is off, and nothing is learned. `validation/loss`, which may pick the best checkpoint, is of the
+objectives whose loss tells a good encoder from a bad one there (`Objective.unjudged`); where no objective's does, there
+is none.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from tqdm import tqdm
 from train.caching import Cached
 from train.data.stream import ExampleStream, StreamState
 from train.engine.gradients import autocast
+from train.learner import Learner
 from train.losses import sum_over_ranks, world
 
 PREFIX = "validation/"
@@ -28,15 +30,34 @@ class HeldOut:
     """Streams over the held-out examples of datasets, by the datasets' names; a batch of each is one micro-batch.
 
     Those of a stream's step are contrasted with each other where there are several.
+
+    Attributes:
+        unjudged: by objective, why its loss cannot pick the best checkpoint.
+        judging: by objective, of those whose loss can, its weight.
     """
 
-    def __init__(self, streams: Mapping[str, ExampleStream]) -> None:
+    def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
         self.streams = dict(streams)
+        reading = [one for turn in learner.turns for one in learner.of_turn(turn) if one.data in self.streams]
+        self.unjudged = {one.name: why for one in reading if (why := one.unjudged())}
+        self.judging = {one.name: one.weight for one in reading if one.name not in self.unjudged}
+
+    def notes(self) -> list[str]:
+        """What the user should know of losses that cannot pick the best checkpoint, where losses would, in a line."""
+        if not self.unjudged:
+            return []
+        why = "; ".join(f"that of objectives.{name} tells nothing ({one})" for name, one in self.unjudged.items())
+        picked = "the loss on held-out examples picks no checkpoint, and the last is exported"
+        if self.judging:
+            picked = (
+                f"the best checkpoint is picked by the loss on held-out examples of {', '.join(self.judging)} alone"
+            )
+        return [f"{picked}: {why}; give training.eval_data, pairs of sentences with scores, to pick the best by these"]
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
-        """`validation/loss`, the weighted sum over the objectives that read these datasets, and each one's own metrics:
-        means over batches and ranks, the same on every rank. Every rank calls it.
+        """The metrics of each objective that reads these datasets, and `validation/loss`, the weighted sum of those in
+        `judging`: means over batches and ranks, the same on every rank. Every rank calls it.
 
         Args:
             engine: DeepSpeed's, over a `Learner`.
@@ -53,7 +74,11 @@ class HeldOut:
             engine.train(training)
         names = sorted(means)
         values = sum_over_ranks(torch.stack([means[name] for name in names])) / world()[1]
-        return {f"{PREFIX}{name}": value for name, value in zip(names, values.tolist(), strict=True)}
+        found = dict(zip(names, values.tolist(), strict=True))
+        found.pop("loss")
+        if self.judging:
+            found = {"loss": sum(weight * found[f"{name}/loss"] for name, weight in self.judging.items()), **found}
+        return {f"{PREFIX}{name}": value for name, value in found.items()}
 
     def _means(self, engine: Any, stream: ExampleStream, turn: str, quiet: bool) -> dict[str, Tensor]:
         """This rank's part of the means over the batches of a stream, of a turn's objectives."""

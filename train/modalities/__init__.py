@@ -23,6 +23,9 @@ from shards import Dataset
 from shards.processors import num_cores
 from train.data.batch import Rows
 
+MOST_VALUES, MOST_PATCHES = 1 << 26, 1 << 15
+"""Of a view: 4,729 x 4,729 pixels, or 87 minutes of sound; 181 x 181 patches."""
+
 
 class ModalityConfig(Protocol):
     """A modality's options, a dataclass."""
@@ -57,6 +60,23 @@ class Modality(abc.ABC):
         Raises:
             ValueError, EncoderError: the options give none.
         """
+
+
+def check_view(options: str, values: int, patches: int) -> None:
+    """Refuses a view of more values or patches than a forward is made for.
+
+    Args:
+        options: what makes it so large, each option with its value.
+
+    Raises:
+        ValueError: it is larger.
+    """
+    for what, found, most, why in (
+        ("values", values, MOST_VALUES, "a step holds all views of its examples on the host"),
+        ("patches", patches, MOST_PATCHES, "the cost of attention grows with their square"),
+    ):
+        if found > most:
+            raise ValueError(f"{options}: a view would have {found:,} {what}, and {most:,} is the limit, since {why}")
 
 
 def names() -> list[str]:

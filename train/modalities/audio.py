@@ -19,7 +19,7 @@ from shards import Dataset, ShardError
 from shards.layouts import MEL_BINS
 from train import draws
 from train.data.batch import Rows
-from train.modalities import Modality, in_threads
+from train.modalities import Modality, check_view, in_threads
 
 DRAWS = 7
 """Of a view: whether it is mixed, and with whom; a length and a start of masked bins, and of masked frames; of the
@@ -59,6 +59,7 @@ class Config:
             raise ValueError(
                 f"patch_size {self.patch_size} must be at least 1, and at most frames {self.frames} and {MEL_BINS} bins"
             )
+        check_view(f"frames {self.frames} and patch_size {self.patch_size}", MEL_BINS * self.frames, self.patches)
         if not 0 <= self.freq_mask <= MEL_BINS:
             raise ValueError(f"freq_mask {self.freq_mask} must lie between 0 and {MEL_BINS}")
         if not 0 <= self.time_mask <= self.frames:
@@ -73,6 +74,11 @@ class Config:
             raise ValueError(f"views {self.views} is not 1 or 2")
         if self.views == 2 and not (self.freq_mask or self.time_mask or self.mixup):
             raise ValueError("views 2 has no effect without freq_mask, time_mask or mixup")
+
+    @property
+    def patches(self) -> int:
+        """Rows of a view: those of whole patches, and the class token's."""
+        return (MEL_BINS // self.patch_size) * (self.frames // self.patch_size) + 1
 
 
 def build(config: Config, dataset: Dataset) -> "Audio":
@@ -90,7 +96,7 @@ class Audio(Modality):
     def __init__(self, config: Config, mean: float, std: float) -> None:
         self.config, self.mean, self.std = config, mean, std
         self.views = config.views
-        self.patches = (MEL_BINS // config.patch_size) * (config.frames // config.patch_size) + 1
+        self.patches = config.patches
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         clips, own = rows.listed("frames"), rows.numbers("label")

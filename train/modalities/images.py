@@ -23,7 +23,7 @@ from shards import Dataset, ShardError
 from shards.terminal import one_line
 from train import draws
 from train.data.batch import Rows
-from train.modalities import Modality, in_threads
+from train.modalities import Modality, check_view, in_threads
 
 CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)
@@ -64,6 +64,9 @@ class Config:
     def check(self) -> None:
         if self.patch_size < 1 or self.image_size < 1 or self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is no multiple of patch_size {self.patch_size}")
+        check_view(
+            f"image_size {self.image_size} and patch_size {self.patch_size}", 3 * self.image_size**2, self.patches
+        )
         if self.hidden_size < 0 or (self.hidden_size and self.path):
             raise ValueError(f"hidden_size {self.hidden_size}: give a positive one, or path, which has its own")
         if not 0 < self.min_scale <= 1:
@@ -78,6 +81,11 @@ class Config:
         if len(self.std) != 3 or not all(0 < one < math.inf for one in self.std):
             raise ValueError(f"std {self.std} must be three numbers above 0")
 
+    @property
+    def patches(self) -> int:
+        """Rows of a view: its patches', and the class token's."""
+        return (self.image_size // self.patch_size) ** 2 + 1
+
 
 def build(config: Config, dataset: Dataset) -> "Images":
     return Images(config)
@@ -91,7 +99,7 @@ class Images(Modality):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.patches = (config.image_size // config.patch_size) ** 2 + 1
+        self.patches = config.patches
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pictures, labels = rows.listed("image"), rows.numbers("label")

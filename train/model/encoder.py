@@ -25,8 +25,8 @@ from train.model.dropout import replace_dropout
 from train.model.folder import Inference
 from train.model.grouping import by_length
 from train.model.packing import Packed, pack_ids
+from train.options import POOLINGS, not_one_of
 
-POOLINGS = ("mean", "cls")
 MLM_HEADS = (
     ("lm_head",),  # RoBERTa and its kin
     ("cls",),  # BERT
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
-            raise EncoderError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+            raise EncoderError(f"pooling {not_one_of(pooling, POOLINGS)}")
         self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
         self.notes: list[str] = []

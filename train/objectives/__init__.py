@@ -30,6 +30,7 @@ from train.losses import accuracy, alignment, in_fp32, uniformity
 from train.modalities import Modality
 from train.model.masking import Masking
 from train.model.packing import Sequences, SpecialTokens
+from train.options import not_one_of
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
@@ -37,6 +38,12 @@ UNIFORMITY_POINTS = 512
 DEEP = ("relu", "linear")
 HEADS = ("none", "tanh", *DEEP)
 """Heads for training only; the deep ones have two layers."""
+
+EQUAL_PASSES = (
+    "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples move "
+    "apart, whatever they mean"
+)
+"""Why an objective with such positives is `unjudged`."""
 
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
@@ -60,6 +67,12 @@ class ObjectiveConfig:
 
     def check(self) -> None:
         """Raises ValueError for an option that cannot work, naming it."""
+
+    def needs(self) -> dict[str, str]:
+        """The columns that options ask of the shards, each with the option that does: shards without one are refused,
+        so that an objective that can do without a column never does so in silence.
+        """
+        return {}
 
 
 @dataclasses.dataclass
@@ -98,7 +111,7 @@ class HeadedConfig(ContrastConfig):
     def check(self) -> None:
         super().check()
         if self.head not in HEADS:
-            raise ValueError(f"head {self.head!r} is not one of {', '.join(HEADS)}")
+            raise ValueError(f"head {not_one_of(self.head, HEADS)}")
         for name, value, heads in (("head_dim", self.head_dim, HEADS[1:]), ("head_hidden", self.head_hidden, DEEP)):
             if value < 0:
                 raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's size")
@@ -250,7 +263,7 @@ class Objective(nn.Module):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The shards' columns that `collate` reads."""
+        """The shards' columns that `collate` reads. `build` refuses shards that lack one."""
         return ("tokens",)
 
     def workload(self) -> Workload:
@@ -276,6 +289,16 @@ class Objective(nn.Module):
     def notes(self, epochs: float) -> list[str]:
         """What the user should know at the start of a run that passes over its dataset so often, a line each."""
         return []
+
+    def chance(self, examples: int) -> float | None:
+        """The loss of guessing, of so many examples that are contrasted with each other; None: it is not known."""
+        return None
+
+    def unjudged(self) -> str:
+        """Why its loss on held-out examples does not tell a good encoder from a bad one, and so cannot pick the best
+        checkpoint; "": it can.
+        """
+        return ""
 
     def collate(self, rows: Rows) -> Columns:
         """The columns that `request` will find in its batches, an item for each row.
@@ -370,15 +393,21 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
         ValueError: it lacks what it needs (a mask token, a column of the shards, another objective).
     """
     type_ = config.type or setting.name
+    _check_columns(setting, config.needs())
     objective: Objective = importlib.import_module(f"train.objectives.{type_}").build(config, setting, earlier)
     objective.name, objective.data, objective.weight = setting.name, setting.data, config.weight
     objective.turn = config.turn or setting.name
-    if setting.sample is not None and (
-        lacking := [c for c in objective.columns if c not in setting.sample.schema.names]
-    ):
-        kind = setting.dataset.manifest.kind
-        raise ValueError(
-            f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {kind}, without the "
-            f"column {lacking[0]!r}: name another dataset with objectives.{setting.name}.data, or make the shards again"
-        )
+    _check_columns(setting, dict.fromkeys(objective.columns, f"type {type_}"))
     return objective
+
+
+def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
+    """Raises ValueError for the first column that the shards lack; each comes with what needs it."""
+    columns = setting.sample.schema.names if setting.sample is not None else needed
+    for column, option in needed.items():
+        if column not in columns:
+            raise ValueError(
+                f"objectives.{setting.name}: {option} needs the column {column!r}, and data.{setting.data}.path "
+                f"{setting.dataset.folder} holds {setting.dataset.manifest.kind} without it: name another dataset with "
+                f"objectives.{setting.name}.data, make the shards again, or change that option"
+            )

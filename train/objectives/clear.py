@@ -40,6 +40,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
+from train.options import not_one_of
 
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024
@@ -96,7 +97,7 @@ class Config(NTXentConfig):
         if not self.augment:
             raise ValueError("augment is not set; name the steps, e.g. augment=subs+del-span")
         if self.views not in VIEWS:
-            raise ValueError(f"views {self.views!r} is not one of {', '.join(VIEWS)}")
+            raise ValueError(f"views {not_one_of(self.views, VIEWS)}")
         substitutes = self.augmentation.substitutes
         if self.synonyms and not substitutes:
             raise ValueError(
@@ -271,6 +272,9 @@ class Clear(Objective):
 
     def notes(self, epochs: float) -> list[str]:
         return self.views.notes(epochs)
+
+    def chance(self, examples: int) -> float:
+        return math.log(2 * examples - 1 + self.config.memory)
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:

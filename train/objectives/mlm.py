@@ -25,6 +25,7 @@ from train.model.masking import Masking
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
 from train.objectives.spans import SpanContrast, check_capacity, draw
+from train.options import not_one_of
 from train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
@@ -51,7 +52,7 @@ class Config(ObjectiveConfig):
 
     def check(self) -> None:
         if self.input not in INPUTS and "/" not in self.input:
-            raise ValueError(f"input {self.input!r} is not one of {', '.join(INPUTS)}, nor OBJECTIVE/BLOCK")
+            raise ValueError(f"input {not_one_of(self.input, (*INPUTS, 'OBJECTIVE/BLOCK'))}")
         if self.copies < 1 or (self.copies > 1 and self.input != "sentence"):
             raise ValueError(f"copies {self.copies} must be at least 1, and more than 1 only with input: sentence")
         if not 0 < self.probability < 1:
@@ -135,6 +136,9 @@ class MaskedLM(Objective):
 
     def min_tokens(self, shrinks: bool) -> int:
         return self.sampler.min_tokens(shrinks) if self.sampler is not None else 0
+
+    def chance(self, examples: int) -> float:
+        return math.log(self.setting.vocab_size)
 
     def request(self, batch: Batch) -> Request:
         assert self.setting.special.mask is not None

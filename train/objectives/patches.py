@@ -8,6 +8,7 @@ encoder's own (supervised SimCSE's) comes first, as in the published code; the o
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ from train.losses import SUP_CON, info_nce, sup_con
 from train.modalities import Modality
 from train.model.packing import Patches, Sequences
 from train.objectives import (
+    EQUAL_PASSES,
     Encoded,
     HeadedConfig,
     Metrics,
@@ -32,6 +34,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
+from train.options import not_one_of
 
 SIMCLR = "simclr"
 BLOCKS = ("first", "second")
@@ -53,7 +56,7 @@ class Config(HeadedConfig):
     def check(self) -> None:
         super().check()
         if self.loss not in (*SUP_CON, SIMCLR):
-            raise ValueError(f"loss {self.loss!r} is not one of {', '.join((*SUP_CON, SIMCLR))}")
+            raise ValueError(f"loss {not_one_of(self.loss, (*SUP_CON, SIMCLR))}")
 
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":
@@ -107,6 +110,13 @@ class PatchContrast(Objective):
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
             "whose other view is all that is of its class",
         ]
+
+    def chance(self, examples: int) -> float | None:
+        candidates = {"khosla": 2 * examples - 1, "paper": 0}.get(self.config.loss, examples)
+        return math.log(candidates) if candidates else None
+
+    def unjudged(self) -> str:
+        return EQUAL_PASSES if self.modality.views == 1 and self.config.loss == SIMCLR else ""
 
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)

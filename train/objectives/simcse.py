@@ -8,6 +8,7 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from train.draws import Purpose
 from train.losses import info_nce
 from train.model.packing import Sequences, TokenSlices
 from train.objectives import (
+    EQUAL_PASSES,
     Encoded,
     HeadedConfig,
     Metrics,
@@ -30,6 +32,9 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
+from train.options import not_one_of
+
+POSITIVES = ("auto", "dropout", "pairs")
 
 
 @dataclasses.dataclass
@@ -37,34 +42,44 @@ class Config(HeadedConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
     Args:
-        hard_negative_weight: what is added to the logit of a sentence and its own negative.
+        positives: what a sentence is contrasted with: pairs, the column `positive`, which the shards must have;
+            dropout, itself under another dropout, whatever the shards have; auto, pairs where the shards have them.
+        hard_negative_weight: what is added to the logit of a sentence and its own negative: the shards must have the
+            columns `positive` and `negative`. null: negatives count as with 0, where the shards have them.
         max_tokens: what texts are cut to, special tokens among them; 0: what the encoder takes.
     """
 
-    hard_negative_weight: float = 0.0
+    positives: str = "auto"
+    hard_negative_weight: float | None = None
     max_tokens: int = 0
 
     def check(self) -> None:
         super().check()
-        if not abs(self.hard_negative_weight) < float("inf"):
+        if self.positives not in POSITIVES:
+            raise ValueError(f"positives {not_one_of(self.positives, POSITIVES)}")
+        if not abs(self.hard_negative_weight or 0.0) < float("inf"):
             raise ValueError(f"hard_negative_weight {self.hard_negative_weight} must be a number")
+        if self.positives == "dropout" and self.hard_negative_weight is not None:
+            raise ValueError(
+                f"hard_negative_weight {self.hard_negative_weight:g} has no effect with positives: dropout: set null"
+            )
         if self.max_tokens < 0:
             raise ValueError(f"max_tokens {self.max_tokens} must be positive, or 0 for what the encoder takes")
 
+    def needs(self) -> dict[str, str]:
+        if self.hard_negative_weight is not None:
+            return dict.fromkeys(("positive", "negative"), f"hard_negative_weight {self.hard_negative_weight:g}")
+        return {"positive": "positives: pairs"} if self.positives == "pairs" else {}
+
 
 def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
-    kind = setting.dataset.manifest.kind
-    if config.hard_negative_weight and "negative" not in setting.texts:
-        raise ValueError(
-            f"objectives.{setting.name}: hard_negative_weight has no effect: {setting.dataset.folder} holds {kind} "
-            "without negatives"
-        )
+    paired = [name for name in setting.texts[1:] if config.positives != "dropout"]
     if 0 < config.max_tokens <= setting.special.count:
         raise ValueError(
             f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
             f"{setting.special.count} special tokens: raise it, or take 0 for what the encoder takes"
         )
-    return SimCSE(config, setting)
+    return SimCSE(config, setting, ["tokens", *paired])
 
 
 class SimCSE(Objective):
@@ -98,8 +113,20 @@ class SimCSE(Objective):
         variance = sum(variance**0.5 for _, variance in moments) ** 2
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
 
+    @property
+    def paired(self) -> bool:
+        """Whether positives are of the shards, and not the sentences again."""
+        return "positive" in self.read
+
     def notes(self, epochs: float) -> list[str]:
-        return same_passes(self.setting) if "positive" not in self.read else []
+        return [] if self.paired else same_passes(self.setting)
+
+    def chance(self, examples: int) -> float:
+        hard = examples - 1 + math.exp(self.config.hard_negative_weight or 0.0) if "negative" in self.blocks else 0.0
+        return math.log(examples + hard)
+
+    def unjudged(self) -> str:
+        return "" if self.paired else EQUAL_PASSES
 
     def block_moments(self, block: str) -> tuple[float, float]:
         if block not in self.blocks:
@@ -120,5 +147,5 @@ class SimCSE(Objective):
         pooled = (encoded.pooled(block) for block in self.blocks)
         anchors, positives, *rest = projected(self.head, *pooled)
         negatives = rest[0] if rest else None
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight)
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight or 0.0)
         return loss, sphere_metrics(encoded, anchors, positives)

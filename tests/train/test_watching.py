@@ -1,0 +1,87 @@
+"""What a run says of a loss at chance, and of examples that are all told apart from the first steps."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.train.ranks import train_alone
+from tests.train.test_learner import learner_and_batch
+from train.engine.watching import Watch, Watched, watched
+
+CHANCE = math.log(31)
+KNOWN = {"spans": Watched(CHANCE, ("try a lower rate", "try a higher temperature"), "", 1e-3)}
+FIGURES = {"spans/loss": CHANCE, "spans/accuracy": 0.1, "grad_norm": 1.0, "learning_rate": 1e-3}
+
+
+def said(steps: range, figures: dict[str, float], fresh: bool = True) -> list[tuple[int, str]]:
+    """What is said at which of these steps, all of which have these figures."""
+    watch = Watch(KNOWN, fresh)
+    return [(step, line) for step in steps for line in watch.lines(step, {**FIGURES, **figures})]
+
+
+def test_a_loss_that_stays_at_chance_is_said_once_with_what_to_do() -> None:
+    for near in (1.0, 1.015, 0.985):
+        ((step, line),) = said(range(10, 500, 10), {"spans/loss": near * CHANCE})
+        assert step == 50 and "objectives.spans: its loss is " in line
+        assert "has been that of chance, 3.434, since step 10: nothing is learnt; try a lower rate" in line
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"spans/loss": 0.95 * CHANCE},
+        {"spans/loss": 1.05 * CHANCE},
+        {"learning_rate": 4e-4},
+    ],
+)
+def test_what_is_not_chance_or_not_tried_yet_is_not_said(figures: dict[str, float]) -> None:
+    """A loss that only begins near chance, and one whose rate still rises."""
+    assert said(range(10, 500, 10), figures) == []
+
+
+def test_a_few_steps_and_a_loss_that_comes_and_goes_are_not_said() -> None:
+    assert said(range(1, 20), {}) == [] and said(range(100, 500, 100), {}) == []
+    watch = Watch(KNOWN, fresh=True)
+    losses = [CHANCE, CHANCE, CHANCE, CHANCE, 0.9 * CHANCE] * 10
+    assert not any(watch.lines(10 * step, {**FIGURES, "spans/loss": loss}) for step, loss in enumerate(losses, 1))
+
+
+def test_examples_told_apart_from_the_first_steps_without_a_gradient_are_said_once() -> None:
+    easy = {"spans/loss": 1e-6, "spans/accuracy": 1.0, "grad_norm": 1e-5}
+    ((step, line),) = said(range(10, 500, 10), easy)
+    assert step == 50 and line.endswith("(norm 1e-05): nothing is left to learn; try a higher temperature")
+    assert said(range(10, 500, 10), easy, fresh=False) == []
+    for changed in ({"spans/accuracy": 0.99}, {"grad_norm": 0.3}):
+        assert said(range(10, 500, 10), {**easy, **changed}) == []
+    watch = Watch(KNOWN, fresh=True)
+    later = {**FIGURES, "spans/loss": 1e-6, "spans/accuracy": 1.0, "grad_norm": 1e-5}
+    assert not any(watch.lines(step, later if step > 10 else FIGURES) for step in range(10, 500, 10))
+
+
+def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
+    """Of every objective: the loss of an encoder that gives all sequences one vector, and tokens one probability."""
+    for words in ([], ["objectives.spans.memory=4"], ["data.text.batch_size=6"]):
+        learner, batches, recipe = learner_and_batch([*tiny, *words])
+        for name, parameter in learner.encoder.named_parameters():
+            parameter.data.fill_(float(name.endswith("LayerNorm.bias")))
+        known = watched(recipe, learner)
+        _, metrics = learner.train()(batches)
+        if words == ["objectives.spans.memory=4"]:  # which the first step filled
+            _, metrics = learner.train()(batches)
+        for name in ("spans", "mlm"):
+            torch.testing.assert_close(metrics[f"{name}/loss"], torch.tensor(known[name].chance), rtol=1e-3, atol=0)
+
+
+def test_a_run_says_it_on_the_terminal_and_in_its_metrics(tiny: list[str], tmp_path: Path) -> None:
+    """With a rate that changes nothing, from scratch: the masked-LM loss stays where guessing is."""
+    words = ["optimizer.learning_rate=1e-12", "training.max_steps=21", "training.save_steps=100"]
+    done = train_alone(*tiny, *words, "optimizer.cut_fraction=0.01", "optimizer.ratio=1", f"output={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    warnings = [line["warning"] for line in lines if "warning" in line]
+    assert len(warnings) == 1 and warnings[0] in done.stdout
+    assert warnings[0].startswith("objectives.mlm: its loss is 7.")
+    assert "nothing is learnt; try another optimizer.learning_rate" in warnings[0]

@@ -1,0 +1,67 @@
+"""What the figures of a sweep do not say themselves: runs that end as they began, and why rows are equal.
+
+a run's checkpoints                    -> whether any of them was better than the model that it began with
+equal figures: recipes, weights, losses -> what the runs have in common, and what their settings changed
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shards import storage
+from train.card import UNCHANGED
+from train.engine.checkpoint import Checkpoints
+from train.engine.resuming import flat
+from train.engine.tracking import lines_up_to
+from train.export import WEIGHTS
+from train.grid import Run
+from train.recipe import load
+from train.sweep_scores import Scores
+
+NAMED = 3
+"""Of many equal runs, so many are named."""
+
+
+def remarks(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> dict[str, str]:
+    """By a run's name, what is to be said in its row; of those that need it."""
+    said = {run.name: "without a score" for run in runs if run.name not in found}
+    return said | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
+
+
+def equal_rows(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> list[str]:
+    """A line for each set of runs whose figures are all the same: which they are, and why they are."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if found.get(run.name):
+            groups.setdefault(json.dumps(found[run.name], sort_keys=True), []).append(run)
+    return [f"{_named(group)} have equal figures: {_why(folder, group)}" for group in groups.values() if len(group) > 1]
+
+
+def _named(group: Sequence[Run]) -> str:
+    names = [run.name for run in group]
+    if len(names) > NAMED:
+        names = [*names[:NAMED], f"{len(names) - NAMED} others"]
+    return f"{'; '.join(names[:-1])} and {names[-1]}"
+
+
+def _why(folder: Path, group: Sequence[Run]) -> str:
+    """What makes their figures equal, as far as their recipes, weights and losses tell."""
+    places = [folder / run.name for run in group]
+    varied = ", ".join(key for key in group[0].settings if len({run.settings.get(key) for run in group}) > 1)
+    recipes = [flat(dataclasses.asdict(load(str(place / "recipe.yaml")))) for place in places]
+    if all({**recipe, "output": ""} == {**recipes[0], "output": ""} for recipe in recipes):
+        return f"{varied} comes to the same recipe in all of them"
+    if len({storage.sha256(place / "model" / WEIGHTS) for place in places}) > 1:
+        return "their models differ, but the figures do not tell them apart: compare them by another score"
+    if all(Checkpoints(place).began_best() for place in places):
+        return f"{UNCHANGED}, and all of them export that model"
+    if all(_losses(place) == _losses(places[0]) for place in places):
+        return f"{varied} changes nothing that the rest of the recipe trains: every logged loss and weight is the same"
+    return f"their models are the same in every weight, whatever {varied} changed on the way"
+
+
+def _losses(run: Path) -> list[tuple[int, float]]:
+    """A run's logged losses with their steps."""
+    lines = map(json.loads, lines_up_to(run / "metrics.jsonl", 1 << 62))
+    return [(line["step"], line["loss"]) for line in lines if "loss" in line]
