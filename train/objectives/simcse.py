@@ -92,9 +92,9 @@ class SimCSE(Objective):
     contrasts = True
     min_examples = 2
 
-    def __init__(self, config: Config, setting: Setting) -> None:
+    def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
         super().__init__()
-        self.config, self.setting, self.read = config, setting, setting.texts
+        self.config, self.setting, self.read = config, setting, tuple(columns)
         self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)
