@@ -1,6 +1,7 @@
 """Clips to log-mel frames, checked against the definition and the library on real speech; and what is refused."""
 
 import io
+import re
 import struct
 from pathlib import Path
 
@@ -193,6 +194,57 @@ def test_a_silent_beginning_is_silent_if_the_rest_is_cut() -> None:
     data = written(np.concatenate([np.zeros(12 * 16_000, np.float32), tone()]))
     assert reason(data, "cut").startswith("silent: ")
     assert len(spectrograms(data, 1024, "split")) == 2
+
+
+@pytest.fixture(scope="module", params=["VORBIS", "OPUS"])
+def ogg(request: pytest.FixtureRequest, speech: list[bytes]) -> bytes:
+    """An utterance of 15 s in pages of about 4 kB."""
+    return written(read_clip(speech[0]), name="OGG", subtype=request.param)
+
+
+def test_a_whole_ogg_is_read_whatever_follows_its_last_page(ogg: bytes, speech: list[bytes]) -> None:
+    whole = read_clip(ogg)
+    assert len(whole) == len(read_clip(speech[0])) and ogg.count(b"OggS") > 5
+    assert np.array_equal(read_clip(ogg + b"TAG of a player" * 9), whole)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_a_damaged_page_of_an_ogg_is_noticed(ogg: bytes, place: float) -> None:
+    """libsndfile passes over it, and what it held is missing or noise."""
+    middle = int(place * len(ogg))
+    flipped = changed(ogg, middle, bytes([ogg[middle] ^ 1]))
+    assert reason(flipped) == f"damaged OGG: no whole page at byte {ogg.rindex(b'OggS', 0, middle):,}"
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_page_that_an_ogg_lacks_or_has_twice_is_noticed(ogg: bytes, number: int) -> None:
+    places = [match.start() for match in re.finditer(b"OggS", ogg)]
+    start, end = places[number : number + 2]
+    said = "does not follow the one before it"
+    assert reason(ogg[:start] + ogg[end:]) == f"damaged OGG: page {number + 1} at byte {start:,} {said}"
+    assert reason(ogg[:end] + ogg[start:]) == f"damaged OGG: page {number} at byte {end:,} {said}"
+
+
+@pytest.mark.parametrize("cut", ["half", "between pages"])
+def test_an_ogg_without_its_end_is_noticed(ogg: bytes, cut: str) -> None:
+    end = len(ogg) // 2 if cut == "half" else ogg.rindex(b"OggS")
+    assert reason(ogg[:end]) == "truncated OGG: without its last page"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("WAV PCM_16 LITTLE", "WAV PCM_16 BIG", "WAV FLOAT BIG", "WAV IMA_ADPCM FILE", "WAVEX PCM_16 FILE"),
+        *("RF64 PCM_16 FILE", "AIFF PCM_16 BIG", "AIFF PCM_16 LITTLE", "FLAC PCM_16 FILE"),
+    ],
+)
+def test_half_a_clip_of_any_format_is_refused(speech: list[bytes], form: str) -> None:
+    name, subtype, endian = form.split()
+    data = io.BytesIO()
+    soundfile.write(data, read_clip(speech[0]), 16_000, format=name, subtype=subtype, endian=endian)
+    whole = data.getvalue()
+    assert len(read_clip(whole)) >= len(read_clip(speech[0]))
+    assert reason(whole[: len(whole) // 2]).startswith(("truncated ", "damaged "))
 
 
 @pytest.mark.parametrize("place", [0.2, 0.4, 0.6, 0.8])
