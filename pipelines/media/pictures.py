@@ -13,6 +13,7 @@ grey level of it. Colour profiles are dropped unread.
 import io
 import logging
 import math
+import re
 import warnings
 from typing import Any
 
@@ -32,9 +33,17 @@ MARGIN = 1.25
 result within 2 grey levels of what the whole would give."""
 EIGHTHS = (1, 2, 3, 4)
 """The fractions that are decoded faster than the whole."""
+MAX_SCANS = 64
+"""A JPEG of more scans is refused before it is decoded: each scan, of a few bytes perhaps, takes a pass over the whole
+picture. libjpeg writes 10 of a colour picture, 18 of four inks; a file of 654 kB can hold 19,000."""
 MAX_SIDE = 65_500
 """libjpeg writes no longer side."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
+"""What begins a segment of a JPEG: not a byte of 255 in a scan, a restart, or filling."""
+BASELINE, END, SCAN = b"\xc0", b"\xd9", b"\xda"
+FRAMES = tuple(bytes([0xC0 + number]) for number in range(16) if number not in (4, 8, 12))
+"""Markers of the frame, which says how pixels are coded; one of them is that of baseline JPEGs."""
 MAGIC = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 """How pictures begin."""
 _ORIENTATION = 0x0112
@@ -68,6 +77,9 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     if max(target) > MAX_SIDE:
         raise RecordError(f"{target[0]:,} x {target[1]:,} pixels once shrunk: a JPEG has at most {MAX_SIDE:,} a side")
     is_jpeg = picture.format in ("JPEG", "MPO")
+    scans, is_baseline = _scans(data) if is_jpeg else (1, False)
+    if scans > MAX_SCANS:
+        raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
     try:
         pixels = _jpeg(data, picture, target) if is_jpeg else _other(data, picture, target)
     except (RecordError, MemoryError):
@@ -76,7 +88,7 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
         raise RecordError(_damage(picture.format or "picture", error)) from None
     orientation = _orientation(picture)
     is_kept = picture.format == "JPEG" and picture.mode == "RGB" and target == picture.size
-    if is_kept and orientation == 1 and _is_baseline(data):
+    if is_kept and orientation == 1 and is_baseline:
         return data
     upright = np.ascontiguousarray(_upright(pixels, orientation))
     encoded: bytes = simplejpeg.encode_jpeg(upright, quality=QUALITY, colorsubsampling="420")
@@ -172,13 +184,16 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
-def _is_baseline(data: bytes) -> bool:
-    """Whether a whole JPEG is neither progressive nor arithmetic-coded: its frame header says so."""
-    place = 2
-    while True:
-        while data[place + 1] == 0xFF:
-            place += 1
-        marker = data[place + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return marker == 0xC0
-        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+def _scans(data: bytes) -> tuple[int, bool]:
+    """How many scans a JPEG has, and whether it is baseline: neither progressive nor arithmetic-coded."""
+    scans, is_baseline, components, place = 0, False, b"", 2
+    while (found := MARKER.search(data, place)) and found[1] != END:
+        start = found.end()
+        if found[1] in FRAMES:
+            is_baseline, components = found[1] == BASELINE, data[start + 7 : start + 8]
+        elif found[1] == SCAN:
+            scans += 1
+            if is_baseline and data[start + 2 : start + 3] == components:
+                break  # the only scan, as of most pictures: what it holds need not be searched
+        place = start + int.from_bytes(data[start : start + 2], "big")
+    return scans, is_baseline

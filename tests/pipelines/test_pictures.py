@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_images
 
-from pipelines.media.pictures import MAX_PIXELS, shrunk
+from pipelines.media.pictures import MAX_PIXELS, MAX_SCANS, shrunk
 from pipelines.tally import RecordError
 from tests.conftest import ROOT
 
@@ -221,6 +222,34 @@ def test_too_many_pixels_are_refused_by_the_header(photograph: bytes) -> None:
         bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
         assert reason(bomb) == expected
     assert reason(photograph, max_pixels=10_000).endswith("pixels: more than 10,000")
+
+
+def repeated(data: bytes, scans: int) -> bytes:
+    """A progressive JPEG whose last scan is there again, as often as makes so many scans."""
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[last:end] * (scans - data.count(b"\xff\xda")) + data[end:]
+
+
+def test_a_jpeg_of_too_many_scans_is_refused_before_it_is_decoded(
+    photographs: list[Image.Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each scan takes a pass over all pixels: a file of 654 kB would take hours."""
+    grey = encoded(Image.new("L", (1000, 1000), 128), progressive=True)
+    for data in (encoded(photographs[0], progressive=True), grey):
+        assert reason(repeated(data, MAX_SCANS)).startswith("damaged JPEG: Inconsistent progression")
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *given, **options: pytest.fail("decoded"))
+    for data in (encoded(photographs[0], progressive=True), grey):
+        assert reason(repeated(data, MAX_SCANS + 1)) == f"JPEG of {MAX_SCANS + 1} scans: more than {MAX_SCANS}"
+        assert reason(repeated(data, 5000)) == f"JPEG of 5,000 scans: more than {MAX_SCANS}"
+
+
+def test_what_looks_like_scans_in_a_profile_is_not_counted(photographs: list[Image.Image]) -> None:
+    marks = b"\xff\xda" * 1000
+    for options in ({}, {"progressive": True}, {"restart_marker_rows": 1}):
+        data = encoded(photographs[0], icc_profile=marks, comment=marks, **options)
+        assert difference(decoded(shrunk(data, 1000)), photographs[0]) < 4
+    inks = encoded(photographs[0].convert("CMYK"), progressive=True)
+    assert decoded(shrunk(inks, 100)).size == (150, 100)
 
 
 def test_a_strip_too_long_for_a_jpeg_is_refused() -> None:
