@@ -1,6 +1,6 @@
 """Any picture to a baseline JPEG of bounded size: upright, RGB, of the same bytes on every machine.
 
-    bytes -> header: format, frames, pixels    refused here before any memory is taken
+    bytes -> header: format, scans, pixels     refused here before any memory is taken
           -> pixels                            a JPEG at 1/8..4/8 of its size where that leaves enough
           -> resized -> upright -> JPEG        bilinear, widened by the scale (antialiased)
 
@@ -27,6 +27,12 @@ from pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
 """Pillow itself opens no larger picture."""
+MAX_BYTES = 1_000_000_000
+"""So much memory a decoder may take for a picture, judged by its header."""
+BYTES_A_PIXEL = {"WEBP": 16, "TIFF": 8}
+"""Of decoders that keep more copies than Pillow's one of 4 bytes a pixel: WebP's frames, TIFF's strips."""
+BAND_PIXELS = 1 << 21
+"""A picture of more is converted and narrowed in bands of so many."""
 QUALITY = 95
 MARGIN = 1.25
 """A JPEG decoded at a fraction of its size is still so many times as large as what it is resized to, which keeps the
@@ -70,16 +76,20 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     """
     picture = _opened(data)
     width, height = picture.size
-    if width * height > max_pixels:
-        raise RecordError(f"{width:,} x {height:,} pixels: more than {max_pixels:,}")
-    scale = min(1.0, size / min(width, height))
-    target = (max(1, round(width * scale)), max(1, round(height * scale)))
-    if max(target) > MAX_SIDE:
-        raise RecordError(f"{target[0]:,} x {target[1]:,} pixels once shrunk: a JPEG has at most {MAX_SIDE:,} a side")
     is_jpeg = picture.format in ("JPEG", "MPO")
     scans, is_baseline = _scans(data) if is_jpeg else (1, False)
     if scans > MAX_SCANS:
         raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
+    # Of a JPEG in several scans all coefficients are kept, of 2 bytes; of others, some rows of pixels.
+    each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
+    most = min(max_pixels, MAX_BYTES // max(1, each))
+    if width * height > most:
+        what = "" if most == max_pixels else f", the most of a {'progressive ' if is_jpeg else ''}{picture.format}"
+        raise RecordError(f"{width:,} x {height:,} pixels: more than {most:,}{what}")
+    scale = min(1.0, size / min(width, height))
+    target = (max(1, round(width * scale)), max(1, round(height * scale)))
+    if max(target) > MAX_SIDE:
+        raise RecordError(f"{target[0]:,} x {target[1]:,} pixels once shrunk: a JPEG has at most {MAX_SIDE:,} a side")
     try:
         pixels = _jpeg(data, picture, target) if is_jpeg else _other(data, picture, target)
     except (RecordError, MemoryError):
@@ -146,22 +156,47 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")
+    if picture.mode in ("I", "F"):
+        raise RecordError(f"{name} of 32 bits a channel")
     if name == "PNG":
         Image.open(io.BytesIO(data), formats=("PNG",)).verify()  # the checksums, which decoding skips
     picture.load()
-    if picture.mode.startswith("I;16"):
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-    elif picture.mode in ("I", "F"):
-        raise RecordError(f"{name} of 32 bits a channel")
-    elif picture.has_transparency_data and picture.mode != "RGBA":
-        picture = picture.convert("RGBA")
-    elif picture.mode not in ("L", "RGB", "RGBA"):
-        picture = picture.convert("RGB")
+    if target == picture.size or math.prod(picture.size) <= BAND_PIXELS:
+        picture = _plain(picture)
+    else:
+        picture = _narrowed(picture, target[0])
     if target != picture.size:
         picture = picture.resize(target, Image.Resampling.BILINEAR)
-    if picture.mode == "RGBA":
-        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture)
+    if picture.mode in ("RGBA", "RGBa"):
+        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture.convert("RGBA"))
     return np.asarray(picture.convert("RGB"))
+
+
+def _plain(picture: Image.Image) -> Image.Image:
+    """Converts a picture of at most 16 bits a channel to L, RGB or RGBA."""
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.has_transparency_data:
+        return picture.convert("RGBA")
+    return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+
+
+def _narrowed(picture: Image.Image, width: int) -> Image.Image:
+    """Converts a large picture and brings it to its final width, band by band: no copy of the whole is made.
+
+    Pillow resizes rows first, columns then, each to 8 bits: resizing what is returned to the final height gives what
+    one step would. Transparency is premultiplied (RGBa), as Pillow does before it resizes.
+    """
+    rows = max(1, BAND_PIXELS // picture.width)
+    bands = []
+    for top in range(0, picture.height, rows):
+        band = _plain(picture.crop((0, top, picture.width, min(top + rows, picture.height))))
+        band = band.convert("RGBa") if band.mode == "RGBA" else band
+        bands.append(band.resize((width, band.height), Image.Resampling.BILINEAR))
+    whole = Image.new(bands[0].mode, (width, picture.height))
+    for number, band in enumerate(bands):
+        whole.paste(band, (0, number * rows))
+    return whole
 
 
 def _orientation(picture: Image.Image) -> int:
