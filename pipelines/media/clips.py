@@ -9,8 +9,10 @@ subtracts first, drops out with the mean of each frame. Frames keep their true n
 and normalizes them by the mean and deviation that a dataset's shards tell (`shards.moments`).
 """
 
+import collections
 import functools
 import io
+import itertools
 import math
 import os
 import warnings
@@ -35,7 +37,10 @@ FLOOR = 1.192092955078125e-07
 RATES = range(1_000, 768_001)
 """Samples a second that sound is recorded with."""
 BLOCK = 1 << 20
-"""So many values are decoded at a time."""
+"""So many values are decoded at a time, or resampled, where that makes more of them."""
+HELD_FRAMES = 1 << 16
+"""Pieces of so many frames (11 minutes, 17 MB) are held until the clip is known to be whole; of a longer clip none is,
+but it is decoded twice."""
 LOUDEST = 1e15
 """Full scale is 1: beyond this, the energy of a frame is beyond float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
@@ -62,8 +67,10 @@ STRIP, NUM_STRIPS = 16, 64
 takes, with the same result."""
 
 
-def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
-    """Computes a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
+    """Yields a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+
+    A clip that is bad anywhere yields nothing: before the first piece of one with many, the whole is decoded once.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
@@ -75,18 +82,25 @@ def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
         RecordError: it is no clip, damaged, cut short, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
-    found: list[np.ndarray] = []
-    rest = np.empty(0, np.float32)
-    for block in blocks(data, span if how == "cut" else None):
+    pieces = _pieces(blocks(data, span if how == "cut" else None), frames, span)
+    most = max(2, HELD_FRAMES // frames)
+    held = list(itertools.islice(pieces, most))
+    if len(held) == most:
+        collections.deque(blocks(data), maxlen=0)
+    yield from held
+    yield from pieces
+
+
+def _pieces(found: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
+    """Yields the frames of each `span` samples, which are `frames`, then those of the rest, if it holds a frame."""
+    rest, is_whole = np.empty(0, np.float32), True
+    for block in found:
         rest = np.concatenate([rest, block])
         while len(rest) >= span:
-            found.append(log_mel(rest[:span]))
-            rest = rest[frames * HOP :]
-    if how == "cut" and found:
-        return found
-    if len(rest) >= WINDOW or not found:
-        found.append(log_mel(rest))
-    return found
+            yield log_mel(rest[:span])
+            rest, is_whole = rest[frames * HOP :], False
+    if is_whole or len(rest) >= WINDOW:
+        yield log_mel(rest)
 
 
 def read_clip(data: bytes, max_samples: int | None = None) -> np.ndarray:
@@ -154,7 +168,8 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
     """The next block, float32 (samples, channels); none at the end."""
     try:
-        return sound.read(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True)
+        num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
+        return sound.read(max(1, num_samples), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise RecordError(f"damaged {sound.format}: {error.error_string}") from None
 
