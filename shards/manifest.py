@@ -126,7 +126,8 @@ class Manifest:
     @property
     def statistics(self) -> dict[str, float]:
         """The mean and standard deviation of the values of all spectrograms; empty where there are none."""
-        return moments.statistics(functools.reduce(add_up, (shard.moments for shard in self.shards), {}))
+        statistics: dict[str, float] = self.derived["statistics"]
+        return statistics
 
     @property
     def lengths(self) -> lengths.Histograms:
@@ -141,7 +142,8 @@ class Manifest:
     @property
     def derived(self) -> dict[str, Any]:
         """The fields of the file that follow from its shards' entries; an empty one is not written."""
-        return {"totals": self.totals, "statistics": self.statistics}
+        sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
+        return {"totals": self.totals, "statistics": moments.statistics(sums)}
 
     def to_json(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
