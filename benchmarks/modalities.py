@@ -115,7 +115,7 @@ def as_npy(data: bytes) -> bytes:
     from pipelines.media.clips import spectrograms
 
     stream = io.BytesIO()
-    np.save(stream, spectrograms(data, FRAMES, "cut")[0], allow_pickle=False)
+    np.save(stream, next(spectrograms(data, FRAMES, "cut")), allow_pickle=False)
     return stream.getvalue()
 
 

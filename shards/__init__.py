@@ -8,8 +8,9 @@ package imports nothing else of the project.
 """
 
 from shards.manifest import Manifest, ShardInfo
-from shards.reader import Dataset, ShardError, verify
+from shards.reader import Dataset, ShardError
 from shards.schema import KINDS, token_type
+from shards.verification import verify
 from shards.writer import ShardWriter
 
 __all__ = [

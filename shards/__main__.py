@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shards import classes, described, lengths, reader, sheet, storage, terminal
+from shards import classes, described, lengths, reader, sheet, storage, terminal, verification
 from shards.layouts import FRAMES, frames_of
 from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
 from shards.schema import LABEL, token_columns
@@ -105,7 +105,7 @@ def described_classes(names: Sequence[str], counts: Mapping[int, int], every: bo
 
 
 def verify(folder: str, as_json: bool) -> int:
-    problems = reader.verify(folder)
+    problems = verification.verify(folder)
     if as_json:
         say(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
     else:

@@ -17,14 +17,22 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
     Raises:
         ShardError: the table is missing or damaged.
-        ManifestError: it names other classes than the shards have.
+        ManifestError: it is not a list of distinct names, or the shards have a class without one.
     """
     if PATH not in manifest.resources:
         return []
-    found = json.loads(read_resource(folder, PATH, manifest.resources[PATH]))
-    if not isinstance(found, list) or max(manifest.classes, default=-1) >= len(found):
-        raise ManifestError(f"{folder}/{PATH}: does not name the {max(manifest.classes, default=-1) + 1:,} classes")
-    return [str(name) for name in found]
+    data = read_resource(folder, PATH, manifest.resources[PATH])
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found) or len({*found}) < len(found):
+        raise ManifestError(f"{folder}/{PATH}: not a list of names, each once: run the pipeline again")
+    numbers = manifest.classes
+    if numbers and not 0 <= min(numbers) <= max(numbers) < len(found):
+        held = f"{min(numbers)} to {max(numbers)}"
+        raise ManifestError(f"{folder}/{PATH}: names {len(found):,} classes, and the shards have classes {held}")
+    return found
 
 
 def summary(of: Sequence[str], counts: Mapping[int, int]) -> list[str]:

@@ -22,7 +22,8 @@ NAME = "manifest.json"
 FORMAT = "clearspan-shards"
 VERSION = 3
 OLDER = (2,)
-"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens."""
+"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens, and taken of
+documents alone, which have no other."""
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
@@ -35,10 +36,11 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """One tar: its size and hash as published, and what it holds. `lengths` counts its examples by length in each
-    ragged column (`shards.lengths`), `column_tokens` the tokens of each column of them, which `tokens` adds up (shards
-    of before that have none), `classes` examples by the number of their class; `moments` sums up the values of its
-    spectrograms (`shards.moments`).
+    """One tar: its size and hash as published, and its contents (`shards.contents`).
+
+    `lengths` counts its examples by length in each ragged column (`shards.lengths`), `column_tokens` the tokens in each
+    column of them, whose sum is `tokens`, `classes` the examples by the number of their class, and `moments` sums up
+    the values of its spectrograms (`shards.moments`).
     """
 
     name: str
@@ -57,6 +59,10 @@ class ShardInfo:
     def kind(self) -> Kind:
         """What its examples are, which its name says. Raises KeyError for no known kind."""
         return KINDS[self.name.partition("-")[0]]
+
+
+OPTIONAL = tuple(field.name for field in dataclasses.fields(ShardInfo) if field.default_factory is dict)
+"""The figures that a manifest of an earlier version may lack, of all of its shards."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +87,7 @@ def _as_now(shard: dict[str, Any], version: int) -> dict[str, Any]:
     """A shard's entry in a manifest of that version, as this one has it."""
     if version == VERSION or not shard.get("lengths"):
         return shard
-    return {**shard, "lengths": {"tokens": shard["lengths"]}}
+    return {**shard, "lengths": {"tokens": shard["lengths"]} if shard["name"].startswith("documents-") else {}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +126,8 @@ class Manifest:
     @property
     def statistics(self) -> dict[str, float]:
         """The mean and standard deviation of the values of all spectrograms; empty where there are none."""
-        return moments.statistics(functools.reduce(add_up, (shard.moments for shard in self.shards), {}))
+        statistics: dict[str, float] = self.derived["statistics"]
+        return statistics
 
     @property
     def lengths(self) -> lengths.Histograms:
@@ -129,10 +136,14 @@ class Manifest:
 
     @property
     def column_tokens(self) -> dict[str, int]:
-        """The tokens in each column of them; empty where a shard does not tell."""
-        if not all(shard.column_tokens for shard in self.shards):
-            return {}
+        """The tokens in each column of them; empty where the shards do not tell."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """The fields of the file that follow from its shards' entries; an empty one is not written."""
+        sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
+        return {"totals": self.totals, "statistics": moments.statistics(sums)}
 
     def to_json(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
@@ -145,9 +156,7 @@ class Manifest:
             "totals": self.totals,
             "counts": self.counts,
         }
-        if self.statistics:
-            record["statistics"] = self.statistics
-        return seal(record, indent=1)
+        return seal(record | {name: value for name, value in self.derived.items() if value}, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
         """The list of shards in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
@@ -181,7 +190,7 @@ class Manifest:
                 raise ManifestError(f"{path}: format {found[0]} version {found[1]}, not {FORMAT} {VERSION}")
             shards = [build(ShardInfo, _as_now(shard, found[1])) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
-            manifest._check(path, record["totals"])
+            manifest._check(path, record)
         except ManifestError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -189,7 +198,7 @@ class Manifest:
             raise ManifestError(f"{path}: not a manifest, or damaged ({reason}); run the pipeline again") from None
         return manifest
 
-    def _check(self, path: str, totals: dict[str, int]) -> None:
+    def _check(self, path: str, record: Mapping[str, Any]) -> None:
         if self.kind not in KINDS:
             raise ManifestError(f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
         if KINDS[self.kind].has_tokens and self.tokenizer is None:
@@ -198,20 +207,26 @@ class Manifest:
         for shard in self.shards:
             if not SHARD_NAME.fullmatch(shard.name) or shard.kind.name != self.kind:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
+            if int(shard.name.split("-")[1]) != shard.unit:
+                raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
             if any(sum(histogram.values()) != shard.examples for histogram in shard.lengths.values()):
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
             if shard.classes and sum(shard.classes.values()) != shard.examples:
                 raise ManifestError(f"{path}: {shard.name}: its classes are not those of {shard.examples} examples")
             if shard.column_tokens and sum(shard.column_tokens.values()) != shard.tokens:
                 raise ManifestError(f"{path}: {shard.name}: its columns' tokens are not {shard.tokens} in all")
+        for field in OPTIONAL:
+            if len({bool(getattr(shard, field)) for shard in self.shards}) > 1:
+                raise ManifestError(f"{path}: some of its shards lack {field}, others do not: run the pipeline again")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
                 raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")
-        if totals != self.totals:
-            raise ManifestError(f"{path}: totals {totals} are not the sum over its shards {self.totals}")
+        for name, value in self.derived.items():
+            if record.get(name, {}) != value:
+                raise ManifestError(f"{path}: {name} {record.get(name)} are not the sum over its shards {value}")
         kept = self.counts["kept"]
         if self.counts["read"] != kept + sum(self.counts["filtered"].values()) + self.counts["bad"]:
             raise ManifestError(f"{path}: read {self.counts['read']} is not kept + filtered + bad")

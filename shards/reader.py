@@ -6,7 +6,6 @@ A truncated tar can read as a shorter, valid one, so only the manifest's figures
 on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
 """
 
-import functools
 import hashlib
 import os
 import tarfile
@@ -16,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from shards import storage, ustar
+from shards.contents import Contents
 from shards.layouts import MemberError
-from shards.manifest import FILES_FOLDER, NAME, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
-from shards.schema import KINDS, Kind, add_up, token_columns, tokens_by_column
+from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
+from shards.schema import KINDS, Kind
 from shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
@@ -60,33 +60,22 @@ def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -> Iterator[pa.RecordBatch]:
-    """The record batches of a local shard, in order; `members` lists a tar's files.
+    """Yield the record batches of a local shard, in order; `members` lists a tar's files.
 
     Raises:
-        ShardError: a member is no batch of examples, or the counts are not the manifest's.
+        ShardError: a member is no batch of examples, or (after the last) a figure is not the manifest's.
     """
-    batches = examples = 0
-    columns: dict[str, int] = {}
+    contents = Contents()
     try:
         for batch in shard.kind.layout.batches(members(path), shard.kind.check):
-            batches += 1
-            examples += batch.num_rows
-            columns = add_up(columns, tokens_by_column(batch))
+            contents.add(batch)
             yield batch
     except tarfile.TarError as error:
         raise ShardError(f"{shard.name}: not a readable tar ({error})") from None
     except MemberError as error:
         raise ShardError(f"{shard.name}/{error}") from None
-    tokens = sum(columns.values())
-    if (batches, examples, tokens) != (shard.batches, shard.examples, shard.tokens):
-        raise ShardError(
-            f"{shard.name}: holds {batches:,} batches, {examples:,} examples, {tokens:,} tokens where the manifest "
-            f"says {shard.batches:,}, {shard.examples:,}, {shard.tokens:,}"
-        )
-    if shard.column_tokens and columns != shard.column_tokens:
-        raise ShardError(
-            f"{shard.name}: holds tokens {columns} by column where the manifest says {shard.column_tokens}"
-        )
+    if difference := contents.difference(shard):
+        raise ShardError(f"{shard.name}: holds {difference}")
 
 
 def read_back(path: Path, shard: ShardInfo) -> None:
@@ -233,34 +222,3 @@ class Dataset:
         """Every batch of every shard, in the manifest's order."""
         for shard in self.shards:
             yield from self.batches(shard)
-
-
-def verify(folder: str | Path) -> list[str]:
-    """Re-reads a whole dataset; returns what is wrong with it, one line each (none: it is as published).
-
-    Raises:
-        ManifestError: the folder has no readable manifest.
-    """
-    dataset = Dataset(folder)
-    problems = []
-    checks: list[Callable[[], object]] = [dataset.local_tokenizer] if dataset.manifest.tokenizer else []
-    checks += [functools.partial(dataset.read_file, name) for name in dataset.files]
-    for check in checks:
-        try:
-            check()
-        except ShardError as error:
-            problems.append(str(error))
-    for shard in dataset.shards:
-        try:
-            for batch in dataset.batches(shard):
-                for column in token_columns(batch.schema):
-                    ids = batch.column(column).flatten().to_numpy()
-                    if len(ids) and ids.max() >= dataset.vocab_size:
-                        raise ShardError(f"{shard.name}: token id {ids.max()} is outside the vocabulary")
-        except ShardError as error:
-            problems.append(str(error))
-    named = {shard.name for shard in dataset.shards}
-    for name in storage.list_files(str(folder)):
-        if name.endswith(".tar") and name not in named:
-            problems.append(f"{name}: a tar that {NAME} does not name: no part of the dataset; delete it")
-    return problems

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shards import lengths, moments, storage, ustar
+from shards import storage, ustar
+from shards.contents import Contents
 from shards.manifest import ShardInfo
-from shards.schema import KINDS, add_up, count_classes, tokens_by_column
+from shards.schema import KINDS
 from shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
@@ -26,9 +27,7 @@ class ShardWriter:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
         self.finished: list[ShardInfo] = []
         self._file: HashingFile | None = None
-        self._tokens: dict[str, int] = {}
-        self._classes: dict[str, int] = {}
-        self._moments: dict[str, int] = {}
+        self._contents = Contents()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends one batch of examples, as its kind's layout packs it."""
@@ -44,18 +43,13 @@ class ShardWriter:
         if self._file is None:
             self._start_shard()
         assert self._file is not None
-        key = f"{self.unit:05d}-{len(self.finished):03d}-{self._batches:05d}"
+        key = f"{self.unit:05d}-{len(self.finished):03d}-{self._contents.batches:05d}"
         with storage.naming_disk(self.spool / self._name):
             for name, data in members:
                 self._file.write(ustar.header(key + name, len(data)))
                 self._file.write(data)
                 self._file.write(ustar.padding(len(data)))
-        self._batches += 1
-        self._examples += batch.num_rows
-        self._tokens = add_up(self._tokens, tokens_by_column(batch))
-        self._lengths.append(lengths.measure(batch))
-        self._classes = add_up(self._classes, count_classes(batch))
-        self._moments = add_up(self._moments, moments.measure(batch))
+        self._contents.add(batch)
 
     def close(self) -> list[ShardInfo]:
         """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""
@@ -66,9 +60,7 @@ class ShardWriter:
     def _start_shard(self) -> None:
         self._name = f"{self.kind}-{self.unit:05d}-{len(self.finished):03d}.tar"
         self._file = HashingFile((self.spool / self._name).open("wb", BUFFER_BYTES))
-        self._batches = self._examples = 0
-        self._tokens, self._classes, self._moments = {}, {}, {}
-        self._lengths: list[lengths.Histograms] = []
+        self._contents = Contents()
 
     def _finish_shard(self) -> None:
         assert self._file is not None
@@ -77,18 +69,6 @@ class ShardWriter:
             self._file.stream.close()
         info = self._file.info
         self.finished.append(
-            ShardInfo(
-                name=self._name,
-                bytes=info.bytes,
-                sha256=info.sha256,
-                examples=self._examples,
-                tokens=sum(self._tokens.values()),
-                unit=self.unit,
-                batches=self._batches,
-                lengths=lengths.add(self._lengths),
-                moments=self._moments,
-                classes=dict(sorted(self._classes.items(), key=lambda item: int(item[0]))),
-                column_tokens=self._tokens,
-            )
+            ShardInfo(name=self._name, bytes=info.bytes, sha256=info.sha256, unit=self.unit, **self._contents.figures)
         )
         self._file = None

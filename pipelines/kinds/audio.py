@@ -9,7 +9,7 @@ read). What is done to a clip is in `pipelines.media.clips`.
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -78,13 +78,13 @@ class Clips:
     frames: int
     long: str
 
-    def examples(self, data: bytes, counts: Counts) -> list[np.ndarray]:
-        found = spectrograms(data, self.frames, self.long)
-        counts.count(
-            "full" if self.long == "cut" else "split",
-            len(found[0]) == self.frames if self.long == "cut" else len(found) > 1,
-        )
-        return found
+    def examples(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
+        for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
+            if self.long == "cut":
+                counts.count("full", len(frames) == self.frames)
+            else:
+                counts.count("split", number == 1)
+            yield frames
 
     def column(self, values: list[np.ndarray]) -> pa.Array:
         return frames_column(values)

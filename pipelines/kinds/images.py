@@ -8,6 +8,7 @@ to a picture is in `pipelines.media.pictures`.
 
 import argparse
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
@@ -58,8 +59,8 @@ class Pictures:
 
     size: int
 
-    def examples(self, data: bytes, counts: Counts) -> list[bytes]:
-        return [shrunk(data, self.size)]
+    def examples(self, data: bytes, counts: Counts) -> Iterator[bytes]:
+        yield shrunk(data, self.size)
 
     def column(self, values: list[bytes]) -> pa.Array:
         return pa.array(values, pa.binary())

@@ -9,6 +9,7 @@ part, whatever they are called. The table of classes, a class's name at the plac
 import argparse
 import dataclasses
 import hashlib
+import itertools
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,11 +137,11 @@ def _read_names(path: str) -> tuple[str, ...]:
 class Maker(Protocol):
     """What a kind makes of a file."""
 
-    def examples(self, data: bytes, counts: Counts) -> list[Any]:
-        """The values of the example, or the examples, that a file gives.
+    def examples(self, data: bytes, counts: Counts) -> Iterator[Any]:
+        """Yield the value of each example that a file gives.
 
         Raises:
-            RecordError: it gives none.
+            RecordError: (before the first) it gives none.
         """
 
     def column(self, values: list[Any]) -> pa.Array:
@@ -168,22 +169,21 @@ class LabelledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                with watch.timing("decode"):
-                    made = self.maker.examples(record.value, tally.counts)
+                made = watch.each("decode", self.maker.examples(record.value, tally.counts))
+                # The pieces of hours of sound are many: each is counted, and goes into a batch, as it is made.
+                for value, number in zip(made, file_ids(record.value), strict=False):
+                    tally.counts.read += 1
+                    tally.counts.kept += 1
+                    ids.append(number)
+                    values.append(value)
+                    labels.append(self.numbers[record.label])
+                    size += self.maker.num_bytes(value)
+                    if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:
+                        yield self._batch(ids, values, labels)
+                        ids, values, labels, size = [], [], [], 0
             except RecordError as problem:
                 tally.counts.read += 1
                 tally.reject(record, problem)
-                continue
-            tally.counts.read += len(made)
-            tally.counts.kept += len(made)
-            for number, value in zip(file_ids(record.value, len(made)), made, strict=True):
-                ids.append(number)
-                values.append(value)
-                labels.append(self.numbers[record.label])
-                size += self.maker.num_bytes(value)
-                if size >= BATCH_BYTES or len(ids) >= BATCH_EXAMPLES:  # the pieces of hours of sound are many
-                    yield self._batch(ids, values, labels)
-                    ids, values, labels, size = [], [], [], 0
         if ids:
             yield self._batch(ids, values, labels)
 
@@ -192,9 +192,11 @@ class LabelledWorker:
         return pa.record_batch(columns, schema=self.schema)
 
 
-def file_ids(data: bytes, count: int) -> list[int]:
-    """The ids of the examples of a file: their upper 31 bits are the file's, by which they are held out."""
+def file_ids(data: bytes) -> Iterator[int]:
+    """Yield the ids of a file's examples, without end: their upper 31 bits are the file's, by which it is held out."""
     whole = hashlib.blake2b(data).digest()  # once, however many pieces hours of sound are split to
-    pieces = (hashlib.blake2b(whole + number.to_bytes(8, "little")).digest() for number in range(1, count))
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32
-    return [upper | int.from_bytes(last[:4], "big") for last in (whole[4:], *pieces)][:count]
+    yield upper | int.from_bytes(whole[4:8], "big")
+    for number in itertools.count(1):
+        piece = hashlib.blake2b(whole + number.to_bytes(8, "little")).digest()
+        yield upper | int.from_bytes(piece[:4], "big")

@@ -9,11 +9,14 @@ subtracts first, drops out with the mean of each frame. Frames keep their true n
 and normalizes them by the mean and deviation that a dataset's shards tell (`shards.moments`).
 """
 
+import collections
 import functools
 import io
+import itertools
 import math
 import os
 import warnings
+import zlib
 from collections.abc import Iterator
 from typing import Literal
 
@@ -34,23 +37,40 @@ FLOOR = 1.192092955078125e-07
 RATES = range(1_000, 768_001)
 """Samples a second that sound is recorded with."""
 BLOCK = 1 << 20
-"""So many values are decoded at a time."""
+"""So many values are decoded at a time, or resampled, where that makes more of them."""
+HELD_FRAMES = 1 << 16
+"""Pieces of so many frames (11 minutes, 17 MB) are held until the clip is known to be whole; of a longer clip none is,
+but it is decoded twice."""
 LOUDEST = 1e15
 """Full scale is 1: beyond this, the energy of a frame is beyond float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
 """Those whose end is checked; of others a part would be taken for the whole."""
-MAGIC = {b"RIFF": "WAV", b"fLaC": "FLAC", b"OggS": "OGG", b"FORM": "AIFF", b"ID3": "MP3"}
+MAGIC = {
+    b"RIFF": "WAV",
+    b"RIFX": "WAV",
+    b"RF64": "RF64",
+    b"fLaC": "FLAC",
+    b"OggS": "OGG",
+    b"FORM": "AIFF",
+    b"ID3": "MP3",
+}
 MAGIC |= dict.fromkeys((b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2"), "MP3")
 """How clips begin."""
 FIRST_PAGE = b"OggS\0\2"
 """How each stream of an Ogg begins."""
+PAGE_BYTES = 27
+"""An Ogg page's header, before the sizes of its segments."""
+MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in reverse order."""
 STRIP, NUM_STRIPS = 16, 64
 """The library loops over the frames of a strip, and does many strips at once: half of the time that one long strip
 takes, with the same result."""
 
 
-def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
-    """Computes a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
+    """Yields a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+
+    A clip that is bad anywhere yields nothing: before the first piece of one with many, the whole is decoded once.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
@@ -62,18 +82,25 @@ def spectrograms(data: bytes, frames: int, how: str) -> list[np.ndarray]:
         RecordError: it is no clip, damaged, cut short, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
-    found: list[np.ndarray] = []
-    rest = np.empty(0, np.float32)
-    for block in blocks(data, span if how == "cut" else None):
+    pieces = _pieces(blocks(data, span if how == "cut" else None), frames, span)
+    most = max(2, HELD_FRAMES // frames)
+    held = list(itertools.islice(pieces, most))
+    if len(held) == most:
+        collections.deque(blocks(data), maxlen=0)
+    yield from held
+    yield from pieces
+
+
+def _pieces(found: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
+    """Yields the frames of each `span` samples, which are `frames`, then those of the rest, if it holds a frame."""
+    rest, is_whole = np.empty(0, np.float32), True
+    for block in found:
         rest = np.concatenate([rest, block])
         while len(rest) >= span:
-            found.append(log_mel(rest[:span]))
-            rest = rest[frames * HOP :]
-    if how == "cut" and found:
-        return found
-    if len(rest) >= WINDOW or not found:
-        found.append(log_mel(rest))
-    return found
+            yield log_mel(rest[:span])
+            rest, is_whole = rest[frames * HOP :], False
+    if is_whole or len(rest) >= WINDOW:
+        yield log_mel(rest)
 
 
 def read_clip(data: bytes, max_samples: int | None = None) -> np.ndarray:
@@ -129,10 +156,8 @@ def _opened(data: bytes) -> soundfile.SoundFile:
     if sound.format in ("WAV", "WAVEX", "RF64", "AIFF") and (missing := _missing(data)):
         name = "WAV" if sound.format == "WAVEX" else sound.format
         raise RecordError(f"truncated {name}: {missing:,} bytes fewer than its header declares")
-    if sound.format == "OGG" and not _ends(data):
-        raise RecordError("truncated OGG: without its last page")
-    if sound.format == "OGG" and (streams := data.count(FIRST_PAGE)) > 1:
-        raise RecordError(f"OGG of {streams} streams, of which one would be read: make it one")
+    if sound.format == "OGG":
+        _check_pages(data)
     if not sound.frames:
         raise RecordError(f"{sound.format} without samples")
     if sound.samplerate not in RATES:
@@ -143,14 +168,15 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
     """The next block, float32 (samples, channels); none at the end."""
     try:
-        return sound.read(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True)
+        num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
+        return sound.read(max(1, num_samples), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise RecordError(f"damaged {sound.format}: {error.error_string}") from None
 
 
 def _missing(data: bytes) -> int:
     """How many bytes a WAV or AIFF has fewer than its samples' chunk declares, of which libsndfile says nothing."""
-    order: Literal["little", "big"] = "big" if data.startswith(b"FORM") else "little"
+    order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
         size = int.from_bytes(data[place + 4 : place + 8], order)
@@ -164,12 +190,34 @@ def _missing(data: bytes) -> int:
     return 0
 
 
-def _ends(data: bytes) -> bool:
-    """Whether an Ogg's last page is whole and marked as the stream's last."""
-    page = data[data.rfind(b"OggS") :]
-    if len(page) < 27 or len(page) < 27 + page[26]:
-        return False
-    return bool(page[5] & 4) and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
+def _check_pages(data: bytes) -> None:
+    """Walks an Ogg page by page up to its last one; libsndfile passes over pages that are damaged or missing.
+
+    Raises:
+        RecordError: a page is cut, damaged or missing, or there is more than one stream.
+    """
+    if (streams := data.count(FIRST_PAGE)) > 1:
+        raise RecordError(f"OGG of {streams} streams, of which one would be read: make it one")
+    place, before, is_last = 0, None, False
+    while not is_last:
+        head = data[place : place + PAGE_BYTES].ljust(PAGE_BYTES, b"\0")
+        sizes = data[place + PAGE_BYTES : place + PAGE_BYTES + head[26]]
+        end = place + PAGE_BYTES + head[26] + sum(sizes)
+        if end > len(data):
+            raise RecordError("truncated OGG: without its last page")
+        if head[:4] != b"OggS" or _checksum(data[place:end]) != head[22:26]:
+            raise RecordError(f"damaged OGG: no whole page at byte {place:,}")
+        stream, number = head[14:18], int.from_bytes(head[18:22], "little")
+        if before not in (None, (stream, number - 1)):
+            raise RecordError(f"damaged OGG: page {number:,} at byte {place:,} does not follow the one before it")
+        place, before, is_last = end, (stream, number), bool(head[5] & 4)
+
+
+def _checksum(page: bytes) -> bytes:
+    """The four bytes of an Ogg page's own checksum: the CRC of zlib's polynomial over mirrored bits, from zero."""
+    mirrored = page.translate(MIRRORED)
+    crc = zlib.crc32(mirrored[:22] + bytes(4) + mirrored[26:], 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return crc.to_bytes(4, "big").translate(MIRRORED)
 
 
 def log_mel(samples: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Any picture to a baseline JPEG of bounded size: upright, RGB, of the same bytes on every machine.
 
-    bytes -> header: format, frames, pixels    refused here before any memory is taken
+    bytes -> header: format, scans, pixels     refused here before any memory is taken
           -> pixels                            a JPEG at 1/8..4/8 of its size where that leaves enough
           -> resized -> upright -> JPEG        bilinear, widened by the scale (antialiased)
 
@@ -13,6 +13,7 @@ grey level of it. Colour profiles are dropped unread.
 import io
 import logging
 import math
+import re
 import warnings
 from typing import Any
 
@@ -26,15 +27,29 @@ from pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
 """Pillow itself opens no larger picture."""
+MAX_BYTES = 1_000_000_000
+"""So much memory a decoder may take for a picture, judged by its header."""
+BYTES_A_PIXEL = {"WEBP": 16, "TIFF": 8}
+"""Of decoders that keep more copies than Pillow's one of 4 bytes a pixel: WebP's frames, TIFF's strips."""
+BAND_PIXELS = 1 << 21
+"""A picture of more is converted and narrowed in bands of so many."""
 QUALITY = 95
 MARGIN = 1.25
 """A JPEG decoded at a fraction of its size is still so many times as large as what it is resized to, which keeps the
 result within 2 grey levels of what the whole would give."""
 EIGHTHS = (1, 2, 3, 4)
 """The fractions that are decoded faster than the whole."""
+MAX_SCANS = 64
+"""A JPEG of more scans is refused before it is decoded: each scan, of a few bytes perhaps, takes a pass over the whole
+picture. libjpeg writes 10 of a colour picture, 18 of four inks; a file of 654 kB can hold 19,000."""
 MAX_SIDE = 65_500
 """libjpeg writes no longer side."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
+"""What begins a segment of a JPEG: not a byte of 255 in a scan, a restart, or filling."""
+BASELINE, END, SCAN = b"\xc0", b"\xd9", b"\xda"
+FRAMES = tuple(bytes([0xC0 + number]) for number in range(16) if number not in (4, 8, 12))
+"""Markers of the frame, which says how pixels are coded; one of them is that of baseline JPEGs."""
 MAGIC = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 """How pictures begin."""
 _ORIENTATION = 0x0112
@@ -61,13 +76,20 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     """
     picture = _opened(data)
     width, height = picture.size
-    if width * height > max_pixels:
-        raise RecordError(f"{width:,} x {height:,} pixels: more than {max_pixels:,}")
+    is_jpeg = picture.format in ("JPEG", "MPO")
+    scans, is_baseline = _scans(data) if is_jpeg else (1, False)
+    if scans > MAX_SCANS:
+        raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
+    # Of a JPEG in several scans all coefficients are kept, of 2 bytes; of others, some rows of pixels.
+    each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
+    most = min(max_pixels, MAX_BYTES // max(1, each))
+    if width * height > most:
+        what = "" if most == max_pixels else f", the most of a {'progressive ' if is_jpeg else ''}{picture.format}"
+        raise RecordError(f"{width:,} x {height:,} pixels: more than {most:,}{what}")
     scale = min(1.0, size / min(width, height))
     target = (max(1, round(width * scale)), max(1, round(height * scale)))
     if max(target) > MAX_SIDE:
         raise RecordError(f"{target[0]:,} x {target[1]:,} pixels once shrunk: a JPEG has at most {MAX_SIDE:,} a side")
-    is_jpeg = picture.format in ("JPEG", "MPO")
     try:
         pixels = _jpeg(data, picture, target) if is_jpeg else _other(data, picture, target)
     except (RecordError, MemoryError):
@@ -76,7 +98,7 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
         raise RecordError(_damage(picture.format or "picture", error)) from None
     orientation = _orientation(picture)
     is_kept = picture.format == "JPEG" and picture.mode == "RGB" and target == picture.size
-    if is_kept and orientation == 1 and _is_baseline(data):
+    if is_kept and orientation == 1 and is_baseline:
         return data
     upright = np.ascontiguousarray(_upright(pixels, orientation))
     encoded: bytes = simplejpeg.encode_jpeg(upright, quality=QUALITY, colorsubsampling="420")
@@ -134,22 +156,47 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")
+    if picture.mode in ("I", "F"):
+        raise RecordError(f"{name} of 32 bits a channel")
     if name == "PNG":
         Image.open(io.BytesIO(data), formats=("PNG",)).verify()  # the checksums, which decoding skips
     picture.load()
-    if picture.mode.startswith("I;16"):
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-    elif picture.mode in ("I", "F"):
-        raise RecordError(f"{name} of 32 bits a channel")
-    elif picture.has_transparency_data and picture.mode != "RGBA":
-        picture = picture.convert("RGBA")
-    elif picture.mode not in ("L", "RGB", "RGBA"):
-        picture = picture.convert("RGB")
+    if target == picture.size or math.prod(picture.size) <= BAND_PIXELS:
+        picture = _plain(picture)
+    else:
+        picture = _narrowed(picture, target[0])
     if target != picture.size:
         picture = picture.resize(target, Image.Resampling.BILINEAR)
-    if picture.mode == "RGBA":
-        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture)
+    if picture.mode in ("RGBA", "RGBa"):
+        picture = Image.alpha_composite(Image.new("RGBA", target, "white"), picture.convert("RGBA"))
     return np.asarray(picture.convert("RGB"))
+
+
+def _plain(picture: Image.Image) -> Image.Image:
+    """Converts a picture of at most 16 bits a channel to L, RGB or RGBA."""
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.has_transparency_data:
+        return picture.convert("RGBA")
+    return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+
+
+def _narrowed(picture: Image.Image, width: int) -> Image.Image:
+    """Converts a large picture and brings it to its final width, band by band: no copy of the whole is made.
+
+    Pillow resizes rows first, columns then, each to 8 bits: resizing what is returned to the final height gives what
+    one step would. Transparency is premultiplied (RGBa), as Pillow does before it resizes.
+    """
+    rows = max(1, BAND_PIXELS // picture.width)
+    bands = []
+    for top in range(0, picture.height, rows):
+        band = _plain(picture.crop((0, top, picture.width, min(top + rows, picture.height))))
+        band = band.convert("RGBa") if band.mode == "RGBA" else band
+        bands.append(band.resize((width, band.height), Image.Resampling.BILINEAR))
+    whole = Image.new(bands[0].mode, (width, picture.height))
+    for number, band in enumerate(bands):
+        whole.paste(band, (0, number * rows))
+    return whole
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -172,13 +219,16 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
-def _is_baseline(data: bytes) -> bool:
-    """Whether a whole JPEG is neither progressive nor arithmetic-coded: its frame header says so."""
-    place = 2
-    while True:
-        while data[place + 1] == 0xFF:
-            place += 1
-        marker = data[place + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return marker == 0xC0
-        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+def _scans(data: bytes) -> tuple[int, bool]:
+    """How many scans a JPEG has, and whether it is baseline: neither progressive nor arithmetic-coded."""
+    scans, is_baseline, components, place = 0, False, b"", 2
+    while (found := MARKER.search(data, place)) and found[1] != END:
+        start = found.end()
+        if found[1] in FRAMES:
+            is_baseline, components = found[1] == BASELINE, data[start + 7 : start + 8]
+        elif found[1] == SCAN:
+            scans += 1
+            if is_baseline and data[start + 2 : start + 3] == components:
+                break  # the only scan, as of most pictures: what it holds need not be searched
+        place = start + int.from_bytes(data[start : start + 2], "big")
+    return scans, is_baseline

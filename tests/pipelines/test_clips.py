@@ -1,6 +1,7 @@
 """Clips to log-mel frames, checked against the definition and the library on real speech; and what is refused."""
 
 import io
+import re
 import struct
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def noise(seconds: float) -> np.ndarray:
 
 def reason(data: bytes, how: str = "split") -> str:
     with pytest.raises(RecordError) as caught:
-        spectrograms(data, 1024, how)
+        next(spectrograms(data, 1024, how))
     return str(caught.value)
 
 
@@ -96,11 +97,11 @@ def test_a_constant_offset_changes_nothing() -> None:
 
 def test_frames_of_a_piece_are_the_wholes(speech: list[bytes]) -> None:
     whole = log_mel(read_clip(speech[0]))
-    pieces = spectrograms(speech[0], 100, "split")
+    pieces = list(spectrograms(speech[0], 100, "split"))
     assert [len(piece) for piece in pieces[:-1]] == [100] * (len(pieces) - 1)
     assert np.array_equal(np.concatenate(pieces), whole)
-    assert np.array_equal(spectrograms(speech[0], 100, "cut")[0], whole[:100])
-    assert np.array_equal(spectrograms(speech[0], len(whole), "split")[0], whole)
+    assert np.array_equal(*spectrograms(speech[0], 100, "cut"), whole[:100])
+    assert np.array_equal(*spectrograms(speech[0], len(whole), "split"), whole)
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(400, [1]), (559, [1]), (560, [2]), (880, [3, 1]), (1040, [3, 2])])
@@ -111,10 +112,10 @@ def test_pieces_hold_each_frame_once(samples: int, expected: list[int]) -> None:
 
 
 def test_pieces_are_the_same_whatever_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch, speech: list[bytes]) -> None:
-    expected = [spectrograms(data, 100, "split") for data in speech]
+    expected = [list(spectrograms(data, 100, "split")) for data in speech]
     monkeypatch.setattr(clips, "BLOCK", 1_000)
     for data, pieces in zip(speech, expected, strict=True):
-        assert all(map(np.array_equal, spectrograms(data, 100, "split"), pieces))
+        assert list(map(np.array_equal, spectrograms(data, 100, "split"), pieces)) == [True] * len(pieces)
 
 
 def test_cut_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_cut_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(clips, "BLOCK", 20_000)
     data = written(noise(10.0), name="FLAC")
     damaged = changed(data, int(0.9 * len(data)), b"\x12\x34\x56\x78")
-    assert np.array_equal(spectrograms(damaged, 100, "cut")[0], spectrograms(data, 100, "cut")[0])
+    assert np.array_equal(*spectrograms(damaged, 100, "cut"), *spectrograms(data, 100, "cut"))
     assert reason(damaged).startswith("damaged FLAC: ")
 
 
@@ -192,7 +193,58 @@ def test_what_cannot_be_read_is_refused_with_its_reason(data: bytes, expected: s
 def test_a_silent_beginning_is_silent_if_the_rest_is_cut() -> None:
     data = written(np.concatenate([np.zeros(12 * 16_000, np.float32), tone()]))
     assert reason(data, "cut").startswith("silent: ")
-    assert len(spectrograms(data, 1024, "split")) == 2
+    assert len(list(spectrograms(data, 1024, "split"))) == 2
+
+
+@pytest.fixture(scope="module", params=["VORBIS", "OPUS"])
+def ogg(request: pytest.FixtureRequest, speech: list[bytes]) -> bytes:
+    """An utterance of 15 s in pages of about 4 kB."""
+    return written(read_clip(speech[0]), name="OGG", subtype=request.param)
+
+
+def test_a_whole_ogg_is_read_whatever_follows_its_last_page(ogg: bytes, speech: list[bytes]) -> None:
+    whole = read_clip(ogg)
+    assert len(whole) == len(read_clip(speech[0])) and ogg.count(b"OggS") > 5
+    assert np.array_equal(read_clip(ogg + b"TAG of a player" * 9), whole)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_a_damaged_page_of_an_ogg_is_noticed(ogg: bytes, place: float) -> None:
+    """libsndfile passes over it, and what it held is missing or noise."""
+    middle = int(place * len(ogg))
+    flipped = changed(ogg, middle, bytes([ogg[middle] ^ 1]))
+    assert reason(flipped) == f"damaged OGG: no whole page at byte {ogg.rindex(b'OggS', 0, middle):,}"
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_page_that_an_ogg_lacks_or_has_twice_is_noticed(ogg: bytes, number: int) -> None:
+    places = [match.start() for match in re.finditer(b"OggS", ogg)]
+    start, end = places[number : number + 2]
+    said = "does not follow the one before it"
+    assert reason(ogg[:start] + ogg[end:]) == f"damaged OGG: page {number + 1} at byte {start:,} {said}"
+    assert reason(ogg[:end] + ogg[start:]) == f"damaged OGG: page {number} at byte {end:,} {said}"
+
+
+@pytest.mark.parametrize("cut", ["half", "between pages"])
+def test_an_ogg_without_its_end_is_noticed(ogg: bytes, cut: str) -> None:
+    end = len(ogg) // 2 if cut == "half" else ogg.rindex(b"OggS")
+    assert reason(ogg[:end]) == "truncated OGG: without its last page"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("WAV PCM_16 LITTLE", "WAV PCM_16 BIG", "WAV FLOAT BIG", "WAV IMA_ADPCM FILE", "WAVEX PCM_16 FILE"),
+        *("RF64 PCM_16 FILE", "AIFF PCM_16 BIG", "AIFF PCM_16 LITTLE", "FLAC PCM_16 FILE"),
+    ],
+)
+def test_half_a_clip_of_any_format_is_refused(speech: list[bytes], form: str) -> None:
+    name, subtype, endian = form.split()
+    data = io.BytesIO()
+    soundfile.write(data, read_clip(speech[0]), 16_000, format=name, subtype=subtype, endian=endian)
+    whole = data.getvalue()
+    assert len(read_clip(whole)) >= len(read_clip(speech[0]))
+    assert reason(whole[: len(whole) // 2]).startswith(("truncated ", "damaged "))
 
 
 @pytest.mark.parametrize("place", [0.2, 0.4, 0.6, 0.8])

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_images
 
-from pipelines.media.pictures import MAX_PIXELS, shrunk
+from pipelines.media import pictures
+from pipelines.media.pictures import MAX_PIXELS, MAX_SCANS, shrunk
 from pipelines.tally import RecordError
 from tests.conftest import ROOT
 
@@ -221,6 +223,94 @@ def test_too_many_pixels_are_refused_by_the_header(photograph: bytes) -> None:
         bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
         assert reason(bomb) == expected
     assert reason(photograph, max_pixels=10_000).endswith("pixels: more than 10,000")
+
+
+def repeated(data: bytes, scans: int) -> bytes:
+    """A progressive JPEG whose last scan is there again, as often as makes so many scans."""
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[last:end] * (scans - data.count(b"\xff\xda")) + data[end:]
+
+
+def test_a_jpeg_of_too_many_scans_is_refused_before_it_is_decoded(
+    photographs: list[Image.Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each scan takes a pass over all pixels: a file of 654 kB would take hours."""
+    grey = encoded(Image.new("L", (1000, 1000), 128), progressive=True)
+    for data in (encoded(photographs[0], progressive=True), grey):
+        assert reason(repeated(data, MAX_SCANS)).startswith("damaged JPEG: Inconsistent progression")
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *given, **options: pytest.fail("decoded"))
+    for data in (encoded(photographs[0], progressive=True), grey):
+        assert reason(repeated(data, MAX_SCANS + 1)) == f"JPEG of {MAX_SCANS + 1} scans: more than {MAX_SCANS}"
+        assert reason(repeated(data, 5000)) == f"JPEG of 5,000 scans: more than {MAX_SCANS}"
+
+
+def test_what_looks_like_scans_in_a_profile_is_not_counted(photographs: list[Image.Image]) -> None:
+    marks = b"\xff\xda" * 1000
+    for options in ({}, {"progressive": True}, {"restart_marker_rows": 1}):
+        data = encoded(photographs[0], icc_profile=marks, comment=marks, **options)
+        assert difference(decoded(shrunk(data, 1000)), Image.open(io.BytesIO(data))) < 2
+    inks = encoded(photographs[0].convert("CMYK"), progressive=True)
+    assert decoded(shrunk(inks, 100)).size == (150, 100)
+
+
+def in_mode(photograph: Image.Image, mode: str) -> bytes:
+    """A photograph as a PNG of this mode, transparent in part where the mode ends in +."""
+    ramp = Image.linear_gradient("L").resize(photograph.size)
+    if mode == "I;16":
+        return encoded(Image.fromarray(np.asarray(photograph.convert("L")).astype(np.uint16) * 257), "PNG")
+    picture = photograph.convert(mode.rstrip("+"))
+    if mode in ("RGBA", "LA"):
+        picture.putalpha(ramp)
+    transparent = {"P+": bytes(range(256)), "L+": 90, "RGB+": picture.getpixel((9, 9))}
+    return encoded(picture, "PNG", **({"transparency": transparent[mode]} if mode in transparent else {}))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "L+", "LA", "P", "P+", "RGB", "RGB+", "RGBA", "I;16"])
+@pytest.mark.parametrize("size", [100, 300, 426])
+def test_a_picture_in_bands_gives_the_bytes_of_one_step(
+    photographs: list[Image.Image], mode: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = in_mode(photographs[1], mode)
+    whole = shrunk(data, size)
+    for pixels in (1, 10_000, 640 * 100):
+        monkeypatch.setattr(pictures, "BAND_PIXELS", pixels)
+        assert shrunk(data, size) == whole
+
+
+def test_a_large_palette_takes_no_more_memory_than_its_pixels(tmp_path: Path) -> None:
+    """A byte each, where a converted copy takes four and a premultiplied one four more."""
+    side = 9_000
+    data = encoded(Image.new("P", (side, side)), "PNG", transparency=b"\0\x80", compress_level=1)
+    (tmp_path / "palette.png").write_bytes(data)
+    program = (
+        "import pathlib, re, sys; from pipelines.media.pictures import shrunk\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', pathlib.Path('/proc/self/status').read_text())[1])\n"
+        "data = pathlib.Path(sys.argv[1]).read_bytes(); before = peak(); shrunk(data, 256); print(peak() - before)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "palette.png")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert side**2 < 1024 * int(done.stdout) < 2 * side**2
+
+
+def header_of(name: str, side: int) -> bytes:
+    """A picture of a few bytes that says it is so large."""
+    if name == "WEBP":
+        bits = (side - 1) | (side - 1) << 14
+        return b"RIFF\x16\0\0\0WEBPVP8L\x0a\0\0\0\x2f" + struct.pack("<I", bits) + bytes(5)
+    if name == "TIFF":
+        return encoded(Image.new("1", (side, side)), "TIFF", compression="group4")
+    data = encoded(Image.new("CMYK", (16, 16)), "JPEG", progressive=True)
+    place = data.index(b"\xff\xc2") + 5
+    return data[:place] + struct.pack(">HH", side, side) + data[place + 4 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("WEBP", "62,500,000"), ("TIFF", "125,000,000"), ("progressive JPEG", "125,000,000")]
+)
+def test_what_takes_too_much_memory_to_decode_is_refused_by_its_header(name: str, most: str) -> None:
+    """Decoders that keep several copies, or all coefficients, of a picture: 34 bytes of WebP would take 2.8 GB."""
+    said = f"12,000 x 12,000 pixels: more than {most}, the most of a {name}"
+    assert reason(header_of(name, 12_000)) == said
 
 
 def test_a_strip_too_long_for_a_jpeg_is_refused() -> None:

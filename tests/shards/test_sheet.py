@@ -17,7 +17,7 @@ from shards.values import pixels
 from tests.shards.conftest import MemoryStore
 
 
-def cell(path: Path, row: int, column: int) -> np.ndarray:
+def cell(path: Path, row: float, column: int) -> np.ndarray:
     """The pixels of a cell, uint8 (height, width, 3)."""
     with Image.open(path) as picture:
         whole = np.asarray(picture.convert("RGB"))
@@ -42,7 +42,7 @@ def test_pictures_stand_in_order_row_by_row(tmp_path: Path) -> None:
     assert (cell(tmp_path / "sheet.png", 1, 2) == 255).all()
 
 
-def test_time_runs_to_the_right_on_one_scale_and_low_frequencies_are_below(tmp_path: Path) -> None:
+def test_time_runs_to_the_right_the_same_for_all_and_low_frequencies_are_below(tmp_path: Path) -> None:
     long, short = np.zeros((200, 128), np.float16), np.zeros((100, 128), np.float16)
     long[150:, :64] = 9
     draw([Cell(long, "long"), Cell(short, "short")], tmp_path / "sheet.png", "two")
@@ -55,6 +55,25 @@ def test_time_runs_to_the_right_on_one_scale_and_low_frequencies_are_below(tmp_p
     assert not is_loud[: height // 2 - 5].any() and not is_loud[:, : round(0.72 * width)].any()
     second = cell(tmp_path / "sheet.png", 0, 1)
     assert (second[10:-10, 10:80] == quiet).all() and (second[:, 100:] == 255).all()
+
+
+def test_a_quiet_clip_has_the_contrast_of_a_loud_one(tmp_path: Path) -> None:
+    """Whatever its level, and with one click that is far louder than the rest."""
+    loud = np.tile(np.linspace(-4, 4, 128, dtype=np.float16), (100, 1))
+    quiet = loud / 8 - 9
+    quiet[50, 3] = 60
+    draw([Cell(loud, "loud"), Cell(quiet, "quiet")], tmp_path / "sheet.png", "two")
+    first, second = (cell(tmp_path / "sheet.png", 0, column)[8:-8, 8:80].astype(int) for column in (0, 1))
+    assert np.abs(first - second).max() < 30
+    assert second[0].sum(axis=1).mean() > second[-1].sum(axis=1).mean() + 200
+
+
+def test_the_name_of_a_short_clip_begins_where_the_clip_does(tmp_path: Path) -> None:
+    clips = [np.random.default_rng(0).normal(0, 1, (frames, 128)).astype(np.float16) for frames in (400, 20)]
+    draw([Cell(clip, "1688") for clip in clips], tmp_path / "sheet.png", "two")
+    below = cell(tmp_path / "sheet.png", CELL / (CELL + CAPTION), 1)[: round(CAPTION * DPI)]
+    columns = np.flatnonzero((below < 128).any(axis=(0, 2)))
+    assert len(columns) and columns[0] < 6 and columns[-1] < below.shape[1] / 4
 
 
 def test_a_name_is_written_as_it_is(tmp_path: Path) -> None:
@@ -110,6 +129,16 @@ def test_texts_are_nothing_to_draw(dataset: Path, tmp_path: Path, capsys: pytest
     assert main(["cat", str(dataset), "--picture", str(tmp_path / "a.png")]) == 1
     said = f"shards: {dataset}: documents have nothing to draw: leave --picture out\n"
     assert capsys.readouterr().err == said and not (tmp_path / "a.png").exists()
+
+
+def test_a_sheet_on_which_nothing_can_be_drawn_is_an_error(
+    many_classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", str(many_classes), "--picture", str(tmp_path / "a.png")]) == 1
+    said = "none of 25 examples is a picture that can be decoded: leave --picture out"
+    captured = capsys.readouterr()
+    assert captured.err == f"shards: {many_classes}: {said}\n" and captured.out == ""
+    assert not (tmp_path / "a.png").exists()
 
 
 def test_a_folder_that_is_not_there_is_one_line(

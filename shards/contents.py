@@ -1,0 +1,78 @@
+"""The contents of a shard in figures: those of its entry in the manifest.
+
+    batches -> Contents -> ShardInfo (the writer)
+    shard -> batches -> Contents -> compared with its ShardInfo (every reader)
+
+Writer and readers measure with the same code, so a figure that is added here is written to the manifest, and compared
+with it wherever a shard is read.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from shards import lengths, moments
+from shards.lengths import Histograms
+from shards.schema import add_up, count_classes, tokens_by_column
+
+
+@dataclasses.dataclass
+class Contents:
+    """The sums over the batches added so far, each named as the field of `ShardInfo` that holds it."""
+
+    batches: int = 0
+    examples: int = 0
+    tokens: int = 0
+    lengths: Histograms = dataclasses.field(default_factory=dict)
+    classes: dict[str, int] = dataclasses.field(default_factory=dict)
+    moments: dict[str, int] = dataclasses.field(default_factory=dict)
+    column_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Measures one more batch."""
+        self.batches += 1
+        self.examples += batch.num_rows
+        self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
+        self.classes = add_up(self.classes, count_classes(batch))
+        self.moments = add_up(self.moments, moments.measure(batch))
+        self.column_tokens = add_up(self.column_tokens, tokens_by_column(batch))
+        self.tokens = sum(self.column_tokens.values())
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by name, classes in the order of their numbers."""
+        classes = dict(sorted(self.classes.items(), key=lambda item: int(item[0])))
+        return {**vars(self), "classes": classes}
+
+    def difference(self, declared: object) -> str:
+        """Describe how the figures differ from those of a `ShardInfo`, each field once; empty where none does.
+
+        A field that is empty there says nothing: manifests of earlier versions lack some.
+        """
+        lines = []
+        for name, value in vars(self).items():
+            other = getattr(declared, name)
+            if other not in (value, {}):
+                held, said = dict(_leaves(name, value)), dict(_leaves(name, other))
+                differing = [leaf for leaf in {**said, **held} if said.get(leaf) != held.get(leaf)]
+                leaf, others = differing[0], len(differing) - 1
+                more = f" (and {others:,} more of its {name})" if others else ""
+                lines.append(
+                    f"{leaf} = {_shown(held.get(leaf))} where the manifest says {_shown(said.get(leaf))}{more}"
+                )
+        return "; ".join(lines)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, int]]:
+    """The numbers in nested dictionaries by their path, e.g. "lengths.tokens.96"."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    else:
+        yield name, value
+
+
+def _shown(number: int | None) -> str:
+    return "nothing" if number is None else f"{number:,}"
