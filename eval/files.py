@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,12 +106,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to a temporary file beside `path`, then rename it there.
+    """Write `content` to a temporary file beside `path`, then rename it there. Its name is like no other file's.
 
     Raises:
         OSError: the folder is missing, cannot be written or is full; names the file.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

@@ -11,6 +11,7 @@ deleted at any time.
 
 import hashlib
 import os
+import re
 import struct
 import time
 import zlib
@@ -29,7 +30,10 @@ _ENTRY = np.dtype([("hash", "<u8", 2), ("crc", "<u4")])
 """The hash of a text and the CRC-32 of its row."""
 Entries = NDArray[np.void]
 _KEY_BYTES = 16
-_STALE_S = 24 * 3600  # after which a file that never got its name was left by a run that is gone
+_PART = re.compile(r"\.\d{20}-\d+\.part")
+"""The name of a file until it is whole."""
+_STALE_S = 24 * 3600
+"""The age in seconds at which such a file was left by a run that is gone."""
 
 
 class Cache:
@@ -128,7 +132,7 @@ class Cache:
 
     def _clear(self, folder: Path) -> None:
         for part in folder.glob(".*.part"):
-            if time.time() - part.stat().st_mtime > _STALE_S:
+            if _PART.fullmatch(part.name) and time.time() - part.stat().st_mtime > _STALE_S:
                 part.unlink(missing_ok=True)
 
 
