@@ -1,10 +1,12 @@
 """The contents of a shard in figures: those of its entry in the manifest.
 
     batches -> Contents -> ShardInfo (the writer)
-    shard -> batches -> Contents -> compared with its ShardInfo (every reader)
+    shard -> batches -> Totals -> compared with its ShardInfo (every reader)
+    shard -> batches -> Contents -> compared with its ShardInfo (`verify`, and a pipeline that reads back what it wrote)
 
-Writer and readers measure with the same code, so a figure that is added here is written to the manifest, and compared
-with it wherever a shard is read.
+Writer and readers measure with the same code, so a figure that is added here is written to the manifest and compared
+with it. A reader that streams shards measures the totals alone: they tell a shard that was cut short, and cost next to
+nothing, where lengths and moments would take as long as half of the reading.
 """
 
 import dataclasses
@@ -19,32 +21,20 @@ from shards.schema import add_up, count_classes, tokens_by_column
 
 
 @dataclasses.dataclass
-class Contents:
-    """The sums over the batches added so far, each named as the field of `ShardInfo` that holds it."""
+class Totals:
+    """Counts of the batches added so far, each named as the field of `ShardInfo` that holds it."""
 
     batches: int = 0
     examples: int = 0
     tokens: int = 0
-    lengths: Histograms = dataclasses.field(default_factory=dict)
-    classes: dict[str, int] = dataclasses.field(default_factory=dict)
-    moments: dict[str, int] = dataclasses.field(default_factory=dict)
     column_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Measures one more batch."""
+        """Measure one more batch."""
         self.batches += 1
         self.examples += batch.num_rows
-        self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
-        self.classes = add_up(self.classes, count_classes(batch))
-        self.moments = add_up(self.moments, moments.measure(batch))
         self.column_tokens = add_up(self.column_tokens, tokens_by_column(batch))
         self.tokens = sum(self.column_tokens.values())
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The figures by name, classes in the order of their numbers."""
-        classes = dict(sorted(self.classes.items(), key=lambda item: int(item[0])))
-        return {**vars(self), "classes": classes}
 
     def difference(self, declared: object) -> str:
         """Describe how the figures differ from those of a `ShardInfo`, each field once; empty where none does.
@@ -63,6 +53,28 @@ class Contents:
                     f"{leaf} = {_shown(held.get(leaf))} where the manifest says {_shown(said.get(leaf))}{more}"
                 )
         return "; ".join(lines)
+
+
+@dataclasses.dataclass
+class Contents(Totals):
+    """All figures of the batches added so far: the totals, and what only a look at every example tells."""
+
+    lengths: Histograms = dataclasses.field(default_factory=dict)
+    classes: dict[str, int] = dataclasses.field(default_factory=dict)
+    moments: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Measure one more batch."""
+        super().add(batch)
+        self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
+        self.classes = add_up(self.classes, count_classes(batch))
+        self.moments = add_up(self.moments, moments.measure(batch))
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by name, classes in the order of their numbers."""
+        classes = dict(sorted(self.classes.items(), key=lambda item: int(item[0])))
+        return {**vars(self), "classes": classes}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, int]]:

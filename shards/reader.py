@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from shards import storage, ustar
-from shards.contents import Contents
+from shards.contents import Contents, Totals
 from shards.layouts import MemberError
 from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, Manifest, ShardInfo, TokenizerInfo
 from shards.schema import KINDS, Kind
@@ -59,13 +59,19 @@ def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, stream.read()
 
 
-def read_batches(path: Path, shard: ShardInfo, members: Members = tar_members) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a local shard, in order; `members` lists a tar's files.
+def read_batches(
+    path: Path, shard: ShardInfo, members: Members = tar_members, measured: type[Totals] = Totals
+) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a local shard, in order.
+
+    Args:
+        members: lists a tar's files.
+        measured: the figures to compare with the manifest's.
 
     Raises:
         ShardError: a member is no batch of examples, or (after the last) a figure is not the manifest's.
     """
-    contents = Contents()
+    contents = measured()
     try:
         for batch in shard.kind.layout.batches(members(path), shard.kind.check):
             contents.add(batch)
@@ -86,7 +92,7 @@ def read_back(path: Path, shard: ShardInfo) -> None:
     """
     with storage.naming_disk(path), path.open("rb", BUFFER_BYTES) as stream:
         file = HashingFile(stream)
-        for _ in read_batches(path, shard, lambda _: ustar.members(file)):
+        for _ in read_batches(path, shard, lambda _: ustar.members(file), Contents):
             pass
     if difference := FileInfo(shard.bytes, shard.sha256).difference_from(file.info):
         raise ShardError(f"{shard.name}: {difference}")
@@ -210,13 +216,13 @@ class Dataset:
             ) from None
         return local
 
-    def batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
-        """The record batches of one verified shard, in order.
+    def batches(self, shard: ShardInfo, measured: type[Totals] = Totals) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of one shard in order, checked against the manifest by hash and `measured` figures.
 
         Raises:
             ShardError: the shard, or a member of it, is not what the manifest says.
         """
-        yield from read_batches(self.fetch(shard), shard, webdataset_members)
+        yield from read_batches(self.fetch(shard), shard, webdataset_members, measured)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Every batch of every shard, in the manifest's order."""

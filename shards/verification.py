@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from shards import classes, storage
+from shards.contents import Contents
 from shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
 from shards.reader import Dataset, ShardError
 from shards.schema import token_columns
@@ -44,7 +45,7 @@ def _check_classes(dataset: Dataset) -> None:
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
     """Raises ShardError where a shard is not what the manifest says, or a number in it stands for nothing."""
-    for batch in dataset.batches(shard):
+    for batch in dataset.batches(shard, Contents):
         for column in token_columns(batch.schema):
             ids = batch.column(column).flatten().to_numpy()
             if len(ids) and ids.max() >= dataset.vocab_size:

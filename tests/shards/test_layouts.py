@@ -158,8 +158,5 @@ def test_a_sample_that_went_missing_is_noticed(dataset: Path) -> None:
     path = dataset / SHARD
     first = replace(manifest.shards[0], bytes=path.stat().st_size, sha256=storage.sha256(path))
     replace(manifest, shards=[first, *manifest.shards[1:]]).save(str(dataset))
-    with pytest.raises(
-        ShardError,
-        match=f"{SHARD}: holds examples = 3 where the manifest says 4; classes.0 = 3 where the manifest says 4",
-    ):
+    with pytest.raises(ShardError, match=f"{SHARD}: holds examples = 3 where the manifest says 4$"):
         list(Dataset(dataset))

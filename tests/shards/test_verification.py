@@ -15,6 +15,7 @@ from shards import Dataset, Manifest, ShardError, verify
 from shards.contents import Contents
 from shards.layouts import frames_column
 from shards.manifest import ManifestError
+from shards.reader import read_back, read_batches
 from shards.schema import schema
 from tests.shards.conftest import publish_labelled
 from tests.shards.test_manifest import edit
@@ -59,6 +60,17 @@ def test_moments_that_are_not_the_shards_are_named(audio: Path) -> None:
     assert said == f"moments.sum = {moments['sum']:,} where the manifest says {moments['sum'] + 1:,}"
 
 
+def test_a_shard_just_written_is_read_back_in_full_and_one_that_is_streamed_by_its_totals(audio: Path) -> None:
+    shard = Manifest.load(str(audio)).shards[0]
+    path = audio / shard.name
+    wrong = dataclasses.replace(shard, moments={**shard.moments, "sum": shard.moments["sum"] + 1})
+    with pytest.raises(ShardError, match=r"holds moments\.sum = "):
+        read_back(path, wrong)
+    assert sum(batch.num_rows for batch in read_batches(path, wrong)) == shard.examples
+    with pytest.raises(ShardError, match=f"holds examples = {shard.examples} where the manifest says 9$"):
+        list(read_batches(path, dataclasses.replace(wrong, examples=9)))
+
+
 def test_lengths_that_are_not_the_shards_are_named(audio: Path, with_views: Path) -> None:
     assert redeclare(audio, lengths={"frames": {"24": 1, "48": 1, "128": 1}}) == (
         "lengths.frames.128 = nothing where the manifest says 1 (and 1 more of its lengths)"
@@ -77,8 +89,8 @@ def test_every_difference_of_a_shard_is_on_its_line(dataset: Path) -> None:
         f"batches = {shard.batches} where the manifest says 9; "
         f"examples = {shard.examples} where the manifest says {shard.examples + 1}; "
         f"tokens = {shard.tokens:,} where the manifest says {tokens:,}; "
-        f"lengths.tokens.{bar} = {lengths['tokens'][bar] - 1} where the manifest says {lengths['tokens'][bar]}; "
-        f"column_tokens.tokens = {shard.tokens:,} where the manifest says {tokens:,}"
+        f"column_tokens.tokens = {shard.tokens:,} where the manifest says {tokens:,}; "
+        f"lengths.tokens.{bar} = {lengths['tokens'][bar] - 1} where the manifest says {lengths['tokens'][bar]}"
     )
 
 
