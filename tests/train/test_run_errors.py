@@ -114,7 +114,6 @@ BEFORE_THE_FIRST_STEP = {
     "a folder that holds a run": (["output={folder}/run"], 2, "holds a run already"),
     "a folder with a model of one's own": (["output={folder}/model"], 2, "its model/ is of"),
     "a folder that is a file": (["output={folder}/other/notes.txt/run"], 2, "notes.txt is a file"),
-    "nothing to resume": (["--resume", "output={folder}/none"], 2, "no checkpoint to resume from"),
     "a run of another recipe": (["--resume", "output={folder}/run"], 2, "its run has another optimizer.learning_rate"),
 }
 

@@ -290,9 +290,11 @@ def test_what_a_torch_without_dropout_in_its_kernel_means_is_said(
 ) -> None:
     learner, _, recipe = learner_and_batch(recipe_of(EVERY, DROPOUT), static=True)
     feed = build_feed(recipe, {name: Dataset(data.path) for name, data in recipe.data.items()}, learner, 0, 1)
-    assert not any("variable-length" in line for line in run.notes(learner, feed, 6))
+    assert not any("variable-length" in line for line in run.notes(recipe, learner, feed, None, 6))
     monkeypatch.setattr(attention, "VARLEN_DROPOUT", False)
-    assert any("no variable-length attention with dropout" in line for line in run.notes(learner, feed, 6))
+    assert any(
+        "no variable-length attention with dropout" in line for line in run.notes(recipe, learner, feed, None, 6)
+    )
 
 
 def test_a_gpu_without_bfloat16_is_refused(
