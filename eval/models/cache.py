@@ -87,15 +87,15 @@ class Cache:
         wanted = _hashes(texts)
         places = np.searchsorted(self._entries["hash"][:, 0], wanted[:, 0]).clip(max=len(self._entries) - 1)
         there = (self._entries["hash"][places] == wanted).all(axis=1) & (self._order[places] >= 0)
-        for place in places[there]:
-            if zlib.crc32(self._row(self._order[place]).data) != self._entries["crc"][place]:
-                self._order[place] = -1  # so that it is counted once
-                self.num_damaged += 1
+        places_there = places[there]
+        numbers = self._order[places_there]
+        blocks = np.searchsorted(self._starts, numbers, side="right") - 1
+        rows = numbers - self._starts[blocks]
+        crcs = [zlib.crc32(self.blocks[block][row]) for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
+        damaged = places_there[self._entries["crc"][places_there] != np.array(crcs, np.uint32)]
+        self._order[damaged] = -1  # so that it is counted once
+        self.num_damaged += len(damaged)
         return np.where(there, self._order[places], -1)
-
-    def _row(self, number: int) -> Rows:
-        block = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return self.blocks[block][number - self._starts[block]]
 
     def add(self, texts: Sequence[str], rows: Rows) -> Rows:
         """Keeps embeddings for other runs: float32 (len(texts), dim).
@@ -157,7 +157,8 @@ def _read(path: Path, dim: int) -> tuple[Entries, Rows]:
     if zlib.crc32(content) != crc:
         raise ValueError("its hashes are damaged")
     offset = _HEADER.size + len(content)
-    return np.frombuffer(content, _ENTRY), np.memmap(path, "<f4", "r", offset, (number, dim))
+    # As a plain array, whose rows are taken ten times as fast as those of a memmap.
+    return np.frombuffer(content, _ENTRY), np.asarray(np.memmap(path, "<f4", "r", offset, (number, dim)))
 
 
 def _hashes(texts: Sequence[str]) -> NDArray[np.uint64]:
