@@ -1,8 +1,8 @@
-"""What a run says of objectives that teach nothing: a loss that stays at chance, or examples all told apart from the
-beginning, with a gradient that has vanished.
+"""Warnings about objectives that teach nothing: the loss stays at chance, or all examples are told apart from the first
+steps and the gradient vanishes.
 
-Only figures that are logged anyway are looked at. A line is said once, and after several logged steps in a row, since
-one batch may be at chance, or easy; steps at less than half the highest learning rate do not count as tried.
+Only figures that are logged anyway are looked at. A warning is printed once, after several logged steps in a row, since
+a single batch may be at chance, or easy. Steps below half of the highest learning rate do not count as at chance.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from train.learner import Learner
 from train.options import ALL, Recipe
 
 LOGS, STEPS = 5, 20
-"""So many logged steps in a row, the last of them so many steps after the first, are no accident."""
+"""A warning needs at least LOGS logged steps in a row, the last of them at least STEPS steps after the first."""
 NEAR = 0.02
-"""A loss is at chance within this part of it."""
+"""A loss is at chance where it differs from chance by at most this fraction."""
 HALF = 0.5
 VANISHED = 1e-2
 """A gradient's norm before clipping, below which AdamW moves weights by noise."""
@@ -22,12 +22,12 @@ VANISHED = 1e-2
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """What is known of an objective.
+    """The facts about an objective that `Watch` needs.
 
     Args:
         chance: the loss of guessing; None: it is not known.
-        mends: what to do of a loss at chance, and of examples all told apart.
-        turn: as figures name its turn; "": the only one.
+        mends: what to do about a loss at chance, and about examples that are all told apart.
+        turn: the name of its turn in the figures; "": there is only one turn.
         peak: its turn's highest learning rate.
     """
 
@@ -41,15 +41,15 @@ class Watched:
 
 
 def watched(recipe: Recipe, learner: Learner) -> dict[str, Watched]:
-    """What `Watch` is to know of a run's objectives."""
+    """Return the facts about each of a run's objectives, by name."""
     found = {}
     for turn, optimizer in recipe.optimizers().items():
         rate = f"{f'turns.{turn}' if turn in recipe.turns else 'optimizer'}.learning_rate"
         for one in learner.of_turn(turn):
-            mends, contrast = (f"try another {rate}", ""), f"objectives.{one.name}.temperature"
+            mends = f"try another {rate}", f"give data.{one.data} harder examples"
             if one.contrasts:
-                more = f"a larger data.{one.data}.batch_size"
-                mends = f"try a lower {rate}, a higher {contrast} or {more}", f"try a higher {contrast} or {more}"
+                more = f"a higher objectives.{one.name}.temperature or a larger data.{one.data}.batch_size"
+                mends = f"try a lower {rate}, {more}", f"try {more}"
             chance = one.chance(recipe.contrasted(one.data))
             found[one.name] = Watched(chance, mends, "" if turn == ALL else turn, optimizer.learning_rate)
     return found
@@ -68,7 +68,7 @@ class Watch:
         self.all_told: dict[str, list[int] | None] = {name: [] if fresh else None for name in watched}
 
     def lines(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-        """What to say at a logged step, of its figures. None of them is waited for."""
+        """Return the warnings that a logged step's figures give; the figures are plain numbers already."""
         said = []
         for name, known in self.watched.items():
             loss, seen = metrics.get(f"{name}/loss"), self.at_chance[name]
