@@ -100,10 +100,10 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
 
 
 def _found(name: str, pattern: str) -> str:
-    """What a pattern finds in a name: nothing, too, where it or its group is empty.
+    """Return what a pattern finds in a name: "" where it finds nothing, or its group is empty.
 
     Raises:
-        PipelineError: it tries more ways to match than MATCH_S has time for.
+        PipelineError: the match takes longer than MATCH_S.
     """
     compiled = compile_pattern(pattern)
     try:
@@ -111,7 +111,7 @@ def _found(name: str, pattern: str) -> str:
     except TimeoutError:
         raise PipelineError(
             f"--label-pattern {pattern}: takes more than {MATCH_S:g} s on {name}: a repeat of a repeat, such as (a+)+, "
-            "tries too many ways to match: write it without"
+            "tries too many ways to match: write the pattern without one"
         ) from None
     return (found[1 if compiled.groups else 0] or "").strip() if found else ""
 

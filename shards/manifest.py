@@ -22,8 +22,8 @@ NAME = "manifest.json"
 FORMAT = "clearspan-shards"
 VERSION = 3
 OLDER = (2,)
-"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens, and taken of
-documents alone, which have no other."""
+"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens. They are used
+for documents alone, which have no other column."""
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")

@@ -30,7 +30,7 @@ COPY_BYTES = 1 << 20
 TEMPORARY = ".clearspan-part-"
 """Begins the temporary name of a file that is being published; such a name is never read."""
 _LEFT = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
-"""What `temporary_name` gives: only such a file or folder is known to be ours."""
+"""The form of the names that `temporary_name` gives: only a file or folder of such a name is known to be ours."""
 
 
 class StoreError(OSError):

@@ -19,7 +19,7 @@ GAP = 3
 """Cells between the columns of a table."""
 NARROWEST = 8
 ALIKE = 0.6
-"""Similarity, of 1, from which a name may be a typing error of another one."""
+"""Least similarity, from 0 to 1, at which a name is taken for another one mistyped."""
 
 
 def version() -> str:

@@ -36,7 +36,7 @@ def verify(folder: str | Path) -> list[str]:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raises ManifestError where the table of classes is not the one that the options speak of."""
+    """Raise ManifestError where the table of classes does not have as many names as the options say."""
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken", {}).get("classes", len(names))
     if taken != len(names):
@@ -44,7 +44,7 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raises ShardError where a shard is not what the manifest says, or a number in it stands for nothing."""
+    """Raise ShardError where a shard is not what the manifest says, or a token id is outside the vocabulary."""
     for batch in dataset.batches(shard, Contents):
         for column in token_columns(batch.schema):
             ids = batch.column(column).flatten().to_numpy()
@@ -53,7 +53,7 @@ def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
 
 
 def _unnamed(dataset: Dataset) -> Iterator[str]:
-    """The files that would be taken for the dataset's, though its manifest names none of them."""
+    """Yield a line for each file that could be taken for the dataset's although its manifest does not name it."""
     named = {shard.name for shard in dataset.shards}
     for name in storage.list_files(dataset.folder):
         if name.endswith(".tar") and name not in named:

@@ -17,7 +17,7 @@ import yaml
 DEV = "dev_score"
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
-"""What is said wherever a run's result is told, where the best checkpoint is the one before the first step."""
+"""The remark on a run whose best checkpoint is the one before the first step, wherever its result is told."""
 USE = """# {name}
 
 {origin}: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.

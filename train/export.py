@@ -187,7 +187,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
 
 
 def described(run: Path, which: str) -> str:
-    """What an exported checkpoint is, for the line that says so."""
+    """Return a description of an exported checkpoint, for the line that reports the export."""
     from train.engine.checkpoint import Checkpoints
 
     began = which == "best" and Checkpoints(run).began_best()

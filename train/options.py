@@ -18,7 +18,7 @@ ALL = "all"
 
 
 POOLINGS, SHORT, OPTIMIZATIONS = ("mean", "cls"), ("error", "skip", "shrink"), ("sum", "alternate")
-"""What `model.pooling`, `data.NAME.short_documents` and `optimization` may be."""
+"""The values of `model.pooling`, `data.NAME.short_documents` and `optimization`."""
 
 
 class RecipeError(ValueError):
@@ -55,8 +55,8 @@ class DatasetConfig:
         modality: for what is not text, the options of its file in `train.modalities`: those of its kind below.
         validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
             losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
-            same draws each time. Where `training.eval_data` is not set they pick the best checkpoint, but for losses
-            that tell nothing without dropout, such as that of SimCSE on sentences without pairs. "": none.
+            same draws each time. They pick the best checkpoint where `training.eval_data` is not set, except for losses
+            that tell nothing without dropout, such as SimCSE's on sentences without pairs. "": none.
     """
 
     path: str = MISSING
@@ -147,8 +147,8 @@ class Recipe:
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
     def contrasted(self, data: str) -> int:
-        """How many examples of a dataset are contrasted with each other: a micro-batch's, or with gradient caching a
-        step's.
+        """Return the number of examples of a dataset that are contrasted with each other: those of a micro-batch, or
+        with gradient caching those of a step.
         """
         training = self.training
         return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
@@ -303,12 +303,12 @@ def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
 
 
 def one_of(value: str, known: Collection[str]) -> str:
-    """The end of an error about a value that is none of those that are known: all of these, and the nearest."""
+    """Return the end of an error about an unknown value: all known values, and the nearest of them."""
     return f"{', '.join(known)}{nearest(value, known)}"
 
 
 def not_one_of(value: str, known: Collection[str]) -> str:
-    """An error about such a value."""
+    """Return an error about a value that is not one of the known ones."""
     return f"{value!r} is not one of {one_of(value, known)}"
 
 

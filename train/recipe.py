@@ -113,8 +113,8 @@ def superseded(name_or_file: str, overrides: list[str]) -> str | None:
 
 
 def _without_other_config(recipe: Any, layer: Mapping[Any, Any]) -> Any:
-    """A merged recipe, without the `model.config` of another `model_type` than the layer's that goes over it: one
-    architecture's options mean nothing, or something else, to another.
+    """Return a merged recipe, without its `model.config` where the next layer names another `model_type`: options of
+    one architecture mean nothing, or something else, to another.
     """
     wanted = OmegaConf.select(OmegaConf.create(dict(layer)), MODEL_TYPE, throw_on_resolution_failure=False)
     found = OmegaConf.select(recipe, MODEL_TYPE, throw_on_resolution_failure=False)

@@ -121,7 +121,7 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
 
 
 def check_same(run: Path, recipe: Any) -> None:
-    """Raises RecipeError where the run in a folder is of another recipe, or where that is not known."""
+    """Raise RecipeError where the run in a folder has another recipe, or where its recipe is missing."""
     from train.engine.resuming import shaping
     from train.options import RecipeError
     from train.recipe import load
@@ -153,7 +153,7 @@ def check_own(run: Path) -> None:
 
 
 def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
-    """What encoder, datasets, objectives and what is held out have to say before a run of `total` steps."""
+    """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
     from eval.models.folder import some
     from train.model.attention import VARLEN_DROPOUT
 

@@ -1,4 +1,4 @@
-"""What the figures of a sweep do not say themselves: runs that end as they began, and why rows are equal.
+"""Remarks on a sweep's figures: which runs end as they began, and why rows are equal.
 
 a run's checkpoints                    -> whether any of them was better than the model that it began with
 equal figures: recipes, weights, losses -> what the runs have in common, and what their settings changed
@@ -20,17 +20,17 @@ from train.recipe import load
 from train.sweep_scores import Scores
 
 NAMED = 3
-"""Of many equal runs, so many are named."""
+"""Number of runs that are named where many are equal."""
 
 
 def remarks(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> dict[str, str]:
-    """By a run's name, what is to be said in its row; of those that need it."""
+    """Return the remark in a run's row by the run's name, for the runs that need one."""
     said = {run.name: "without a score" for run in runs if run.name not in found}
     return said | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
 
 
 def equal_rows(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> list[str]:
-    """A line for each set of runs whose figures are all the same: which they are, and why they are."""
+    """Return a line for each set of runs whose figures are all the same: it names them and says why."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if found.get(run.name):
@@ -46,7 +46,7 @@ def _named(group: Sequence[Run]) -> str:
 
 
 def _why(folder: Path, group: Sequence[Run]) -> str:
-    """What makes their figures equal, as far as their recipes, weights and losses tell."""
+    """Return the reason for equal figures, as far as recipes, weights and losses tell."""
     places = [folder / run.name for run in group]
     varied = ", ".join(key for key in group[0].settings if len({run.settings.get(key) for run in group}) > 1)
     recipes = [flat(dataclasses.asdict(load(str(place / "recipe.yaml")))) for place in places]
@@ -62,6 +62,6 @@ def _why(folder: Path, group: Sequence[Run]) -> str:
 
 
 def _losses(run: Path) -> list[tuple[int, float]]:
-    """A run's logged losses with their steps."""
+    """Return a run's logged losses with their steps."""
     lines = map(json.loads, lines_up_to(run / "metrics.jsonl", 1 << 62))
     return [(line["step"], line["loss"]) for line in lines if "loss" in line]

@@ -67,7 +67,7 @@ def named(arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
-    """Run the pipeline to its end; servers that this takes listen on 127.0.0.1 alone.
+    """Run the pipeline to its end. The servers of Beam's local runner listen on 127.0.0.1 alone.
 
     Where a local worker dies, this process exits too: Beam would wait for it forever.
 

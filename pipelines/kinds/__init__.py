@@ -77,7 +77,7 @@ class Kind(ABC):
 
     @property
     def shares_texts(self) -> bool:
-        """Whether examples of different ids may hold the same text: the held-out part is then chosen by texts."""
+        """True where examples of different ids may hold the same text. The held-out part is then chosen by texts."""
         return False
 
     @property

@@ -37,10 +37,9 @@ FLOOR = 1.192092955078125e-07
 RATES = range(1_000, 768_001)
 """Samples a second that sound is recorded with."""
 BLOCK = 1 << 20
-"""So many values are decoded at a time, or resampled, where that makes more of them."""
+"""Number of values in a block, counted after resampling where that makes more of them."""
 HELD_FRAMES = 1 << 16
-"""Pieces of so many frames (11 minutes, 17 MB) are held until the clip is known to be whole; of a longer clip none is,
-but it is decoded twice."""
+"""Most frames (11 minutes, 17 MB) that are held until the clip is known to be whole. A longer clip is decoded twice."""
 LOUDEST = 1e15
 """Full scale is 1: beyond this, the energy of a frame is beyond float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")

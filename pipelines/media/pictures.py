@@ -28,11 +28,11 @@ from pipelines.tally import RecordError
 MAX_PIXELS = 178_956_970
 """Pillow itself opens no larger picture."""
 MAX_BYTES = 1_000_000_000
-"""So much memory a decoder may take for a picture, judged by its header."""
+"""Most memory that a decoder may take for an image, estimated from the header."""
 BYTES_A_PIXEL = {"WEBP": 16, "TIFF": 8}
-"""Of decoders that keep more copies than Pillow's one of 4 bytes a pixel: WebP's frames, TIFF's strips."""
+"""Bytes that a decoder takes for each pixel, where that is more than Pillow's 4: WebP holds frames, TIFF strips."""
 BAND_PIXELS = 1 << 21
-"""A picture of more is converted and narrowed in bands of so many."""
+"""An image of more pixels is converted and narrowed in bands of this many."""
 QUALITY = 95
 MARGIN = 1.25
 """A JPEG decoded at a fraction of its size is still so many times as large as what it is resized to, which keeps the
@@ -40,16 +40,16 @@ result within 2 grey levels of what the whole would give."""
 EIGHTHS = (1, 2, 3, 4)
 """The fractions that are decoded faster than the whole."""
 MAX_SCANS = 64
-"""A JPEG of more scans is refused before it is decoded: each scan, of a few bytes perhaps, takes a pass over the whole
-picture. libjpeg writes 10 of a colour picture, 18 of four inks; a file of 654 kB can hold 19,000."""
+"""A JPEG with more scans is refused before it is decoded: each scan takes a pass over the whole image, even if it has
+only a few bytes. libjpeg writes 10 scans for a color image and 18 for CMYK; a file of 654 kB can hold 19,000."""
 MAX_SIDE = 65_500
 """libjpeg writes no longer side."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
-"""What begins a segment of a JPEG: not a byte of 255 in a scan, a restart, or filling."""
+"""The beginning of a JPEG's segment. A byte of 255 in a scan, a restart marker and padding do not match."""
 BASELINE, END, SCAN = b"\xc0", b"\xd9", b"\xda"
 FRAMES = tuple(bytes([0xC0 + number]) for number in range(16) if number not in (4, 8, 12))
-"""Markers of the frame, which says how pixels are coded; one of them is that of baseline JPEGs."""
+"""Markers of the frame header, which says how pixels are coded; BASELINE is one of them."""
 MAGIC = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 """How pictures begin."""
 _ORIENTATION = 0x0112
@@ -80,7 +80,7 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     scans, is_baseline = _scans(data) if is_jpeg else (1, False)
     if scans > MAX_SCANS:
         raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
-    # Of a JPEG in several scans all coefficients are kept, of 2 bytes; of others, some rows of pixels.
+    # The decoder holds all coefficients of a JPEG in several scans, of 2 bytes; of other JPEGs it holds a few rows.
     each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
     most = min(max_pixels, MAX_BYTES // max(1, each))
     if width * height > most:
@@ -220,7 +220,7 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _scans(data: bytes) -> tuple[int, bool]:
-    """How many scans a JPEG has, and whether it is baseline: neither progressive nor arithmetic-coded."""
+    """Return the number of a JPEG's scans, and whether it is baseline: neither progressive nor arithmetic-coded."""
     scans, is_baseline, components, place = 0, False, b"", 2
     while (found := MARKER.search(data, place)) and found[1] != END:
         start = found.end()
@@ -229,6 +229,6 @@ def _scans(data: bytes) -> tuple[int, bool]:
         elif found[1] == SCAN:
             scans += 1
             if is_baseline and data[start + 2 : start + 3] == components:
-                break  # the only scan, as of most pictures: what it holds need not be searched
+                break  # its only scan, as in most images: the rest need not be searched
         place = start + int.from_bytes(data[start : start + 2], "big")
     return scans, is_baseline

@@ -32,7 +32,7 @@ TEXTS = (".txt", ".text", ".md")
 CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 """Ends of names of files that are never empty, nor of bytes that begin otherwise."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
-"""How the names of files begin that are about a data set, and none of its data."""
+"""Beginnings of names of files that describe a data set and hold none of its data."""
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
 LATIN_LINES = 3
 """So many lines of a head that are no UTF-8 are more than damage."""
@@ -50,7 +50,7 @@ class UnknownKindError(PipelineError):
 
 
 def is_about(path: str) -> bool:
-    """Whether a file is about its data set, by its name: a folder or a glob does not mean it."""
+    """Return whether a file describes its data set, by its name. A folder or a glob passes over such files."""
     return bool(ABOUT.match(path.rpartition("/")[2]))
 
 

@@ -160,8 +160,8 @@ class Excluded:
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
     """The texts in files or folders: lines, or their tab-separated cells; cells of csv, and its rows; all strings of
-    JSON lines. Numbers are none. A licence or readme, whose sentences are in many a corpus, is read only where it is
-    named itself.
+    JSON lines. Numbers are left out. A license or readme, whose sentences many corpora hold, is read only where its own
+    path is given.
 
     Raises:
         PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
@@ -187,7 +187,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(pattern: str) -> list[str]:
-    """The files that a path, a folder or a glob names; of a folder or glob those that are no licence or the like."""
+    """Return the files that a path, a folder or a glob names; of a folder or a glob without licenses and the like."""
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:

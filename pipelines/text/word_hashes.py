@@ -27,16 +27,16 @@ _LETTERS = (
 )
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
 _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Marks that only say how a character is shown: they go, as format characters do."""
+"""Marks that only change how a character is shown; they are dropped like format characters."""
 _LETTER_RUN = re.compile(f"[{_LETTERS}]+")
 _WIDE_STOPS = "。．｡！？។။"
 _APOSTROPHES = "\u2019\u2018\u02bc\u00b4"
 _CLITIC = re.compile(r"' ?(?=(?:s|d|m|t|re|ve|ll)\b)")
 """An apostrophe before what English writes in one word with the word before it."""
 _PARTED = {parted: re.compile(rf"{parted}\b") for parted in ("can not", "gon na", "wan na", "got ta")}
-"""Words that the Penn Treebank's tokenization parts without an apostrophe."""
+"""Words that the Penn Treebank's tokenization splits where there is no apostrophe."""
 _BRACKET = re.compile("-[lr][rsc]b-")
-"""How it writes brackets: -lrb-."""
+"""Brackets as the Penn Treebank writes them: -lrb-."""
 NORMALIZATION = 2
 """The version of `comparable`, for the fingerprint of what it shapes."""
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
@@ -59,7 +59,7 @@ def comparable(text: str) -> str:
     text = text.casefold()
     if not text.isascii():
         text = _FOREIGN.sub(lambda signs: _plain(signs[0]), text)
-    if not text.isascii():  # or curly quotes were all
+    if not text.isascii():  # it had more than curly quotes
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
         text = _FOREIGN.sub(" ", text)  # marks that compose with no letter
     text = _CLITIC.sub("", text.replace(" n't", "n't").replace(" '", "'"))

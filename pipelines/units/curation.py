@@ -57,7 +57,7 @@ class Curation:
 
     @property
     def is_linked(self) -> bool:
-        """Whether the side of an example depends on those that share a text with it."""
+        """True where examples that share a text must be on the same side of the held-out part."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property

@@ -78,7 +78,7 @@ class Job:
         return storage.join(self.folder, STAGED)
 
     def stages(self, name: str) -> bool:
-        """Whether a run of this plan writes a file of this name to `_staged`."""
+        """Return whether a run of this plan writes a file of this name to `_staged`."""
         match = _STAGED_NAME.fullmatch(name)
         return match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
 
@@ -92,7 +92,7 @@ class Job:
 
     @staticmethod
     def links_name(unit: int) -> str:
-        """Names the file of the keys of the texts of the unit's examples, in the folder."""
+        """Return the path, in the folder, of the file with the keys of all texts of a unit's examples."""
         return f"{STAGED}/{unit:05d}.links"
 
     def path(self, name: str) -> str:

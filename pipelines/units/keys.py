@@ -1,7 +1,7 @@
-"""What examples are known by across units, in files that are read a slice of the key space at a time.
+"""Keys: they identify examples across units, in files that are read a slice of the key space at a time.
 
-A file of keys holds how many are in each bucket of ids, then all, sorted. A slice has at most PART_KEYS keys or is one
-bucket; every slice opens every unit's file once, READERS at a time.
+A file of keys holds the number of keys in each bucket of ids, then all keys, sorted. A slice has at most PART_KEYS keys
+or is one bucket; every slice opens every unit's file once, READERS at a time.
 """
 
 import itertools

@@ -60,7 +60,7 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
 
 
 def _shared(texts: np.ndarray, rows: np.ndarray, is_kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of rows that join all rows of each text: of those that are kept the first, and each other one."""
+    """Return pairs of rows that join all rows of each text: its first row that is kept, with each other one."""
     chosen = np.flatnonzero(is_kept[rows])
     chosen = chosen[np.argsort(texts[chosen], kind="stable")]
     is_first = np.append(True, texts[chosen[1:]] != texts[chosen[:-1]])[: len(chosen)]

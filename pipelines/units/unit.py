@@ -167,7 +167,7 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
 
 
 def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """The staged documents that are wanted, (n,) bool by row."""
+    """Yield the staged documents that are wanted, in batches; `wanted` is (n,) bool by row."""
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:

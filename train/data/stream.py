@@ -109,8 +109,8 @@ class ExampleStream:
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """(examples of the share, how many of these are too short), read from the shards where the manifest does not
-        tell.
+        """Return the number of examples of the share, and how many of these are too short. Shards are read only where
+        the manifest does not tell.
         """
         shared = short = 0
         for shard in self.dataset.shards:
@@ -130,7 +130,7 @@ class ExampleStream:
         return shared, short
 
     def _may_be_short(self, shard: ShardInfo) -> bool:
-        """Whether a shard's examples may be too short, by its counts by length: one without these may have any."""
+        """Return whether a shard's examples may be too short, by its counts by length; True for one without counts."""
         return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:

@@ -290,7 +290,7 @@ class Checkpoints:
         return None
 
     def began_best(self) -> bool:
-        """Whether the best checkpoint is the one before the first step."""
+        """Return whether the best checkpoint is the one before the first step."""
         return self.best() == _tag(0)
 
     def tag(self, which: str) -> str:
@@ -334,9 +334,7 @@ def _tag(step: int) -> str:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint's files, its manifest first. A folder that holds anything else stays; what a link leads to
-    is not this run's.
-    """
+    """Delete a checkpoint's files, its manifest first. A folder that holds anything else stays, and so does a link."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):

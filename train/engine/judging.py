@@ -1,7 +1,7 @@
-"""What picks the best checkpoint: the score on pairs of sentences, or else the loss on examples held out, where that
-tells a good encoder from a bad one.
+"""Choice of the best checkpoint: by the score on pairs of sentences, or else by the loss on held-out examples, if that
+loss can tell a good encoder from a bad one.
 
-The weights of before the first step are judged too, so that the best is never worse than what the run began with.
+The weights before the first step are judged too, so that the best is never worse than what the run began with.
 """
 
 import math
@@ -46,7 +46,7 @@ class Judge:
         self.best = float("-inf") if self.anew else saved["best"]
 
     def due_before(self, step: int) -> bool:
-        """Whether the weights are to be looked at before training goes on from a step."""
+        """Return whether the weights are to be evaluated before training continues from a step."""
         return self.looks and (self.anew or (step == 0 and self.best == float("-inf")))
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:

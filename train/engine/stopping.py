@@ -1,4 +1,4 @@
-"""What ends a run before its last step: Ctrl-C, SIGTERM, the time limit of the run, the death of its launcher.
+"""Early ends of a run: Ctrl-C, SIGTERM, the run's time limit, the death of its launcher.
 
 While there is nothing to save yet, a signal is one line and exit code 1, whatever is being imported or read. The
 training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and end
@@ -111,17 +111,17 @@ class Launcher(subprocess.Popen):
 def leave_to_rank_0() -> None:
     """Give rank 0 `TELLING_S` seconds to say what is wrong: when rank 0 ends, the launcher ends this rank too.
 
-    Without it, the launcher ends rank 0 because this rank failed first, and nobody says why. Rank 0 does not wait, nor
-    does a rank without a launcher.
+    Otherwise the launcher would end rank 0 because this rank failed first, and the error would never be printed. Rank 0
+    does not wait, nor does a rank without a launcher.
     """
     if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
         time.sleep(TELLING_S)
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """Return a function that says whether this process began so many hours ago or more; 0: never.
+    """Return a function that says whether this process began at least `max_hours` ago; 0: never.
 
-    A batch system's limit counts from there, or nearly: starting up is part of the time.
+    A batch system's limit counts from about then: starting up is part of the time.
     """
     import psutil
 

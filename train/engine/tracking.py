@@ -147,7 +147,7 @@ class Tracker:
         self.display.show(step, metrics)
 
     def warn(self, step: int, line: str) -> None:
-        """Records what a step's figures mean, a line of its own in metrics.jsonl, and says it."""
+        """Write a warning about a step's figures to metrics.jsonl, as a line of its own, and print it."""
         with naming_disk(self.path):
             self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
         with naming_disk(self.events):

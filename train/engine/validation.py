@@ -3,9 +3,9 @@
 All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks (with gradient caching, as a
 step), so that contrastive losses compare with those in training; the last ones, fewer than that, are left out. Batches
 and draws (spans, masks, views) are the same every time and on any number of ranks (uniformity alone is of one rank's
-points), dropout is off, and nothing is learned. `validation/loss`, which may pick the best checkpoint, is of the
-objectives whose loss tells a good encoder from a bad one there (`Objective.unjudged`); where no objective's does, there
-is none.
+points), dropout is off, and nothing is learned. `validation/loss`, which may pick the best checkpoint, is the sum over
+the objectives whose loss can tell a good encoder from a bad one there (`Objective.unjudged`). Without such an objective
+it is not logged.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ class HeldOut:
     Those of a stream's step are contrasted with each other where there are several.
 
     Attributes:
-        unjudged: by objective, why its loss cannot pick the best checkpoint.
-        judging: by objective, of those whose loss can, its weight.
+        unjudged: objective -> why its loss cannot pick the best checkpoint.
+        judging: objective -> its weight, for those whose loss can.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
@@ -43,7 +43,7 @@ class HeldOut:
         self.judging = {one.name: one.weight for one in reading if one.name not in self.unjudged}
 
     def notes(self) -> list[str]:
-        """What the user should know of losses that cannot pick the best checkpoint, where losses would, in a line."""
+        """Return a line on the losses that cannot pick the best checkpoint, for a run that picks by loss; or none."""
         if not self.unjudged:
             return []
         why = "; ".join(f"that of objectives.{name} tells nothing ({one})" for name, one in self.unjudged.items())

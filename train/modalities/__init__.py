@@ -24,7 +24,7 @@ from shards.processors import num_cores
 from train.data.batch import Rows
 
 MOST_VALUES, MOST_PATCHES = 1 << 26, 1 << 15
-"""Of a view: 4,729 x 4,729 pixels, or 87 minutes of sound; 181 x 181 patches."""
+"""Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
 
 
 class ModalityConfig(Protocol):
@@ -63,13 +63,13 @@ class Modality(abc.ABC):
 
 
 def check_view(options: str, values: int, patches: int) -> None:
-    """Refuses a view of more values or patches than a forward is made for.
+    """Refuse a view with more than MOST_VALUES values or MOST_PATCHES patches.
 
     Args:
-        options: what makes it so large, each option with its value.
+        options: the options that decide its size, each with its value, for the error.
 
     Raises:
-        ValueError: it is larger.
+        ValueError: the view is larger.
     """
     for what, found, most, why in (
         ("values", values, MOST_VALUES, "a step holds all views of its examples on the host"),

@@ -69,8 +69,8 @@ class ObjectiveConfig:
         """Raises ValueError for an option that cannot work, naming it."""
 
     def needs(self) -> dict[str, str]:
-        """The columns that options ask of the shards, each with the option that does: shards without one are refused,
-        so that an objective that can do without a column never does so in silence.
+        """Return the columns that options ask for, each with that option. Shards without such a column are refused,
+        even where the objective could train without it.
         """
         return {}
 
@@ -291,12 +291,12 @@ class Objective(nn.Module):
         return []
 
     def chance(self, examples: int) -> float | None:
-        """The loss of guessing, of so many examples that are contrasted with each other; None: it is not known."""
+        """Return the loss of guessing where `examples` are contrasted with each other; None: it is not known."""
         return None
 
     def unjudged(self) -> str:
-        """Why its loss on held-out examples does not tell a good encoder from a bad one, and so cannot pick the best
-        checkpoint; "": it can.
+        """Return why its loss on held-out examples cannot pick the best checkpoint, e.g. since a bad encoder has a low
+        one too; "": it can.
         """
         return ""
 
@@ -402,7 +402,7 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
 
 
 def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
-    """Raises ValueError for the first column that the shards lack; each comes with what needs it."""
+    """Raise ValueError for the first column that the shards lack; `needed` has each column with what needs it."""
     columns = setting.sample.schema.names if setting.sample is not None else needed
     for column, option in needed.items():
         if column not in columns:

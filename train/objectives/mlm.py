@@ -119,7 +119,7 @@ class MaskedLM(Objective):
         if self.sampler is not None:
             return self.sampler.anchor_moments()
         moments = [self.setting.length_moments(text) for text in self.texts]
-        # The texts of a row are long or short together at most: the budget's bound.
+        # At most, a row's texts are all long or all short together: standard deviations then add up.
         deviation = sum(variance**0.5 for _, variance in moments)
         return self.config.copies * sum(mean for mean, _ in moments), (self.config.copies * deviation) ** 2
 
@@ -173,7 +173,7 @@ class MaskedLM(Objective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Of whole examples every text, by its column."""
+        """Return the sequences to show of an example: of whole examples every text, by its column."""
         if self.block != OWN or self.sampler is not None:
             return super().shown(request, number)
         per_column = len(request.sequences[OWN].keys) // len(self.texts)

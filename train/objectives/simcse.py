@@ -42,10 +42,11 @@ class Config(HeadedConfig):
     """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
 
     Args:
-        positives: what a sentence is contrasted with: pairs, the column `positive`, which the shards must have;
-            dropout, itself under another dropout, whatever the shards have; auto, pairs where the shards have them.
-        hard_negative_weight: what is added to the logit of a sentence and its own negative: the shards must have the
-            columns `positive` and `negative`. null: negatives count as with 0, where the shards have them.
+        positives: source of a sentence's positive. pairs: the column `positive`, which the shards must have. dropout:
+            the sentence itself in a second pass under other dropout, whatever the shards have. auto: pairs where the
+            shards have them, else dropout.
+        hard_negative_weight: added to the logit of a sentence and its own negative. With a number, the shards must have
+            the columns `positive` and `negative`; null: as 0, where the shards have negatives.
         max_tokens: what texts are cut to, special tokens among them; 0: what the encoder takes.
     """
 
@@ -115,7 +116,7 @@ class SimCSE(Objective):
 
     @property
     def paired(self) -> bool:
-        """Whether positives are of the shards, and not the sentences again."""
+        """True where positives come from the shards; False where they are the sentences again."""
         return "positive" in self.read
 
     def notes(self, epochs: float) -> list[str]:
