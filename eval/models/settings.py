@@ -123,9 +123,9 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
     A model may have more embeddings than its tokenizer has tokens, and the reverse. Refused are: more than twice as
     many embeddings as tokens, or fewer embeddings than tokens, both beyond `SPARE`; and another id for a token, or
     none for more than `MOST_MISSING` of the tokens, than `vocab.txt` or `vocab.json` in the folder says. Files whose
-    lines are not tokens (PhoBERT's have a count) are not compared. Where `merges.txt` decides how words are parted, it must
-    make the tokens of `vocab.json`: cut, it would part them into letters. Not caught: a vocabulary of a like size without
-    such a file beside it.
+    lines are not tokens (PhoBERT's have a count) are not compared. `merges.txt`, where it is what parts words, must make
+    the tokens of `vocab.json`: with a part of the merges words become letters. Not caught: a vocabulary of a like size
+    without such a file beside it.
 
     Args:
         vocabulary: token -> id, added tokens included, of the tokenizer that the folder was loaded with.

@@ -29,7 +29,7 @@ _LETTERS = (
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]{1,64}")
 """Signs beyond ASCII, in runs that are short enough to be remembered (`_plain`)."""
 _MANY_MARKS = re.compile(r"([^\w\x00-\x7f]{30})[^\w\x00-\x7f]+")
-"""More marks on one letter than Unicode's stream-safe format has: to put them in order takes the square of their number."""
+"""More marks on one letter than Unicode's stream-safe format allows: sorting n of them takes n^2 steps."""
 _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that only say how a character is shown: they go, as format characters do."""
 _POINTS = range(10, 36)
@@ -58,9 +58,10 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 def comparable(text: str) -> str:
     """Return the text in the one form in which words are compared.
 
-    It is case-folded and in Unicode's form NFKC, without format characters such as soft hyphens and zero-width spaces;
-    other signs beyond ASCII are spaces. The vowel points of Arabic and Hebrew, which most texts leave out, go. Contractions are one word however they are written: "don't", "don’t", "do n't"
-    and "dont" are "dont", "it 's" is "its", "can not" is "cannot". The Treebank's -LRB- and the like are spaces.
+    It is case-folded and in Unicode's form NFKC, without format characters such as soft hyphens and zero-width spaces,
+    and without the vowel points of Arabic and Hebrew, which most texts leave out; other signs beyond ASCII are spaces.
+    Contractions are one word however they are written: "don't", "don’t", "do n't" and "dont" are "dont", "it 's" is
+    "its", "can not" is "cannot". The Treebank's -LRB- and the like are spaces.
     """
     text = text.casefold()
     if not text.isascii():
