@@ -123,8 +123,8 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
     A model may have more embeddings than its tokenizer has tokens, and the reverse. Refused are: more than twice as
     many embeddings as tokens, or fewer embeddings than tokens, both beyond `SPARE`; and another id for a token, or
     none for more than `MOST_MISSING` of the tokens, than `vocab.txt` or `vocab.json` in the folder says. Files whose
-    lines are not tokens (PhoBERT's have a count) are not compared. `merges.txt`, where it is what parts words, must make
-    the tokens of `vocab.json`: with a part of the merges words become letters. Not caught: a vocabulary of a like size
+    lines are not tokens (PhoBERT's have a count) are not compared. `merges.txt`, where it parts words, must make the
+    tokens of `vocab.json`: with some of the merges words become letters. Not caught: a vocabulary of a like size
     without such a file beside it.
 
     Args:
