@@ -124,7 +124,8 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[dis
     listener = None
     if rank == 0:
         try:
-            listener = socket.create_server((LOOPBACK, 0 if launched else port), backlog=1024)
+            is_free = launched or ranks == 1  # nobody looks for rank 0 at the port that the launcher gives
+            listener = socket.create_server((LOOPBACK, 0 if is_free else port), backlog=1024)
         except OSError as error:
             raise dist.DistNetworkError(str(error)) from None
         port = listener.getsockname()[1]
