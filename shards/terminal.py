@@ -118,7 +118,10 @@ class Parser(argparse.ArgumentParser):
         name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
         if not name.startswith("-"):
             return f"unexpected argument: {name}"
-        return f"no such option: {name}{nearest(name, [*self._option_string_actions, *others])}"
+        known = [*self._option_string_actions, *others]
+        if name in known:  # it stood before the word that names the command
+            return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
+        return f"no such option: {name}{nearest(name, known)}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with 2.

@@ -147,7 +147,8 @@ def _read(path: Path, dim: int) -> tuple[Entries, Rows]:
         start = file.read(_HEADER.size)
         size = os.fstat(file.fileno()).st_size
         if len(start) < _HEADER.size or not start.startswith(_MAGIC):
-            raise ValueError("another program's file")
+            is_ours = start.startswith(_MAGIC[:-1])
+            raise ValueError("another version's file" if is_ours else "another program's file")
         _, number, width, crc = _HEADER.unpack(start)
         if width != dim:
             raise ValueError(f"of {width} dimensions, where the model has {dim}")

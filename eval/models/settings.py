@@ -4,7 +4,7 @@ Each decides every embedding, and of one of another type the library may make so
 it should be, or an error that names the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,8 +123,9 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
     A model may have more embeddings than its tokenizer has tokens, and the reverse. Refused are: more than twice as
     many embeddings as tokens, or fewer embeddings than tokens, both beyond `SPARE`; and another id for a token, or
     none for more than `MOST_MISSING` of the tokens, than `vocab.txt` or `vocab.json` in the folder says. Files whose
-    lines are not tokens (PhoBERT's have a count) are not compared. Not caught: a vocabulary of a like size without
-    such a file beside it.
+    lines are not tokens (PhoBERT's have a count) are not compared. `merges.txt`, where it parts words, must make the
+    tokens of `vocab.json`: with some of the merges words become letters. Not caught: a vocabulary of a like size
+    without such a file beside it.
 
     Args:
         vocabulary: token -> id, added tokens included, of the tokenizer that the folder was loaded with.
@@ -157,6 +158,32 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
                 f"{folder}: its tokenizer has {num_tokens:,} tokens and lacks {missing:,} of the {len(ids):,} in "
                 f"{name}: {MEND}"
             )
+        if name == "vocab.json" and (folder / "merges.txt").is_file() and not (folder / "tokenizer.json").is_file():
+            _check_merges(folder / "merges.txt", ids)
+
+
+def _check_merges(path: Path, vocabulary: Collection[str]) -> None:
+    """Refuse merges that do not make more than `MOST_MISSING` of a vocabulary's tokens of several letters.
+
+    Raises:
+        EncoderError: names the file and both numbers, or says that it is not UTF-8.
+    """
+    try:
+        merges = [line.split() for line in path.read_text(encoding="utf-8").split("\n")]
+    except ValueError as error:
+        raise EncoderError(f"{path}: cannot be read as UTF-8 ({error})") from None
+    made = {_letters(left + right) for left, right, *_ in (merge for merge in merges if len(merge) > 1)}
+    tokens = {token for token in map(_letters, vocabulary) if len(token) > 1}
+    if len(tokens - made) > MOST_MISSING * len(tokens):
+        raise EncoderError(
+            f"{path}: lacks the merges that make {len(tokens - made):,} of the {len(tokens):,} tokens of several "
+            f"letters in vocab.json: {MEND}"
+        )
+
+
+def _letters(token: str) -> str:
+    """Return a token of BPE without the mark that it ends a word, or does not."""
+    return token.removesuffix("</w>").removesuffix("@@")
 
 
 def _ids_by_token(path: Path) -> dict[str, set[int]]:

@@ -3,7 +3,8 @@
     text -> `comparable` -> words only -> sums over their bytes -> the hash of any run at once, none looked at twice
 
 A word is a run of letters and digits; all else separates words. Of scripts written without spaces between words
-(Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is a word of its own, and vowel signs separate.
+(Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is a word of its own, and vowel signs separate. In other
+scripts, such as Devanagari, vowel signs belong to the word.
 A letter says less than a word, so a run with one of them in it is looked at from more of them on.
 """
 
@@ -25,12 +26,19 @@ _LETTERS = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
     "\u0e01-\u0e5b\u0e81-\u0edf\u1780-\u17f9\u1000-\u109f"  # Thai, Lao, Khmer, Burmese
 )
-_FOREIGN = re.compile(r"[^\w\x00-\x7f]+")
+_FOREIGN = re.compile(r"[^\w\x00-\x7f]{1,64}")
+"""Signs beyond ASCII, in runs that are short enough to be remembered (`_plain`)."""
+_MARK = r"(?:[^\w\x00-\x7f]|[\uff9e\uff9f])"
+"""A mark, or one of the two letters that NFKC turns into marks."""
+_MANY_MARKS = re.compile(rf"({_MARK}{{30}}){_MARK}+")
+"""More marks on one letter than Unicode's stream-safe format allows: NFKC sorts n of them in n^2 steps."""
 _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that only change how a character is shown; they are dropped like format characters."""
+_POINTS = range(10, 36)
+"""The combining classes of the points of Hebrew and Arabic."""
 _LETTER_RUN = re.compile(f"[{_LETTERS}]+")
 _WIDE_STOPS = "。．｡！？។။"
-_APOSTROPHES = "\u2019\u2018\u02bc\u00b4"
+_APOSTROPHES = "\u2019\u2018\u201b\u2032\u02bc\u00b4"
 _CLITIC = re.compile(r"' ?(?=(?:s|d|m|t|re|ve|ll)\b)")
 """An apostrophe before what English writes in one word with the word before it."""
 _PARTED = {parted: re.compile(rf"{parted}\b") for parted in ("can not", "gon na", "wan na", "got ta")}
@@ -52,16 +60,18 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 def comparable(text: str) -> str:
     """Return the text in the one form in which words are compared.
 
-    It is case-folded and in Unicode's form NFKC, without format characters such as soft hyphens and zero-width spaces;
-    other signs beyond ASCII are spaces. Contractions are one word however they are written: "don't", "don’t", "do n't"
-    and "dont" are "dont", "it 's" is "its", "can not" is "cannot". The Treebank's -LRB- and the like are spaces.
+    It is case-folded and in Unicode's form NFKC, without format characters such as soft hyphens and zero-width spaces,
+    and without the vowel points of Arabic and Hebrew, which most texts leave out; other signs beyond ASCII are spaces.
+    Contractions are one word however they are written: "don't", "don’t", "do n't" and "dont" are "dont", "it 's" is
+    "its", "can not" is "cannot". The Treebank's -LRB- and the like are spaces.
     """
     text = text.casefold()
     if not text.isascii():
         text = _FOREIGN.sub(lambda signs: _plain(signs[0]), text)
     if not text.isascii():  # it had more than curly quotes
+        text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
-        text = _FOREIGN.sub(" ", text)  # marks that compose with no letter
+        text = _FOREIGN.sub(lambda marks: _left(marks[0]), text)
     text = _CLITIC.sub("", text.replace(" n't", "n't").replace(" '", "'"))
     for parted, pattern in _PARTED.items():
         if parted in text:  # a search that is much faster than the pattern's
@@ -73,6 +83,18 @@ def comparable(text: str) -> str:
 def _plain(signs: str) -> str:
     """Return what a run of signs beyond ASCII stands for, or a space; marks stay, to be composed with their letters."""
     return "".join(map(_plain_sign, signs))
+
+
+@functools.lru_cache(1 << 12)
+def _left(marks: str) -> str:
+    """Return what stays of marks that compose with no letter: those that are part of a word."""
+    return "".join(map(_left_mark, marks))
+
+
+def _left_mark(mark: str) -> str:
+    if unicodedata.combining(mark) in _POINTS:
+        return ""
+    return mark if unicodedata.category(mark) in ("Mn", "Mc") and not _LETTER_RUN.match(mark) else " "
 
 
 def _plain_sign(sign: str) -> str:

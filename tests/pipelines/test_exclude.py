@@ -19,7 +19,7 @@ from pipelines.kinds.text import meeting, text_id
 from pipelines.text.exclude import Excluded, read_texts
 from pipelines.text.segmentation import normalise
 from pipelines.text.tokenization import Tokenization
-from pipelines.text.word_hashes import NORMALIZATION
+from pipelines.text.word_hashes import NORMALIZATION, comparable
 from shards import Dataset, storage
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
@@ -142,6 +142,8 @@ def test_tokenized_test_sentences_are_met_as_they_were_published(shared_data: Pa
         ("Straße und Fuß sind naß", "STRASSE UND FUSS SIND NASS"),
         ("the eﬃcient oﬃce is closed", "The efficient office is closed"),
         ("wait … he said it", "Wait... he said it."),
+        ("كَتَبَ الوَلَدُ الدَّرسَ في المَدرَسَةِ", "كتب الولد الدرس في المدرسة"),
+        ("שָׁלוֹם לְכָל הָעוֹלָם הַזֶּה", "שלום לכל העולם הזה"),
     ],
 )
 def test_words_are_the_same_however_they_are_written(one: str, other: str) -> None:
@@ -152,6 +154,18 @@ def test_signs_that_say_something_still_tell_words_apart() -> None:
     excluded = Excluded.of(["We shall see the ship"])
     for text in ("Well see the ship", "We shell see the ship", "We shall see theship"):
         assert not excluded.meets(text)
+
+
+def test_vowel_signs_are_part_of_the_word_and_count_as_none() -> None:
+    excluded = Excluded.of(["मैं घर जा रहा हूँ आज"])
+    assert excluded.meets("मैं घर जा रहा हूँ आज।") and not excluded.meets("मैं घर जी रही हूँ आज")
+    assert Excluded.of(["हिन्दी में लिखा"]).ignored == 1  # three words
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0323", "\uff9e\u0323"])
+def test_of_a_heap_of_marks_on_one_letter_only_the_first_count(marks: str) -> None:
+    """NFKC sorts the marks of a letter, in time that is the square of their number."""
+    assert comparable("a" + marks * 100) == comparable("a" + marks * 15) != comparable("a" + marks)
 
 
 def test_the_rule_by_which_words_are_compared_is_in_the_fingerprint() -> None:

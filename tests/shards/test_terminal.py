@@ -60,6 +60,8 @@ def test_a_word_that_is_left_over_is_told_with_the_nearest_option_of_its_command
     assert root.unknown(["--runer", "x"], ["--runner"]) == "no such option: --runer; did you mean '--runner'?"
     assert root.unknown(["more", "--zzz"]) == "no such option: --zzz"
     assert root.unknown(["more"]) == "unexpected argument: more"
+    known = root.unknown(["--runner=x"], ["--runner"])  # it stood before the word that names the command
+    assert known == f"--runner must come after {root.prog!r}"
 
 
 @pytest.mark.parametrize("text", ["1_0", "nan", "inf", "-Infinity", "1e999", "", " ", "1e", "1 0", "\uff11", "0x10"])

@@ -3,8 +3,10 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 from train import run
-from train.engine import stopping
+from train.engine import ranks, stopping
 
 JOIN = """
 import os
@@ -25,10 +27,10 @@ os._exit(0)
 """
 
 
-def joined(ranks: int, **variables: str) -> str:
+def joined(number: int, **variables: str) -> str:
     """What so many ranks print that join a group, each an address where it listens."""
-    group = environment(WORLD_SIZE=str(ranks), **variables)
-    done = run_commands(["-c", JOIN], [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)])
+    group = environment(WORLD_SIZE=str(number), **variables)
+    done = run_commands(["-c", JOIN], [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(number)])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -47,9 +49,20 @@ def free() -> str:
         return str(found.getsockname()[1])
 
 
-def test_ranks_of_a_launcher_find_a_free_port(taken: str) -> None:
-    found = joined(2, LOCAL_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=taken).split()
-    assert len(found) >= 3 and all(address.startswith("127.0.0.1:") for address in found)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_of_a_launcher_find_a_free_port(ranks: int, taken: str) -> None:
+    found = joined(ranks, LOCAL_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=taken).split()
+    assert len(found) > ranks and all(address.startswith("127.0.0.1:") for address in found)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+def test_ranks_do_not_meet_where_other_users_can_write(mode: int, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = ranks._private_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(mode)
+    with pytest.raises(PermissionError, match="other users can write to it"):
+        ranks._private_folder()
 
 
 def test_ranks_that_are_started_by_hand_meet_where_they_are_told_to(free: str) -> None:
@@ -80,7 +93,7 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode % 256)
 """
 COMMAND = """
 import sys, threading, time
-from train.engine import stopping
+from train.engine import ranks, stopping
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()  # as numerical libraries have them
 stopping.SAVING_S = 1
 try:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -124,7 +125,8 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[dis
     listener = None
     if rank == 0:
         try:
-            listener = socket.create_server((LOOPBACK, 0 if launched else port), backlog=1024)
+            is_free = launched or ranks == 1  # nobody looks for rank 0 at the port that the launcher gives
+            listener = socket.create_server((LOOPBACK, 0 if is_free else port), backlog=1024)
         except OSError as error:
             raise dist.DistNetworkError(str(error)) from None
         port = listener.getsockname()[1]
@@ -141,9 +143,24 @@ def _tell_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
     """
     launcher = psutil.Process(os.getppid())
     since = launcher.create_time() - psutil.boot_time()  # the same to all ranks even while the clock is being set
-    path = Path(tempfile.gettempdir(), f"clearspan-{os.getuid()}-{launcher.pid}-{since:.2f}")
-    file = dist.FileStore(str(path), ranks)
+    file = dist.FileStore(str(_private_folder() / f"{launcher.pid}-{since:.2f}"), ranks)
     file.set_timeout(timeout)
     if rank == 0:
         file.set("port", str(port))
     return int(file.get("port"))
+
+
+def _private_folder() -> Path:
+    """Return a folder for temporary files that no other user of this machine can write to; make it if need be.
+
+    Raises:
+        PermissionError: somebody else made it, or may write to it.
+    """
+    folder = Path(tempfile.gettempdir(), f"clearspan-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022 or not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(
+            f"{folder}: other users can write to it, where ranks meet: delete it, or set TMPDIR"
+        )
+    return folder

@@ -317,6 +317,24 @@ def test_a_tokenizer_that_lacks_tokens_of_its_vocabulary_file_is_refused(folder:
         check_tokenizer(folder, kept, 30_522)
 
 
+@pytest.mark.parametrize("name", ["roberta-base", "gpt2"])
+def test_merges_that_do_not_make_the_vocabulary_are_refused(name: str, shared_data: Path, tmp_path: Path) -> None:
+    content = json.loads((shared_data / "tokenizers" / name / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["merges"]]
+    path = tmp_path / "merges.txt"
+    path.write_text("\n".join(["#version: 0.2", *merges]), encoding="utf-8")
+    (tmp_path / "vocab.json").write_text(json.dumps(content["vocab"]), encoding="utf-8")
+    added = {f"<{number}>": 50_265 + number for number in range(900)}
+    check_tokenizer(tmp_path, {**content["vocab"], **added}, 51_165)
+    path.write_text("\n".join(["#version: 0.2", *merges[:2000]]), encoding="utf-8")
+    with pytest.raises(
+        EncoderError, match=r"merges\.txt: lacks the merges that make 4[78],\d+ of the [45]\d,\d+ tokens"
+    ):
+        check_tokenizer(tmp_path, content["vocab"], 50_265)
+    (tmp_path / "tokenizer.json").touch()  # which is used in its place
+    check_tokenizer(tmp_path, content["vocab"], 50_265)
+
+
 def as_int8(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor / tensor.abs().max() * 127).round().to(torch.int8)
 
