@@ -160,7 +160,5 @@ def _private_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022 or not stat.S_ISDIR(found.st_mode):
-        raise PermissionError(
-            f"{folder}: other users can write to it, where ranks meet: delete it, or set TMPDIR"
-        )
+        raise PermissionError(f"{folder}: other users can write to it, where ranks meet: delete it, or set TMPDIR")
     return folder
