@@ -91,7 +91,8 @@ class Cache:
         numbers = self._order[places_there]
         blocks = np.searchsorted(self._starts, numbers, side="right") - 1
         rows = numbers - self._starts[blocks]
-        crcs = [zlib.crc32(self.blocks[block][row]) for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
+        plain = [np.asarray(block) for block in self.blocks]  # still mapped: a row is taken ten times as fast
+        crcs = [zlib.crc32(plain[block][row]) for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
         damaged = places_there[self._entries["crc"][places_there] != np.array(crcs, np.uint32)]
         self._order[damaged] = -1  # so that it is counted once
         self.num_damaged += len(damaged)
@@ -158,8 +159,7 @@ def _read(path: Path, dim: int) -> tuple[Entries, Rows]:
     if zlib.crc32(content) != crc:
         raise ValueError("its hashes are damaged")
     offset = _HEADER.size + len(content)
-    # As a plain array, whose rows are taken ten times as fast as those of a memmap.
-    return np.frombuffer(content, _ENTRY), np.asarray(np.memmap(path, "<f4", "r", offset, (number, dim)))
+    return np.frombuffer(content, _ENTRY), np.memmap(path, "<f4", "r", offset, (number, dim))
 
 
 def _hashes(texts: Sequence[str]) -> NDArray[np.uint64]:
