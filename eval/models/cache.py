@@ -91,7 +91,7 @@ class Cache:
         numbers = self._order[places_there]
         blocks = np.searchsorted(self._starts, numbers, side="right") - 1
         rows = numbers - self._starts[blocks]
-        plain = [np.asarray(block) for block in self.blocks]  # still mapped: a row is taken ten times as fast
+        plain = [np.asarray(block) for block in self.blocks]  # still mapped; a memmap is slow to index
         crcs = [zlib.crc32(plain[block][row]) for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
         damaged = places_there[self._entries["crc"][places_there] != np.array(crcs, np.uint32)]
         self._order[damaged] = -1  # so that it is counted once

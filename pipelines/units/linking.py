@@ -5,8 +5,8 @@
 Rows that share a text, in any column, are one group, and so are rows that are joined by others: the connected
 components of the graph of rows and texts. A text is known by its tokens. A group is held out by the smallest of its
 texts' hashes, so that a row that shares no text is on the same side in any run. A group of more rows than are to be
-held out is trained on: in SNLI a hypothesis such as "a man is outside" joins thousands of rows. So that the fraction is
-kept nevertheless, the other groups are held out at a higher rate.
+held out is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The other groups are
+then held out at a higher rate, which keeps the fraction.
 
 Hashes are read a slice of their space at a time (`curation`). In memory are one slice and, for each row of all units,
 about 32 bytes.

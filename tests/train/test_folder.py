@@ -20,7 +20,7 @@ from train.build import build_encoder
 from train.export import load_skeleton, save_model, save_skeleton
 from train.model.encoder import Encoder, encode_texts
 from train.model.tokenizer import load_tokenizer
-from train.options import RecipeError
+from train.options import Recipe, RecipeError
 from train.recipe import load
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
@@ -149,6 +149,15 @@ def integers(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def damaged(minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], plain: bool) -> tuple[Path, Recipe]:
+    """Return a damaged copy of MiniLM, and a recipe that begins from it; `plain`: without its modules.json."""
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    damage(folder)
+    if plain:
+        (folder / "modules.json").unlink()
+    return folder, load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+
+
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(
     ("damage", "named"),
@@ -167,11 +176,7 @@ def integers(folder: Path) -> None:
 def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
     minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], named: str, plain: bool
 ) -> None:
-    folder = shutil.copytree(minilm, tmp_path / "model")
-    damage(folder)
-    if plain:
-        (folder / "modules.json").unlink()
-    recipe = load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+    folder, recipe = damaged(minilm, tmp_path, damage, plain)
     with pytest.raises(RecipeError, match=f"{folder}.*{named}") as error:
         build_encoder(recipe, load_tokenizer(minilm))
     assert "\n" not in str(error.value)
@@ -184,11 +189,7 @@ def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
 def test_a_tokenizer_of_another_model_is_refused_though_it_made_the_shards(
     minilm: Path, tmp_path: Path, damage: Callable[[Path], None], plain: bool
 ) -> None:
-    folder = shutil.copytree(minilm, tmp_path / "model")
-    damage(folder)
-    if plain:
-        (folder / "modules.json").unlink()
-    recipe = load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+    folder, recipe = damaged(minilm, tmp_path, damage, plain)
     with pytest.raises(RecipeError, match=f"model: {folder}: {ANOTHERS[damage]}"):
         build_encoder(recipe, load_tokenizer(folder))
 
