@@ -5,7 +5,9 @@ FROM apache/beam_python3.11_sdk:2.77.0
 
 WORKDIR /clearspan
 COPY constraints.txt setup.py README.md ./
+COPY clearspan clearspan
 COPY pipelines pipelines
+COPY common common
 COPY shards shards
 
 # The package without its training dependencies (torch, DeepSpeed), and what its workers import: the extra `worker`.
@@ -14,6 +16,6 @@ RUN pip install --no-cache-dir --no-deps . \
           print(*(r.split(';')[0] for r in requires('clearspan') if r.endswith('extra == \"worker\"')), sep='\n')" \
        > worker.txt \
     && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
-    && python -c "import pipelines.execution.graph, transformers.audio_utils; \
-          import pipelines.kinds.documents, pipelines.kinds.sentences, pipelines.kinds.triplets; \
-          import pipelines.kinds.images, pipelines.kinds.audio"
+    && python -c "import clearspan.pipelines.execution.graph, transformers.audio_utils; \
+          import clearspan.pipelines.kinds.documents, clearspan.pipelines.kinds.sentences, clearspan.pipelines.kinds.triplets; \
+          import clearspan.pipelines.kinds.images, clearspan.pipelines.kinds.audio"

@@ -33,19 +33,20 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["pipelines*", "shards*", "train*", "eval*"]),
+    packages=find_packages(include=["clearspan*"]),
     package_data={
-        "train": ["recipes/*.yaml", "sweeps/*.yaml"],
-        "eval": ["data/*.yaml", "tables/papers/*.yaml"],
+        "clearspan": ["py.typed"],
+        "clearspan.train": ["recipes/*.yaml", "sweeps/*.yaml"],
+        "clearspan.eval": ["data/*.yaml", "tables/papers/*.yaml"],
     },
     entry_points={
         "console_scripts": [
-            "clearspan-pipelines = pipelines.__main__:main",
-            "clearspan-shards = shards.__main__:main",
-            "clearspan-train = train.__main__:main",
-            "clearspan-sweep = train.sweep:main",
-            "clearspan-export = train.export:main",
-            "clearspan-eval = eval.__main__:main",
+            "clearspan-pipelines = clearspan.pipelines.__main__:main",
+            "clearspan-shards = clearspan.shards.__main__:main",
+            "clearspan-train = clearspan.train.__main__:main",
+            "clearspan-sweep = clearspan.train.sweep:main",
+            "clearspan-export = clearspan.train.export:main",
+            "clearspan-eval = clearspan.eval.__main__:main",
         ]
     },
     install_requires=[

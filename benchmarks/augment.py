@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import command, finish, machine
-from pipelines.augment.steps import DEL, Augmentation, Augmenter
-from pipelines.augment.synonyms import SynonymTable, read_synonyms
-from pipelines.text.tokenization import Tokenization
-from shards import keyed
-from shards.ragged import Ragged
+from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
+from clearspan.pipelines.text.tokenization import Tokenization
+from clearspan.shards import keyed
+from clearspan.shards.ragged import Ragged
 
 STEPS = (
     "del-word",

@@ -22,11 +22,11 @@ from torch.nn import functional as F
 from transformers import RobertaConfig, RobertaForMaskedLM
 
 from benchmarks.report import command, machine, tell
-from train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
-from train.engine.optimization import adamw
-from train.engine.ranks import join_ranks
-from train.engine.sealing import check_folder
-from train.schedules import OptimizerConfig
+from clearspan.train.engine.checkpoint import KIND, CheckpointEngine, Checkpoints
+from clearspan.train.engine.integrity import check_folder
+from clearspan.train.engine.optimization import adamw
+from clearspan.train.engine.ranks import join_ranks
+from clearspan.train.schedules import OptimizerConfig
 
 
 def trained_engine() -> Any:

@@ -101,7 +101,7 @@ def static(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from benchmarks.span_step import budget, build, documents
     from benchmarks.train_step import DEFAULTS, Loop, ahead, packed_loss
-    from train.options import ALL
+    from clearspan.train.options import ALL
 
     device, size = torch.device(arguments.device), DEFAULTS[arguments.device]
     count = arguments.documents or size["documents"]
@@ -132,7 +132,7 @@ def head(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch.nn.functional as F
 
     from benchmarks.fresh import VOCABULARY
-    from train.losses import masked_lm
+    from clearspan.train.losses import masked_lm
 
     if not hasattr(F, "linear_cross_entropy"):
         return {"said": "this torch has no linear_cross_entropy"}

@@ -21,18 +21,19 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
-from eval.data.retrieval import read_collection
-from eval.models.library import load as load_model
-from eval.report import plots
-from eval.report.html import Section, write_report
-from eval.report.table import Table
-from eval.tasks.retrieval import search
-from pipelines.text.vocabulary import learn_tokenizer
-from shards import Dataset, terminal
-from train.build import build_encoder
-from train.export import save_model
-from train.model.tokenizer import load_tokenizer
-from train.recipe import load, to_yaml
+from clearspan.common import terminal
+from clearspan.eval.data.retrieval import read_collection
+from clearspan.eval.models.library import load as load_model
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section, write_report
+from clearspan.eval.report.table import Table
+from clearspan.eval.tasks.retrieval import search
+from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
+from clearspan.shards import Dataset
+from clearspan.train.build import build_encoder
+from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.export import save_model
+from clearspan.train.model.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).parents[1]
 VOCABULARY = 8192

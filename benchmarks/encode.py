@@ -22,10 +22,10 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
 from benchmarks.report import command, finish, machine
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder, encode_texts
-from train.model.folder import read_source
-from train.model.tokenizer import load_tokenizer
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder, encode_texts
+from clearspan.train.model.source import read_source
+from clearspan.train.model.tokenizer import load_tokenizer
 
 LONG_CHARACTERS = 2000
 """Of a document's beginning: more than the 256 tokens that all-MiniLM-L6-v2 reads."""

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from transformers import RobertaConfig, RobertaForMaskedLM
 
-from shards.ragged import Ragged
-from train.data.batch import TokenLists
-from train.modalities import Modality
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder
-from train.model.packing import SpecialTokens
-from train.objectives import Objective, Setting
+from clearspan.shards.ragged import Ragged
+from clearspan.train.data.batch import TokenLists
+from clearspan.train.modalities import Modality
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import SpecialTokens
+from clearspan.train.objectives import Objective, Setting
 
 Made = TypeVar("Made", bound=Objective)
 

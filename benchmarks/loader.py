@@ -31,13 +31,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
 from benchmarks.report import command, machine, tell
-from shards import Dataset
-from train.build import build_feed, build_learner
-from train.data.feed import Feed
-from train.learner import Learner
-from train.model.packing import Packed
-from train.recipe import load
-from train.span_sampler import SpanConfig
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.feed import Feed
+from clearspan.train.learner import Learner
+from clearspan.train.model.packing import Packed
+from clearspan.train.span_sampler import SpanConfig
 
 SPANS = SpanConfig()
 MIN_TOKENS = SPANS.required_tokens

@@ -34,16 +34,16 @@ from torch import Tensor, nn
 
 from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
 from benchmarks.report import command, finish, machine
-from shards import Dataset
-from shards.ragged import Ragged
-from train.data.batch import Batch
-from train.learner import Learner
-from train.modalities import audio, images
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder
-from train.model.packing import Packed
-from train.objectives import Objective, clear, mlm, patches, simcse, spans
-from train.options import ALL
+from clearspan.shards import Dataset
+from clearspan.shards.ragged import Ragged
+from clearspan.train.data.batch import Batch
+from clearspan.train.learner import Learner
+from clearspan.train.modalities import audio, images
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import Packed
+from clearspan.train.objectives import Objective, clear, mlm, patches, simcse, spans
+from clearspan.train.options import ALL
 
 BATCH = {"documents": 16, "sentences": 64, "images": 48, "audio": 48}
 """The recipe's examples of a step."""

@@ -112,7 +112,7 @@ def as_npy(data: bytes) -> bytes:
     """A clip's log-mel frames as an .npy."""
     import numpy as np
 
-    from pipelines.media.clips import spectrograms
+    from clearspan.pipelines.media.clips import spectrograms
 
     stream = io.BytesIO()
     np.save(stream, next(spectrograms(data, FRAMES, "cut")), allow_pickle=False)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
 
-from eval.models.folder import quiet_transformers
+from clearspan.common.pretrained import quiet_transformers
 
 Features = dict[str, Any]
 """What a model of sentence-transformers takes of one column."""

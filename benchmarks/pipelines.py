@@ -110,8 +110,8 @@ def bare_loop(path: Path, output: Path, tokenizer: Path) -> float:
     import pyarrow as pa
     from tokenizers import Tokenizer
 
-    from shards import ShardWriter
-    from shards.schema import schema
+    from clearspan.shards import ShardWriter
+    from clearspan.shards.schema import schema
 
     fast = gigatoken.Tokenizer(Tokenizer.from_file(str(tokenizer / "tokenizer.json")))
     fields = schema("documents", pa.uint16())

@@ -34,8 +34,8 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 
 from benchmarks.report import command, machine, tell
-from train.engine.tracking import PEAK_FLOPS, flops_per_token
-from train.span_sampler import SpanConfig
+from clearspan.train.engine.tracking import PEAK_FLOPS, flops_per_token
+from clearspan.train.span_sampler import SpanConfig
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 NODE = 8
@@ -213,9 +213,9 @@ def tiny() -> tuple[Any, Any]:
     """(encoder, packed batch) of the check: pairs of sequences of random tokens."""
     from transformers import RobertaConfig, RobertaModel
 
-    from train.model.attention import PACKED_ATTENTION
-    from train.model.encoder import Encoder
-    from train.model.packing import pack_ids
+    from clearspan.train.model.attention import PACKED_ATTENTION
+    from clearspan.train.model.encoder import Encoder
+    from clearspan.train.model.packing import pack_ids
 
     torch.manual_seed(0)
     config = RobertaConfig(
@@ -240,7 +240,7 @@ def own_contrast(anchors: Any, positives: Any, temperature: float) -> Any:
 
 def check_rank(rank: int, ranks: int, folder: str, rounds: int) -> None:
     """Measures one rank's part; the first keeps it."""
-    from train.losses import nt_xent
+    from clearspan.train.losses import nt_xent
 
     warnings.filterwarnings("ignore", category=FutureWarning)
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks.report import command, finish, machine
-from pipelines.text.segmentation import segment
+from clearspan.pipelines.text.segmentation import segment
 
 ENDS = (".", "!", "?", "。", "！", "？")
 TOGETHER = (20, 1000)

@@ -20,15 +20,15 @@ import torch
 from torch import nn
 
 from benchmarks.report import command, finish, machine
-from eval.fit.classifiers import Fits, Fold, Settings
-from eval.fit.features import Features, padded
-from eval.fit.folds import Scheme
-from eval.fit.protocols import L2, PROTOCOLS, Problem, Trainer, run_scheme
-from eval.models.embed import Embedder
-from eval.models.load import load
-from eval.tasks import transfer
-from eval.tasks.classification import ClassificationTask
-from eval.tasks.task import Run
+from clearspan.eval.fit.classifiers import Fits, Fold, Settings
+from clearspan.eval.fit.features import Features, padded
+from clearspan.eval.fit.folds import Scheme
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, Problem, Trainer, run_scheme
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.load import load
+from clearspan.eval.tasks import transfer
+from clearspan.eval.tasks.classification import ClassificationTask
+from clearspan.eval.tasks.task import Run
 
 TASKS = ("MR", "SUBJ", "SST2", "TREC", "MRPC", "SICKEntailment")
 

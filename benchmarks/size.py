@@ -21,11 +21,11 @@ from transformers import RobertaModel
 
 from benchmarks.fresh import SPECIAL, config_of
 from benchmarks.report import command, machine, tell
-from train.data.batch import Batch, TokenLists
-from train.learner import Learner
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder
-from train.objectives import Setting, simcse
+from clearspan.train.data.batch import Batch, TokenLists
+from clearspan.train.learner import Learner
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.objectives import Setting, simcse
 
 VOCABULARY = 2048
 """Few: the gradient of the embeddings, which every way has, hides nothing."""

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from transformers import RobertaForMaskedLM
 
 from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
-from train.build import forward_size
-from train.data.batch import Batch, TokenLists
-from train.encoded import Encoded
-from train.learner import Learner
-from train.losses import IGNORED, nt_xent
-from train.model.packing import Budget
-from train.objectives import Metrics, Objective, mlm, spans
-from train.options import ALL
-from train.span_sampler import SpanConfig
+from clearspan.train.build import forward_size
+from clearspan.train.data.batch import Batch, TokenLists
+from clearspan.train.learner import Learner
+from clearspan.train.losses import IGNORED, nt_xent
+from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.packing import Budget
+from clearspan.train.objectives import Metrics, Objective, mlm, spans
+from clearspan.train.options import ALL
+from clearspan.train.span_sampler import SpanConfig
 
 Batches = dict[str, Batch]
 """One micro-batch, by dataset."""

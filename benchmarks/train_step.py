@@ -36,14 +36,14 @@ from benchmarks import peer_trainer
 from benchmarks.fresh import SPECIAL
 from benchmarks.report import command, finish, machine
 from benchmarks.span_step import Batches, budget, build, documents, moved, padded, padded_loss, plain
-from train.data.ahead import copied_ahead
-from train.engine.allocator import keep_freed_memory
-from train.engine.optimization import adamw
-from train.engine.tracking import flops_per_token, layer_weights, peak_flops
-from train.learner import Learner
-from train.objectives import spans
-from train.options import ALL
-from train.schedules import OptimizerConfig
+from clearspan.common.allocator import keep_tensors
+from clearspan.train.data.ahead import copied_ahead
+from clearspan.train.engine.optimization import adamw
+from clearspan.train.engine.tracking import flops_per_token, layer_weights, peak_flops
+from clearspan.train.learner import Learner
+from clearspan.train.objectives import spans
+from clearspan.train.options import ALL
+from clearspan.train.schedules import OptimizerConfig
 
 MAX_GRAD_NORM = 1.0
 PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
@@ -83,7 +83,7 @@ class Loop:
 
     def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
         if self.ours:
-            keep_freed_memory()
+            keep_tensors()
             self.step(bf16)  # which finds that memory
         wait(self.device)
         clock, processor = time.perf_counter(), time.process_time()
@@ -91,7 +91,7 @@ class Loop:
             self.step(bf16)
         wait(self.device)
         taken = (time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps
-        keep_freed_memory(False)
+        keep_tensors(False)
         return taken
 
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from eval.command import UsageError, run
-from eval.files import json_text
-from eval.models.encoder import POOLINGS
-from eval.models.load import default_name
-from eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
-from eval.saved import EXAMPLES, RESULTS
-from eval.summary import terminal_summary
-from eval.tasks.registry import FAMILIES
-from shards.terminal import Parser, nearest, version
+from clearspan.common.terminal import Parser, nearest, version
+from clearspan.eval.command import UsageError, run
+from clearspan.eval.files import json_text
+from clearspan.eval.models.load import default_name
+from clearspan.eval.models.sentence_encoder import POOLINGS
+from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
+from clearspan.eval.saved import EXAMPLES, RESULTS
+from clearspan.eval.summary import terminal_summary
+from clearspan.eval.tasks.registry import FAMILIES
 
 _EXAMPLE = """example:
   python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval

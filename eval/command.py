@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from eval.files import DataError, printable
-from shards.terminal import Parser
+from clearspan.common.terminal import Parser
+from clearspan.eval.files import DataError, printable
 
 
 class UsageError(Exception):

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from eval import saved
-from eval.command import run
-from eval.files import DataError, json_text, printable
-from eval.report.terminal import text_table
-from eval.saved import Saved
-from eval.scores import Examples, difference, figure
-from shards.terminal import Parser
+from clearspan.common.terminal import Parser
+from clearspan.eval import saved
+from clearspan.eval.command import run
+from clearspan.eval.files import DataError, json_text, printable
+from clearspan.eval.report.console import text_table
+from clearspan.eval.saved import Saved
+from clearspan.eval.scores import Examples, difference, figure
 
 _EXAMPLE = """example:
   python -m eval.compare runs/baseline/eval runs/mine/eval

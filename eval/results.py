@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import json_text
-from eval.scores import TaskScores, interval
+from clearspan.eval.files import json_text
+from clearspan.eval.scores import TaskScores, interval
 
 _PACKAGES = ("clearspan", "torch", "transformers", "sentence-transformers", "numpy", "scipy")
 

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from eval.data.catalogue import other_rows
-from eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
-from eval.models.cache import Cache
-from eval.models.embed import Embedder
-from eval.models.encoder import EncoderError
-from eval.models.load import load
-from eval.report.html import is_report, write_report
-from eval.results import Results, Scored, environment, examples_bytes
-from eval.saved import EXAMPLES, RESULTS, is_results
-from eval.scores import TaskScores
-from eval.sections import report_lead, report_sections
-from eval.summary import Summary
-from eval.tables import published
-from eval.tables.averages import averages
-from eval.tasks import pairs
-from eval.tasks.registry import FAMILIES
-from eval.tasks.task import ProtocolName, Run, Task, UnscoredError
+from clearspan.eval.data.catalogue import other_rows
+from clearspan.eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from clearspan.eval.models.cache import Cache
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.load import load
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.report.html import is_report, write_report
+from clearspan.eval.results import Results, Scored, environment, examples_bytes
+from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
+from clearspan.eval.scores import TaskScores
+from clearspan.eval.sections import report_lead, report_sections
+from clearspan.eval.summary import Summary
+from clearspan.eval.tables import published
+from clearspan.eval.tables.averages import averages
+from clearspan.eval.tasks import pairs
+from clearspan.eval.tasks.registry import FAMILIES
+from clearspan.eval.tasks.task import ProtocolName, Run, Task, UnscoredError
 
 REPORT = "report.html"
 

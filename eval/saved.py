@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import DataError
-from eval.scores import Examples
+from clearspan.eval.files import DataError
+from clearspan.eval.scores import Examples
 
 RESULTS, EXAMPLES = "results.json", "examples.npz"
 _MOST_BYTES = 1 << 26  # they take some kilobytes

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.report.html import Section
+from clearspan.eval.report.html import Section
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.report import plots
-from eval.report.html import Section
-from eval.report.side_by_side import side_by_side
-from eval.report.table import Cell, Table, cell_text
-from eval.scores import in_percent
-from eval.summary import AVERAGE, Summary, counts_text
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.side_by_side import side_by_side
+from clearspan.eval.report.table import Cell, Table, cell_text
+from clearspan.eval.scores import in_percent
+from clearspan.eval.summary import AVERAGE, Summary, counts_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

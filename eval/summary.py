@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eval.files import printable
-from eval.report.table import Cell, cell_text
-from eval.report.terminal import fitting, folded, text_table
-from eval.results import Scored
-from eval.scores import TaskScores, in_percent
+from clearspan.eval.files import printable
+from clearspan.eval.report.console import fitting, folded, text_table
+from clearspan.eval.report.table import Cell, cell_text
+from clearspan.eval.results import Scored
+from clearspan.eval.scores import TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """A published model -> (task, metric) -> its figure; an average is there as (AVERAGE, its name)."""

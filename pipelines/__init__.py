@@ -11,10 +11,3 @@ takes of records, and makes of them, is in a file of its own (`kinds`); the grap
 Sentences' views (`augment`) are pure functions of arrays, apart from Beam: the trainer imports them to make the same
 views while it trains, and nothing else of this package.
 """
-
-import sys
-from pathlib import Path
-
-# `python -m` looks in the working folder first, where a file of the user's may bear the name of a package of ours.
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and Path(sys.path[0]) != Path(__file__).resolve().parents[1]:
-    del sys.path[0]

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from pipelines import kinds, vocabulary
-from pipelines.errors import EXPECTED
-from pipelines.execution.quiet import quiet_beam
-from pipelines.kinds import Kind, flag
-from pipelines.run import Options, run
-from shards import storage, terminal
+from clearspan.common import terminal
+from clearspan.pipelines import kinds, vocabulary
+from clearspan.pipelines.errors import EXPECTED
+from clearspan.pipelines.execution.quiet import quiet_beam
+from clearspan.pipelines.kinds import Kind, flag
+from clearspan.pipelines.run import Options, run
+from clearspan.shards import storage
 
 
 def find_kinds() -> dict[str, type[Kind]]:

@@ -9,9 +9,9 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from shards.manifest import ManifestError
-from shards.reader import ShardError
-from shards.terminal import one_line
+from clearspan.common.terminal import one_line
+from clearspan.shards.manifest import ManifestError
+from clearspan.shards.reader import ShardError
 
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 

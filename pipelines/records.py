@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.classes import Classes, Wanted
+from clearspan.pipelines.labels import Classes, Wanted
 
 HEAD_BYTES = 1000
 """So much of a bad record is kept."""

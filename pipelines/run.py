@@ -20,17 +20,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipelines import stopwatch
-from pipelines.errors import PipelineError
-from pipelines.execution.progress import Progress
-from pipelines.execution.quiet import quiet_beam
-from pipelines.kinds import Kind
-from pipelines.readers import CHANGED
-from pipelines.tally import Counts
-from pipelines.units import plan as planning
-from pipelines.units.commit import commit, damaged, load_results, staged_results, staged_units
-from pipelines.units.curation import Curation
-from pipelines.units.job import (
+from clearspan.common.cores import num_cores
+from clearspan.pipelines import stopwatch
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.execution.progress import Progress
+from clearspan.pipelines.execution.quiet import quiet_beam
+from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers import CHANGED
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_results, staged_units
+from clearspan.pipelines.units.curation import Curation
+from clearspan.pipelines.units.job import (
     CURATED,
     DONE,
     EXCLUDED,
@@ -41,13 +42,12 @@ from pipelines.units.job import (
     UnitResult,
     done_units,
 )
-from pipelines.units.ownership import is_own
-from pipelines.units.plan import Plan, Unit
-from pipelines.units.unit import units_with_verdicts
-from shards import Manifest, classes, lengths, storage
-from shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
-from shards.manifest import NAME as MANIFEST
-from shards.processors import num_cores
+from clearspan.pipelines.units.ownership import is_own
+from clearspan.pipelines.units.plan import Plan, Unit
+from clearspan.pipelines.units.unit import units_with_verdicts
+from clearspan.shards import Manifest, classes, lengths, storage
+from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
+from clearspan.shards.manifest import NAME as MANIFEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
         # Imported here: mistakes in the command are told before Beam's import.
-        from pipelines.execution import graph, runners
+        from clearspan.pipelines.execution import graph, runners
 
         if options.runner_named:
             pipeline = runners.named(options.beam)

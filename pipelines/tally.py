@@ -13,8 +13,8 @@ from typing import Any
 
 import zstandard
 
-from pipelines.errors import PipelineError
-from pipelines.records import HEAD_BYTES, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.records import HEAD_BYTES, Record
 
 EARLY_STOP = 1000
 """A unit with so many bad records, and more bad than good ones, stops the run at once."""

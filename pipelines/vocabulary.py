@@ -14,16 +14,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pipelines.errors import PipelineError
-from pipelines.kinds import flag
-from pipelines.kinds.text import TextKind, separator_of, text_of
-from pipelines.readers import read_pieces
-from pipelines.records import MAX_BYTES, Reading
-from pipelines.tally import RecordError, Tally
-from pipelines.text.tokenization import MAIN
-from pipelines.text.vocabulary import SMALLEST, learn_tokenizer
-from pipelines.units import plan as planning
-from shards import storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import flag
+from clearspan.pipelines.kinds.text import TextKind, separator_of, text_of
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.records import MAX_BYTES, Reading
+from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
+from clearspan.pipelines.text.tokenization import MAIN
+from clearspan.pipelines.units import plan as planning
+from clearspan.shards import storage
 
 NAME = "vocabulary"
 SUMMARY = "a byte-level BPE tokenizer learned from texts: for a domain or language without one"

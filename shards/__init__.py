@@ -7,11 +7,11 @@ zstd-compressed Arrow streams; images lie as plain files, a key an example. Plai
 package imports nothing else of the project.
 """
 
-from shards.manifest import Manifest, ShardInfo
-from shards.reader import Dataset, ShardError
-from shards.schema import KINDS, token_type
-from shards.verification import verify
-from shards.writer import ShardWriter
+from clearspan.shards.manifest import Manifest, ShardInfo
+from clearspan.shards.reader import Dataset, ShardError
+from clearspan.shards.schema import KINDS, token_type
+from clearspan.shards.verification import verify
+from clearspan.shards.writer import ShardWriter
 
 __all__ = [
     "KINDS",

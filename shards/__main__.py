@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from shards import classes, described, lengths, reader, sheet, storage, terminal, verification
-from shards.layouts import FRAMES, frames_of
-from shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
-from shards.schema import LABEL, token_columns
-from shards.terminal import say
-from shards.values import for_programs, in_words
+from clearspan.common import terminal
+from clearspan.common.terminal import say
+from clearspan.shards import classes, lengths, reader, sheet, storage, summary, verification
+from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
+from clearspan.shards.schema import LABEL, token_columns
+from clearspan.shards.values import for_programs, in_words
 
 EXAMPLES = """examples:
   python -m shards ls data/train
@@ -72,14 +73,14 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
         return 0
     totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
     say(f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes")
-    say(f"  examples {totals['examples']:,}" + (f"  tokens {described.tokens(manifest)}" if tokenizer else ""))
+    say(f"  examples {totals['examples']:,}" + (f"  tokens {summary.tokens(manifest)}" if tokenizer else ""))
     filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
     say(f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}")
     if tokenizer:
         say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
     if statistics := manifest.statistics:
         say(f"  frames' values: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}")
-    for line in described.options(manifest.fingerprint.get("options", {})):
+    for line in summary.options(manifest.fingerprint.get("options", {})):
         say(f"  {line}")
     for path, sha256 in manifest.resources.items():
         if not path.startswith(f"{TOKENIZER_FOLDER}/"):

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from shards import terminal
-from shards.manifest import FILES_FOLDER, Manifest, ManifestError
-from shards.reader import read_resource
+from clearspan.common import terminal
+from clearspan.shards.manifest import FILES_FOLDER, Manifest, ManifestError
+from clearspan.shards.reader import read_resource
 
 NAME = "classes.json"
 PATH = f"{FILES_FOLDER}/{NAME}"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shards import lengths, moments
-from shards.lengths import Histograms
-from shards.schema import add_up, count_classes, tokens_by_column
+from clearspan.shards import lengths, moments
+from clearspan.shards.lengths import Histograms
+from clearspan.shards.schema import add_up, count_classes, tokens_by_column
 
 
 @dataclasses.dataclass

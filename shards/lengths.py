@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shards import terminal
-from shards.schema import ragged_columns
+from clearspan.common import terminal
+from clearspan.shards.schema import ragged_columns
 
 EDGES = np.array([0, 1, *sorted([2**k for k in range(1, 41)] + [3 * 2**k for k in range(40)])])
 WIDTH = 40

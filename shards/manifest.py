@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shards import lengths, moments, storage
-from shards.schema import KINDS, Kind, add_up
-from shards.sealed import build, seal, unseal
+from clearspan.shards import lengths, moments, storage
+from clearspan.shards.schema import KINDS, Kind, add_up
+from clearspan.shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"

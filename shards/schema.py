@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shards.layouts import ARROW, EXTENSION, FRAMES, Layout, MemberError, Samples, unpack
+from clearspan.shards.layouts import ARROW, EXTENSION, FRAMES, Layout, MemberError, Samples, unpack
 
 TOKENS = "tokens"
 """The type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same in all of a batch."""

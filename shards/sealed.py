@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from shards import storage
+from clearspan.shards import storage
 
 FIELD = "sha256"
 Made = TypeVar("Made")

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from shards.reader import ShardError
-from shards.terminal import visible
-from shards.values import FORMATS, UNREADABLE
+from clearspan.common.terminal import visible
+from clearspan.shards.reader import ShardError
+from clearspan.shards.values import FORMATS, UNREADABLE
 
 SUFFIXES = (".png", ".jpg", ".pdf", ".svg")
 """How the name of a file may end that a sheet is written to."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
-from shards import finding
+from clearspan.shards import finding
 
 COPY_BYTES = 1 << 20
 TEMPORARY = ".clearspan-part-"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from shards import classes, storage
-from shards.contents import Contents
-from shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
-from shards.reader import Dataset, ShardError
-from shards.schema import token_columns
+from clearspan.shards import classes, storage
+from clearspan.shards.contents import Contents
+from clearspan.shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
+from clearspan.shards.reader import Dataset, ShardError
+from clearspan.shards.schema import token_columns
 
 
 def verify(folder: str | Path) -> list[str]:

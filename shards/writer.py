@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shards import storage, ustar
-from shards.contents import Contents
-from shards.manifest import ShardInfo
-from shards.schema import KINDS
-from shards.sealed import HashingFile
+from clearspan.shards import storage, ustar
+from clearspan.shards.contents import Contents
+from clearspan.shards.manifest import ShardInfo
+from clearspan.shards.schema import KINDS
+from clearspan.shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 BUFFER_BYTES = 1 << 18

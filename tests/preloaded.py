@@ -10,23 +10,23 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import RobertaForMaskedLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-import eval.models.library
-import eval.report.html
-import eval.run
-import eval.tasks.sts
-import pipelines.execution.graph
-import pipelines.kinds.audio
-import pipelines.kinds.documents
-import pipelines.kinds.images
-import pipelines.kinds.sentences
-import pipelines.kinds.triplets
-import pipelines.run
+import clearspan.eval.models.library
+import clearspan.eval.report.html
+import clearspan.eval.run
+import clearspan.eval.tasks.sts
+import clearspan.pipelines.execution.graph
+import clearspan.pipelines.kinds.audio
+import clearspan.pipelines.kinds.documents
+import clearspan.pipelines.kinds.images
+import clearspan.pipelines.kinds.sentences
+import clearspan.pipelines.kinds.triplets
+import clearspan.pipelines.run
+import clearspan.train.build
+import clearspan.train.engine.loop
+import clearspan.train.export
+import clearspan.train.objectives.clear
+import clearspan.train.objectives.mlm
+import clearspan.train.objectives.spans
 import tests.train.ranks
-import train.build
-import train.engine.loop
-import train.export
-import train.objectives.clear
-import train.objectives.mlm
-import train.objectives.spans
 
 get_checkpoint_conversion_mapping("roberta")  # whose table of all architectures is compiled once for all

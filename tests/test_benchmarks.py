@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from benchmarks import cuda, peer_trainer
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
+from clearspan.train.objectives import spans
 from tests.conftest import ROOT
-from train.objectives import spans
 
 ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
 """What a borrowed machine may lack."""

@@ -1,20 +1,17 @@
 """Train on one or more devices: the deepspeed launcher on this package.
 
-    --num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, a process a device
-
-`deepspeed --module train.run` would run a train.py of the working folder: what this starts takes no code from there.
+--num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, a process a device
 """
 
 import contextlib
 import io
-import os
 import subprocess
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from shards import isolation, terminal
-from train import run
-from train.engine.stopping import Launcher, ending_at_once
+from clearspan.common import terminal
+from clearspan.train import run
+from clearspan.train.engine.signals import Launcher, ending_at_once
 
 OPTIONS = {
     "num_accelerators": ("N", "devices of each machine to use, the first N (default: all)"),
@@ -69,12 +66,11 @@ def command(argv: Sequence[str] | None = None) -> list[str]:
         root.error(root.unknown(mistyped, own))
     given = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
     given += [f"--{name}" for name in SWITCHES if getattr(options, name)]
-    return [*given, "--module", "train.run", *rest]
+    return [*given, "--module", "clearspan.train.run", *rest]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = command(argv)
-    os.environ.update(isolation.environment())
     return terminal.run("train", lambda: launch(arguments), (ValueError, RuntimeError))
 
 
@@ -85,7 +81,7 @@ def launch(arguments: Sequence[str]) -> int:
     """
     shown = any(word.startswith("--log_level=") for word in arguments)
     with ending_at_once("train", "run it again"):
-        from train.engine.ranks import name_accelerator
+        from clearspan.train.engine.ranks import name_accelerator
 
         name_accelerator()
         from deepspeed.launcher import runner

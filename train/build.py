@@ -9,26 +9,26 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
-from eval.models.encoder import MOST_SAID, EncoderError
-from eval.models.folder import load_model, quiet_transformers, some
-from eval.models.settings import check_tokenizer
-from shards import Dataset, ShardError
-from shards.terminal import one_line
-from train.data.feed import Feed
-from train.data.stream import ExampleStream
-from train.draws import Purpose, integer_seed, name_key, seeded
-from train.engine.validation import HeldOut
-from train.keys import answer_to
-from train.learner import Learner
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder
-from train.model.folder import Source, read_source
-from train.model.packing import Budget, SpecialTokens, plan_budget
-from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
-from train.objectives import Objective, Setting
-from train.objectives import build as build_objective
-from train.options import Recipe, RecipeError
-from train.recipe import modality
+from clearspan.common.pretrained import load_model, quiet_transformers, some
+from clearspan.common.terminal import one_line
+from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
+from clearspan.eval.models.settings import check_tokenizer
+from clearspan.shards import Dataset, ShardError
+from clearspan.train.config.keys import answer_to
+from clearspan.train.config.recipe import modality
+from clearspan.train.data.feed import Feed
+from clearspan.train.data.stream import ExampleStream
+from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
+from clearspan.train.learner import Learner
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
+from clearspan.train.model.source import Source, read_source
+from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
+from clearspan.train.objectives import Objective, Setting
+from clearspan.train.objectives import build as build_objective
+from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.selection.validation import HeldOut
 
 
 def extends(tokenizer: Any, base: Any) -> bool:

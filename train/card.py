@@ -51,7 +51,7 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: a manifest is not there any more.
     """
-    from shards import manifest, storage
+    from clearspan.shards import manifest, storage
 
     found = {}
     for name, dataset in datasets.items():
@@ -64,8 +64,8 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     """What a metrics.jsonl says of how good the first weights and those of a step are."""
-    from train.engine.tracking import lines_up_to
-    from train.engine.validation import PREFIX
+    from clearspan.train.engine.tracking import lines_up_to
+    from clearspan.train.selection.validation import PREFIX
 
     found: dict[int, dict[str, float]] = {}
     for line in map(json.loads, lines_up_to(metrics, step)):

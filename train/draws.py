@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from shards import keyed
+from clearspan.shards import keyed
 
 
 class Purpose(enum.IntEnum):

@@ -10,14 +10,14 @@ import time
 
 import torch
 
-from train.build import ForwardSize
-from train.data.feed import Feed
-from train.data.stream import ExampleStream
-from train.engine.display import device_name, duration
-from train.engine.tracking import flops_per_token, layer_weights
-from train.engine.validation import HeldOut
-from train.learner import Learner
-from train.options import Recipe
+from clearspan.train.build import ForwardSize
+from clearspan.train.data.feed import Feed
+from clearspan.train.data.stream import ExampleStream
+from clearspan.train.engine.display import device_name, duration
+from clearspan.train.engine.tracking import flops_per_token, layer_weights
+from clearspan.train.learner import Learner
+from clearspan.train.options import Recipe
+from clearspan.train.selection.validation import HeldOut
 
 GIB = 1 << 30
 LAYER_INPUT = 4

@@ -3,7 +3,7 @@
     python -m train.export RUN_DIR OUT_DIR [--checkpoint best|last]
 
 Weights are safetensors; what was for training only (masked-LM head, objectives) is left out. The folder is sealed
-(`train.engine.sealing`): only one that is as an export left it is replaced by another.
+(`train.engine.integrity`): only one that is as an export left it is replaced by another.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train.card import UNCHANGED, Origin, card, read_scores
-from train.engine.stopping import ending_at_once
+from clearspan.train.card import UNCHANGED, Origin, card, read_scores
+from clearspan.train.engine.signals import ending_at_once
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -40,8 +40,8 @@ def save_model(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    from eval.models.folder import quiet_transformers
-    from shards.storage import TEMPORARY
+    from clearspan.common.pretrained import quiet_transformers
+    from clearspan.shards.storage import TEMPORARY
 
     what = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,9 +89,9 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: they cannot be written.
     """
-    from shards.storage import TEMPORARY, naming_disk
-    from shards.terminal import one_line
-    from train.engine.checkpoint import CheckpointError
+    from clearspan.common.terminal import one_line
+    from clearspan.shards.storage import TEMPORARY, naming_disk
+    from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
     shutil.rmtree(part, ignore_errors=True)
@@ -119,10 +119,10 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from eval.models.folder import read_json
-    from train.model.attention import PACKED_ATTENTION
-    from train.model.encoder import Encoder
-    from train.model.folder import Inference
+    from clearspan.common.pretrained import read_json
+    from clearspan.train.model.attention import PACKED_ATTENTION
+    from clearspan.train.model.encoder import Encoder
+    from clearspan.train.model.source import Inference
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
@@ -136,8 +136,8 @@ def check_replaceable(folder: Path) -> None:
     """Raises CheckpointError where a folder holds what no export wrote, or what was changed since. Hidden files do not
     count.
     """
-    from train.engine.checkpoint import CheckpointError
-    from train.engine.sealing import NAME, AddedError, DamageError, check_folder, files_in
+    from clearspan.train.engine.checkpoint import CheckpointError
+    from clearspan.train.engine.integrity import NAME, AddedError, DamageError, check_folder, files_in
 
     found = files_in(folder) if folder.is_dir() else []
     if not found and not (folder / NAME).exists():
@@ -161,8 +161,9 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
             write to holds something else.
         InUseError: another export writes there.
     """
-    from shards import storage, terminal
-    from train.engine.checkpoint import CheckpointError, Checkpoints
+    from clearspan.common import terminal
+    from clearspan.shards import storage
+    from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
@@ -188,7 +189,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
 
 def described(run: Path, which: str) -> str:
     """Return a description of an exported checkpoint, for the line that reports the export."""
-    from train.engine.checkpoint import Checkpoints
+    from clearspan.train.engine.checkpoint import Checkpoints
 
     began = which == "best" and Checkpoints(run).began_best()
     return f"{UNCHANGED}: its first checkpoint" if began else f"the {which} checkpoint"
@@ -196,7 +197,7 @@ def described(run: Path, which: str) -> str:
 
 def _origin(run: Path, step: int) -> Origin:
     """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
-    from eval.models.folder import read_json
+    from clearspan.common.pretrained import read_json
 
     known = run / SKELETON / DATA
     return Origin(step, read_json(known) if known.is_file() else {}, read_scores(run / "metrics.jsonl", step))
@@ -204,10 +205,10 @@ def _origin(run: Path, step: int) -> Origin:
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     """(encoder, tokenizer, recipe's YAML) of a run, with the weights of those states."""
-    from train.build import load_tokenizer
-    from train.engine.checkpoint import CheckpointError
-    from train.engine.sealing import AddedError, DamageError, check_folder
-    from train.recipe import is_written
+    from clearspan.train.build import load_tokenizer
+    from clearspan.train.config.recipe import is_written
+    from clearspan.train.engine.checkpoint import CheckpointError
+    from clearspan.train.engine.integrity import AddedError, DamageError, check_folder
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes it anew"
@@ -243,7 +244,7 @@ def _replace(out: Path, part: Path, kind: str) -> None:
     """Moves new files into a sealed folder, in place of those that it was sealed with. Stopped anywhere, the folder is
     one that lacks files, and holds no weights until all else is there.
     """
-    from train.engine.sealing import NAME, DamageError, files_in, read_manifest, seal_folder
+    from clearspan.train.engine.integrity import NAME, DamageError, files_in, read_manifest, seal_folder
 
     seal_folder(part, kind)
     mode = (part / NAME).stat().st_mode  # as the umask has it; safetensors' files are for their owner alone
@@ -259,8 +260,8 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     with ending_at_once("train.export", "run it again"):
-        from eval.models.encoder import EncoderError
-        from shards import terminal
+        from clearspan.common import terminal
+        from clearspan.eval.models.sentence_encoder import EncoderError
 
         parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
@@ -270,17 +271,17 @@ def main(argv: list[str] | None = None) -> int:
         )
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)
-        from train.engine.ranks import name_accelerator
+        from clearspan.train.engine.ranks import name_accelerator
 
         name_accelerator()
-        from train.engine.checkpoint import CheckpointError
+        from clearspan.train.engine.checkpoint import CheckpointError
 
         expected = (CheckpointError, EncoderError, OSError)
         return terminal.run("train.export", lambda: work(options), expected)
 
 
 def work(options: argparse.Namespace) -> int:
-    from shards.terminal import say
+    from clearspan.common.terminal import say
 
     which = export(options.run, options.out, options.checkpoint)
     say(f"{options.out}: {described(options.run, which)} of {options.run}")

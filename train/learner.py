@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from train.caching import Cached, Part, cache
-from train.data.batch import Batch, Columns, Rows
-from train.encoded import Encoded, Forward, Vectors, qualified
-from train.losses import IGNORED
-from train.model.encoder import Encoder
-from train.model.masking import Masked, mask
-from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
-from train.objectives import Metrics, Objective, Request
-from train.options import ALL
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.gradient_caching import Cached, Part, cache
+from clearspan.train.losses import IGNORED
+from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.masking import Masked, mask
+from clearspan.train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
+from clearspan.train.objectives import Metrics, Objective, Request
+from clearspan.train.options import ALL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Learner(nn.Module):
     def cache(
         self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
     ) -> list[Cached]:
-        """What `forward` needs of each of a step's micro-batches to contrast the examples of all (`train.caching`).
+        """Return what `forward` needs of each micro-batch to contrast a whole step (`train.gradient_caching`).
 
         Every rank calls it, under the autocast of the forward. Dropout is to be seeded for each micro-batch when it is
         taken, and again before its forward.

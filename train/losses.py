@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+
+from clearspan.train.distributed import gather, gather_labels, sum_over_ranks, world
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -23,28 +24,6 @@ IGNORED = -100
 def in_fp32(function: Function) -> Function:
     """Decorates a function that autocast shall leave alone."""
     return torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
-
-
-def world() -> tuple[int, int]:
-    """(rank, number of ranks); (0, 1) without a process group."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-
-
-def gather(rows: Tensor) -> Tensor:
-    """Rows of all ranks in rank order, differentiable: (n, d) on each of R ranks -> (R n, d)."""
-    if world()[1] == 1:
-        return rows
-    from torch.distributed.nn.functional import all_gather
-
-    return torch.cat(all_gather(rows.contiguous()))
-
-
-def sum_over_ranks(value: Tensor) -> Tensor:
-    """The sum of a detached tensor over ranks."""
-    total = value.detach().clone()
-    if world()[1] > 1:
-        dist.all_reduce(total)
-    return total
 
 
 @in_fp32
@@ -121,7 +100,7 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     Returns:
         Scalar: the mean over this rank's points. (Eq. 4 writes a sum.)
     """
-    all_labels = _gather_labels(labels)
+    all_labels = gather_labels(labels)
     if variant == "khosla":
         logits, _ = _all_views(first, second, temperature)
         alike = (labels.repeat(2)[:, None] == all_labels.repeat(2)) & ~logits.isneginf()
@@ -166,16 +145,6 @@ def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
 def unit(rows: Tensor) -> Tensor:
     """Each row divided by its length, in fp32 where it is not fp64."""
     return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
-
-
-def _gather_labels(labels: Tensor) -> Tensor:
-    """The labels of all ranks in rank order."""
-    ranks = world()[1]
-    if ranks == 1:
-        return labels
-    parts = [torch.empty_like(labels) for _ in range(ranks)]
-    dist.all_gather(parts, labels.contiguous())
-    return torch.cat(parts)
 
 
 @in_fp32

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from shards.terminal import nearest
-from train.schedules import SCHEDULES, WARMED, OptimizerConfig
+from clearspan.common.terminal import nearest
+from clearspan.train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """What is logged by dataset, by turn or by held-out metric, as `METRIC/NAME`."""

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train.engine.stopping import ending_at_once, leave_to_rank_0
+from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0
 
 if TYPE_CHECKING:
-    from shards.terminal import Parser
+    from clearspan.common.terminal import Parser
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -28,8 +28,8 @@ EXAMPLE = """examples:
 
 
 def parser() -> "Parser":
-    from shards import terminal
-    from train import recipe
+    from clearspan.common import terminal
+    from clearspan.train.config import recipe
 
     root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
@@ -56,10 +56,10 @@ def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float
     """Scores the encoder in training on STS-B dev, where the recipe asks for it."""
     if not recipe.training.eval_data:
         return None
-    from eval.files import DataError, MissingDataError
-    from eval.tasks.sts import pairs_spearman, read_stsb_dev
-    from train.model.encoder import encode_texts
-    from train.options import RecipeError
+    from clearspan.eval.files import DataError, MissingDataError
+    from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
+    from clearspan.train.model.encoder import encode_texts
+    from clearspan.train.options import RecipeError
 
     try:
         pairs = read_stsb_dev(recipe.training.eval_data)
@@ -90,11 +90,11 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
         CheckpointError: OUTPUT/model is not one that could be replaced.
         InUseError: another run holds it.
     """
-    from shards import storage
-    from train.engine.checkpoint import Checkpoints
-    from train.export import check_replaceable
-    from train.options import RecipeError, refuse
-    from train.recipe import to_file
+    from clearspan.shards import storage
+    from clearspan.train.config.recipe import to_file
+    from clearspan.train.engine.checkpoint import Checkpoints
+    from clearspan.train.export import check_replaceable
+    from clearspan.train.options import RecipeError, refuse
 
     run = Path(recipe.output)
     there = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
@@ -122,9 +122,9 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
 
 def check_same(run: Path, recipe: Any) -> None:
     """Raise RecipeError where the run in a folder has another recipe, or where its recipe is missing."""
-    from train.engine.resuming import shaping
-    from train.options import RecipeError
-    from train.recipe import load
+    from clearspan.train.config.recipe import load
+    from clearspan.train.config.resume_policy import shaping
+    from clearspan.train.options import RecipeError
 
     saved = run / "recipe.yaml"
     if not saved.is_file():
@@ -144,8 +144,8 @@ def check_same(run: Path, recipe: Any) -> None:
 
 def check_own(run: Path) -> None:
     """Raises RecipeError where a folder holds what no run wrote: its recipe.yaml tells. Hidden files do not count."""
-    from train.options import RecipeError
-    from train.recipe import is_written
+    from clearspan.train.config.recipe import is_written
+    from clearspan.train.options import RecipeError
 
     files = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if files and not ("recipe.yaml" in files and (run / "recipe.yaml").is_file() and is_written(run / "recipe.yaml")):
@@ -154,8 +154,8 @@ def check_own(run: Path) -> None:
 
 def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
     """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
-    from eval.models.folder import some
-    from train.model.attention import VARLEN_DROPOUT
+    from clearspan.common.pretrained import some
+    from clearspan.train.model.attention import VARLEN_DROPOUT
 
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
     said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
@@ -172,17 +172,18 @@ def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> li
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from shards import Dataset, storage, terminal
-    from train.build import build_feed, build_held_out, build_learner
-    from train.card import facts
-    from train.engine.allocator import keep_freed_memory
-    from train.engine.loop import Trainer, total_steps
-    from train.engine.ranks import agreed, join_ranks
-    from train.engine.tracking import check_wandb
-    from train.estimate import describe
-    from train.export import SKELETON, save_skeleton
-    from train.options import RecipeError
-    from train.recipe import load, superseded, to_file, to_yaml
+    from clearspan.common import terminal
+    from clearspan.common.allocator import keep_tensors
+    from clearspan.shards import Dataset, storage
+    from clearspan.train.build import build_feed, build_held_out, build_learner
+    from clearspan.train.card import facts
+    from clearspan.train.config.recipe import load, superseded, to_file, to_yaml
+    from clearspan.train.engine.loop import Trainer, total_steps
+    from clearspan.train.engine.ranks import agreed, join_ranks
+    from clearspan.train.engine.tracking import check_wandb
+    from clearspan.train.estimate import describe
+    from clearspan.train.export import SKELETON, save_skeleton
+    from clearspan.train.options import RecipeError
 
     recipe = load(options.recipe, options.overrides)
     check_wandb(recipe.training.wandb)
@@ -208,7 +209,7 @@ def train(options: argparse.Namespace) -> None:
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)
     evaluate = evaluator(recipe, tokenizer, options.quiet)
-    keep_freed_memory()
+    keep_tensors()
     if options.dry_run and rank > 0:
         return
     if ranks > 1 and not options.dry_run:
@@ -244,8 +245,9 @@ def train(options: argparse.Namespace) -> None:
 
 def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[Any], None]:
     """Puts some of what a run learns from into its folder, as text, and unless `quiet` tells a little of it."""
-    from shards import storage, terminal
-    from train.examples import as_file, examples, in_short
+    from clearspan.common import terminal
+    from clearspan.shards import storage
+    from clearspan.train.preview import as_file, examples, in_short
 
     def show(batch: Any) -> None:
         if found := examples(learner, tokenizer, batch):
@@ -258,8 +260,8 @@ def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[An
 
 def finish(trainer: Any) -> None:
     """Exports a run that is done; says how it ended."""
-    from shards import terminal
-    from train.export import described, export
+    from clearspan.common import terminal
+    from clearspan.train.export import described, export
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
@@ -272,7 +274,7 @@ def finish(trainer: Any) -> None:
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
     with ending_at_once("train", "run it again, with --resume if a checkpoint is there"):
-        from shards import terminal
+        from clearspan.common import terminal
 
         options = parser().parse_intermixed_args(argv)
         return terminal.run("train", lambda: work(options), ())
@@ -284,15 +286,16 @@ def work(options: argparse.Namespace) -> int:
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
 
-    from train.engine.ranks import ToldElsewhereError, name_accelerator
+    from clearspan.train.engine.ranks import ToldElsewhereError, name_accelerator
 
     name_accelerator()
-    from eval.models.encoder import EncoderError
-    from shards import ShardError, terminal
-    from shards.manifest import ManifestError
-    from train.data.stream import StreamError
-    from train.engine.checkpoint import CheckpointError
-    from train.options import RecipeError
+    from clearspan.common import terminal
+    from clearspan.eval.models.sentence_encoder import EncoderError
+    from clearspan.shards import ShardError
+    from clearspan.shards.manifest import ManifestError
+    from clearspan.train.data.stream import StreamError
+    from clearspan.train.engine.checkpoint import CheckpointError
+    from clearspan.train.options import RecipeError
 
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:

@@ -20,9 +20,9 @@ import math
 import torch
 from torch import Tensor
 
-from train import draws
-from train.draws import Purpose
-from train.options import not_one_of
+from clearspan.train import draws
+from clearspan.train.draws import Purpose
+from clearspan.train.options import not_one_of
 
 STRATEGIES = ("any", "adjacent", "subsuming")
 PLACEMENTS = ("grid", "uniform")

@@ -8,7 +8,6 @@ trained too. `train/sweeps` holds the ablations of the papers by name.
 
 import argparse
 import dataclasses
-import os
 import shlex
 import signal
 import subprocess
@@ -19,12 +18,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from train.engine.stopping import ending_at_once
+from clearspan.train.engine.signals import ending_at_once
 
 if TYPE_CHECKING:
-    from shards.terminal import Parser
-    from train.grid import Grid, Run
-    from train.sweep_scores import Scoring
+    from clearspan.common.terminal import Parser
+    from clearspan.train.sweeps.grid import Grid, Run
+    from clearspan.train.sweeps.scores import Scoring
 
 EXAMPLE = """examples:
   python -m train.sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
@@ -36,8 +35,8 @@ LEFT_BEHIND_S = 60
 
 
 def parser() -> "Parser":
-    from shards import terminal
-    from train import grid
+    from clearspan.common import terminal
+    from clearspan.train.sweeps import grid
 
     root = terminal.Parser(prog="python -m train.sweep", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
@@ -88,9 +87,9 @@ def planned(options: argparse.Namespace) -> Plan:
     Raises:
         RecipeError: a grid, an override or a run's recipe cannot work, or a run that is there is of another recipe.
     """
-    from train import grid
-    from train.options import RecipeError, refuse
-    from train.sweep_scores import scoring
+    from clearspan.train.options import RecipeError, refuse
+    from clearspan.train.sweeps import grid
+    from clearspan.train.sweeps.scores import scoring
 
     overrides = [word for word in options.words if "=" in word]
     named = [word for word in options.words if "=" not in word]
@@ -121,8 +120,8 @@ def planned(options: argparse.Namespace) -> Plan:
 
 def check_own(output: Path) -> None:
     """Raises RecipeError where a folder holds files that no sweep wrote; hidden ones do not count."""
-    from train.options import RecipeError
-    from train.sweep_report import FILES
+    from clearspan.train.options import RecipeError
+    from clearspan.train.sweeps.report import FILES
 
     entries = sorted(output.iterdir()) if output.is_dir() else []
     files = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
@@ -133,9 +132,9 @@ def check_own(output: Path) -> None:
 
 def check(run: "Run", output: Path, overrides: Sequence[str]) -> None:
     """Raises RecipeError where a run's recipe cannot work, or where its folder's run is of another one."""
-    from train.engine.resuming import flat
-    from train.options import RecipeError
-    from train.recipe import load
+    from clearspan.train.config.recipe import load
+    from clearspan.train.config.resume_policy import flat
+    from clearspan.train.options import RecipeError
 
     folder = output / run.name
     try:
@@ -156,8 +155,8 @@ def check(run: "Run", output: Path, overrides: Sequence[str]) -> None:
 
 def state(run: Path) -> str:
     """finished, halted (there is something to resume from) or new."""
-    from train.engine.checkpoint import Checkpoints
-    from train.export import WEIGHTS
+    from clearspan.train.engine.checkpoint import Checkpoints
+    from clearspan.train.export import WEIGHTS
 
     if (run / "model" / WEIGHTS).is_file():  # the last file that an export puts in its place
         return "finished"
@@ -170,7 +169,7 @@ def train_command(run: "Run", output: Path, overrides: Sequence[str], options: a
     words = ["--recipe", run.settings["recipe"], *overrides, *run.overrides(), f"output={folder}"]
     words += ["--resume"] if state(folder) == "halted" else []
     words += ["--quiet"] if options.quiet else []
-    return [sys.executable, "-m", "train", *shlex.split(options.launcher), *words]
+    return [sys.executable, "-m", "clearspan.train", *shlex.split(options.launcher), *words]
 
 
 class Starter:
@@ -195,11 +194,8 @@ class Starter:
 
     def run(self, command: list[str], silent: bool = False) -> int:
         """The command's exit code; `silent`: what it prints is not shown."""
-        from shards import isolation
-
-        environment = {**os.environ, **isolation.environment()}
         where = subprocess.DEVNULL if silent else None
-        self.process = subprocess.Popen(command, env=environment, stdout=where, start_new_session=True)
+        self.process = subprocess.Popen(command, stdout=where, start_new_session=True)
         if self.signal:
             self.process.terminate()
         code = self.process.wait()
@@ -214,7 +210,8 @@ class Starter:
 
 def wait_for(run: Path) -> None:
     """Waits until the run of a killed sweep has saved and ended."""
-    from shards import storage, terminal
+    from clearspan.common import terminal
+    from clearspan.shards import storage
 
     for second in range(LEFT_BEHIND_S if run.is_dir() else 0):
         try:
@@ -233,8 +230,9 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
         start: runs a command to its end, silently or not; its exit code.
         stopped: whether and by which signal the sweep is to end; "": it is not.
     """
-    from shards import terminal
-    from train import sweep_remarks, sweep_report
+    from clearspan.common import terminal
+    from clearspan.train.sweeps import remarks as sweep_remarks
+    from clearspan.train.sweeps import report
 
     failed: list[str] = []
     found: dict[str, dict[str, float]] = {}
@@ -255,7 +253,7 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
             failed.append(f"{run.name}: {wrong}")
             print(f"sweep: {terminal.visible(failed[-1])}; the others go on", file=sys.stderr)
         if done and (not plan.scoring.tasks or plan.scoring.evaluated(folder)):
-            found[run.name] = sweep_report.scores(folder, plan.scoring)
+            found[run.name] = report.scores(folder, plan.scoring)
     if name := stopped():
         print(
             f"sweep: stopped by {name}: {len(found)} of {len(plan.runs)} runs are done; the same command goes on",
@@ -264,9 +262,9 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
         return 1
     remarks = sweep_remarks.remarks(options.output, plan.runs, found)
     notes = sweep_remarks.equal_rows(options.output, plan.runs, found)
-    sweep_report.write(options.output, plan.grid, plan.runs, found, remarks, notes)
-    terminal.say("\n".join([sweep_report.table(plan.runs, found, remarks), *notes]))
-    if line := sweep_report.highest(found, plan.scoring.score):
+    report.write(options.output, plan.grid, plan.runs, found, remarks, notes)
+    terminal.say("\n".join([report.table(plan.runs, found, remarks), *notes]))
+    if line := report.highest(found, plan.scoring.score):
         terminal.say(line)
     terminal.say(f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}")
     if failed:
@@ -279,11 +277,11 @@ def sweep(options: argparse.Namespace, plan: Plan, start: Callable[[list[str], b
 
 def describe(plan: Plan, output: Path) -> str:
     """What `--dry-run` prints: the runs, what each changes, and how far it is."""
-    from shards import terminal
-    from train import sweep_report
-    from train.grid import short_names
+    from clearspan.common import terminal
+    from clearspan.train.sweeps import report
+    from clearspan.train.sweeps.grid import short_names
 
-    keys = sweep_report.columns(plan.runs)
+    keys = report.columns(plan.runs)
     short = short_names(keys)
     rows = [[run.name, *(run.settings[key] for key in keys), state(output / run.name)] for run in plan.runs]
     lines = [f"{len(plan.runs)} runs of {', '.join(dict.fromkeys(run.settings['recipe'] for run in plan.runs))}"]
@@ -293,9 +291,10 @@ def describe(plan: Plan, output: Path) -> str:
 
 def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where a run failed or the sweep was stopped, 2 where the sweep cannot work."""
-    from shards import storage, terminal
-    from train.options import RecipeError
-    from train.sweep_scores import missing
+    from clearspan.common import terminal
+    from clearspan.shards import storage
+    from clearspan.train.options import RecipeError
+    from clearspan.train.sweeps.scores import missing
 
     try:
         with ending_at_once("sweep", "run it again"):
@@ -316,7 +315,7 @@ def work(options: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     with ending_at_once("sweep", "run it again"):
-        from shards import terminal
+        from clearspan.common import terminal
 
         options = parser().parse_intermixed_args(argv)
     return terminal.run("sweep", lambda: work(options), (ValueError, OSError))

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.command import UsageError, run
-from eval.data.catalogue import Finding, check
-from eval.files import json_text, printable
-from eval.report.terminal import text_table
-from shards.terminal import Parser
+from clearspan.common.terminal import Parser
+from clearspan.eval.command import UsageError, run
+from clearspan.eval.data.catalogue import Finding, check
+from clearspan.eval.files import json_text, printable
+from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:
   python -m eval.data check data

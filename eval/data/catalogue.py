@@ -15,8 +15,8 @@ from typing import Literal
 
 import yaml
 
-from eval.data.senteval import find_downstream, find_probing
-from eval.files import MissingDataError
+from clearspan.eval.data.senteval import find_downstream, find_probing
+from clearspan.eval.files import MissingDataError
 
 Count = Literal["lines", "header", "filled", "records", "bytes"]
 State = Literal["whole", "not whole", "absent"]

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.files import DataError, head, read_lines
-from shards.terminal import finite_number
+from clearspan.common.terminal import finite_number
+from clearspan.eval.files import DataError, head, read_lines
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.senteval import joined, table_rows
-from eval.files import DataError, head, read_lines
+from clearspan.eval.data.senteval import joined, table_rows
+from clearspan.eval.files import DataError, head, read_lines
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")

@@ -6,8 +6,8 @@ What `--pairs` and `training.eval_data` read, and STS-B in other languages: stsb
 from collections.abc import Iterator
 from pathlib import Path
 
-from eval.data.sts import Pairs, pairs_of, parsed_score
-from eval.files import DataError, csv_rows, head, read_lines
+from clearspan.eval.data.sts import Pairs, pairs_of, parsed_score
+from clearspan.eval.files import DataError, csv_rows, head, read_lines
 
 SUFFIXES = (".csv", ".tsv")
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.files import DataError, csv_rows, head, read_lines
-from shards.terminal import whole_number
+from clearspan.common.terminal import whole_number
+from clearspan.eval.files import DataError, csv_rows, head, read_lines
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_GRADE = 1 << 31

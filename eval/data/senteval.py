@@ -8,7 +8,7 @@ Texts are what a SentEval user's encoder gets: the line's tokens joined by singl
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.files import DataError, MissingDataError, head, read_lines
+from clearspan.eval.files import DataError, MissingDataError, head, read_lines
 
 _DOWNSTREAM = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI", "COCO")
 PROBING = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.senteval import joined, table_rows
-from eval.files import DataError, head, read_lines
-from shards.terminal import finite_number
+from clearspan.common.terminal import finite_number
+from clearspan.eval.data.senteval import joined, table_rows
+from clearspan.eval.files import DataError, head, read_lines
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from eval.fit.features import Features, padded
+from clearspan.eval.fit.features import Features, padded
 
 _BLOCK = 1024  # rows predicted at once
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from eval.fit.batched import Classifiers, initial_layers, predict
-from eval.fit.features import Features, padded
-from eval.fit.folds import HELD_OUT, Ints
+from clearspan.eval.fit.batched import Classifiers, initial_layers, predict
+from clearspan.eval.fit.features import Features, padded
+from clearspan.eval.fit.folds import HELD_OUT, Ints
 
 # Bytes of a cohort's gathered batch: that, what is made of it and the weights shall stay in the processor's caches. An
 # accelerator is the faster the more is stepped at once.

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eval.fit.folds import Ints
-from eval.models.embed import finite
+from clearspan.eval.fit.folds import Ints
+from clearspan.eval.models.embed import finite
 
 _LANES = 16
 _HELD = 1 << 28  # bytes of pairs' features that are made beforehand

@@ -33,9 +33,9 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
-from eval.models.encoder import EncoderError, one_line
-from eval.models.folder import first_position, load_model, quiet_transformers
-from eval.models.settings import read_modules
+from clearspan.common.pretrained import first_position, load_model, quiet_transformers
+from clearspan.eval.models.sentence_encoder import EncoderError, one_line
+from clearspan.eval.models.settings import read_modules
 
 Texts = tuple[list[str], ...]
 Floats = NDArray[np.float64]

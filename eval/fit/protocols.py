@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.fit.classifiers import Fits, Fold, Settings, fit
-from eval.fit.features import Features
-from eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
+from clearspan.eval.fit.classifiers import Fits, Fold, Settings, fit
+from clearspan.eval.fit.features import Features
+from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
 
 L2 = tuple(10.0**power for power in range(-5, -1))
 _NESTED_SEED = 1111  # of nested's folds, whatever the run's seed: SentEval writes it out

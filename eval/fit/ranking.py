@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from eval.fit.folds import Ints
-from eval.fit.stopping import EarlyStopping
+from clearspan.eval.fit.early_stopping import EarlyStopping
+from clearspan.eval.fit.folds import Ints
 
 BATCH = 128
 _DIM = 1000
@@ -99,7 +99,7 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
     """Trains until dev's recalls have failed to rise at four checks in all, or 21 passes.
 
     SentEval's protocol to the detail: Adam, batches of 128 captions with their pictures; a check each pass, of which
-    the fourth that fails ends the training (`eval.fit.stopping`); the limit of 20 passes is looked at before one more.
+    the fourth that fails ends the training (`fit.early_stopping`); the limit of 20 passes is looked at before one more.
     What a batch is contrasted with is drawn from the rows outside it, with replacement, and may be another caption of
     the same picture.
 

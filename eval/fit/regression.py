@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eval.fit.stopping import EarlyStopping
-from eval.models.embed import finite
+from clearspan.eval.fit.early_stopping import EarlyStopping
+from clearspan.eval.models.embed import finite
 
 Floats = NDArray[np.float32]
 
@@ -70,7 +70,7 @@ def train(
     """Trains until dev's Pearson has failed to rise at four checks in all, or 1,050 passes.
 
     SentEval's protocol to the detail: Adam without L2, batches of 64, rows in a new order each pass; a check every 50
-    passes, of which the fourth that fails ends the training (`eval.fit.stopping`); the limit of 1,000 passes is
+    passes, of which the fourth that fails ends the training (`eval.fit.early_stopping`); the limit of 1,000 passes is
     looked at before fifty more. Weights and orders are those that torch and
     numpy draw from `seed`. A Pearson that is undefined counts as 0.
 

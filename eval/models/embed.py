@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.models.cache import Cache
+from clearspan.eval.models.cache import Cache
 
 Floats = NDArray[np.floating[Any]]
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from eval.models.embed import batches_by_length
-from eval.models.encoder import EncoderError, one_line
+from clearspan.eval.models.embed import batches_by_length
+from clearspan.eval.models.sentence_encoder import EncoderError, one_line
 
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # of a token, about: how long a text is, without the function's tokenizer

@@ -20,12 +20,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
-from eval.models.embed import batches_by_length
-from eval.models.encoder import EncoderError, one_line
-from eval.models.fingerprint import folder_fingerprint
-from eval.models.folder import check_values, first_position, load_model, quiet_transformers
-from eval.models.pooling import as_float32, pooled
-from eval.models.settings import check_modules, check_tokenizer, check_transformer, read_modules
+from clearspan.common.pretrained import check_values, first_position, load_model, quiet_transformers
+from clearspan.eval.models.embed import batches_by_length
+from clearspan.eval.models.fingerprint import folder_fingerprint
+from clearspan.eval.models.pooling import as_float32, pooled
+from clearspan.eval.models.sentence_encoder import EncoderError, one_line
+from clearspan.eval.models.settings import check_modules, check_tokenizer, check_transformer, read_modules
 
 
 class Model:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eval.models.encoder import Encoder, EncoderError
+from clearspan.eval.models.sentence_encoder import Encoder, EncoderError
 
 
 def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:
@@ -10,7 +10,7 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
 
     Args:
         spec: a folder; a file of word vectors; or `module:function`. What is there as a file or folder is that.
-        pooling: of a plain Hugging Face folder, one of `eval.models.encoder.POOLINGS`; None: mean.
+        pooling: of a plain Hugging Face folder, one of `eval.models.sentence_encoder.POOLINGS`; None: mean.
         dtype: fp32 or bf16, in which a folder's transformer runs; word vectors and functions are what they are.
 
     Raises:
@@ -19,17 +19,17 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
 
     path = Path(spec)
     if path.is_dir():
-        from eval.models import library  # and torch, which takes seconds
+        from clearspan.eval.models import library  # and torch, which takes seconds
 
         return library.load(path, pooling, device, dtype)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
         raise EncoderError(f"{spec}: is {kind}, and a pooling is of a plain Hugging Face folder")
     if path.is_file():
-        from eval.models import vectors
+        from clearspan.eval.models import vectors
 
         return vectors.load(path)
-    from eval.models import function
+    from clearspan.eval.models import function
 
     return function.load(spec)
 

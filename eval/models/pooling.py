@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Module
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from eval.models.encoder import POOLINGS, EncoderError
+from clearspan.eval.models.sentence_encoder import POOLINGS, EncoderError
 
 HEAD = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from eval.models.encoder import EncoderError, one_line
-from eval.models.folder import MEND, check_config, read_json
+from clearspan.common.pretrained import MEND, check_config, read_json
+from clearspan.eval.models.sentence_encoder import EncoderError, one_line
 
 LIMITS = [
     f"sentence_{kind}_config.json"

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tqdm import tqdm
 
-from eval.files import sha256
-from eval.models.encoder import EncoderError
-from eval.models.fingerprint import digest
-from eval.models.vector_files import open_vectors
+from clearspan.eval.files import sha256
+from clearspan.eval.models.fingerprint import digest
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.models.vector_files import open_vectors
 
 EMPTY = "."
 _CHUNK = 1 << 15  # texts summed at once

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eval.files import write_text
-from eval.report.style import STYLE
-from eval.report.table import Table, table_html
+from clearspan.eval.files import write_text
+from clearspan.eval.report.style import STYLE
+from clearspan.eval.report.table import Table, table_html
 
 if TYPE_CHECKING:  # whose import takes half a second, which no command's --help should
     from matplotlib.figure import Figure

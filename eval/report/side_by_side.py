@@ -7,7 +7,7 @@ other columns ──> a table each, which says whose it is
 
 from collections.abc import Mapping, Sequence
 
-from eval.report.table import Table
+from clearspan.eval.report.table import Table
 
 
 def side_by_side(tables: Mapping[str, Sequence[Table]]) -> list[Table]:

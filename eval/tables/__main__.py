@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from eval import saved
-from eval.command import UsageError, run
-from eval.files import json_text
-from eval.tables.beside import beside
-from eval.tables.formats import FORMATS
-from eval.tables.published import tables
-from shards.terminal import Parser, nearest
+from clearspan.common.terminal import Parser, nearest
+from clearspan.eval import saved
+from clearspan.eval.command import UsageError, run
+from clearspan.eval.files import json_text
+from clearspan.eval.tables.beside import beside
+from clearspan.eval.tables.formats import FORMATS
+from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
   python -m eval.tables declutr-2 runs/eval runs/other/results.json --format markdown

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.data.senteval import PROBING
+from clearspan.eval.data.senteval import PROBING
 
 Scores = Mapping[str, Mapping[str, float]]
 """Task -> metric -> percent."""

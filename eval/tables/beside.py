@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eval.saved import Saved
-from eval.tables.averages import AVERAGES, HALVES, average
-from eval.tables.published import Cell, Column, PaperTable
+from clearspan.eval.saved import Saved
+from clearspan.eval.tables.averages import AVERAGES, HALVES, average
+from clearspan.eval.tables.published import Cell, Column, PaperTable
 
 YOURS = "Yours"
 

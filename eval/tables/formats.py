@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from eval.files import printable
-from eval.report.terminal import text_table
-from eval.tables.beside import Grid, Line
+from clearspan.eval.files import printable
+from clearspan.eval.report.console import text_table
+from clearspan.eval.tables.beside import Grid, Line
 
 
 def text(grid: Grid) -> str:

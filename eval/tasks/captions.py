@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
-from eval.data.senteval import find_downstream
-from eval.files import DataError, MissingDataError
-from eval.models.embed import finite
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.scores import Examples, TaskScores
-from eval.tasks.task import Family, Loaded, Run
+from clearspan.eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
+from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.models.embed import finite
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.scores import Examples, TaskScores
+from clearspan.eval.tasks.task import Family, Loaded, Run
 
 if TYPE_CHECKING:
-    from eval.fit.ranking import Ranks, Side
+    from clearspan.eval.fit.ranking import Ranks, Side
 
 NAME = "ImageCaptionRetrieval"
 _FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
@@ -41,7 +41,7 @@ class CaptionsTask:
         `*_medr` is a rank and no percentage. `acc`'s examples are the ranked pictures and captions, each with the mean
         of its three recalls, grouped by fold and direction.
         """
-        from eval.fit.ranking import train
+        from clearspan.eval.fit.ranking import train
 
         sides = {split: _side(run, captioned) for split, captioned in self.splits.items()}
         ranked = train(sides["train"], sides["dev"], sides["test"], run.seed, run.device)
@@ -87,7 +87,7 @@ def load(data: Path) -> Loaded:
         splits = {split: read_captioned(file) for split, file in zip(_FILES, files, strict=True)}
     except MissingDataError as error:
         return Loaded([], {NAME: str(error)})
-    from eval.fit.ranking import BATCH  # and torch, once there is something to score
+    from clearspan.eval.fit.ranking import BATCH  # and torch, once there is something to score
 
     width = splits["train"].images.shape[1]
     for captioned, file in zip(splits.values(), files, strict=True):
@@ -105,13 +105,13 @@ FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; a
 
 
 def _side(run: Run, captioned: Captioned) -> "Side":
-    from eval.fit.ranking import Side
+    from clearspan.eval.fit.ranking import Side
 
     return Side(captioned.images, finite(run.embedder.embed(captioned.captions, keep=False)))
 
 
 def _examples(ranks: "Ranks") -> Examples:
-    from eval.fit.ranking import CUTS
+    from clearspan.eval.fit.ranking import CUTS
 
     folds = [*ranks.image_to_text, *ranks.text_to_image]
     recalls = [np.mean([fold <= cut for cut in CUTS], axis=0) for fold in folds]

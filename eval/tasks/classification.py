@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.data.labelled import Labelled, LabelledPairs
-from eval.files import DataError, MissingDataError
-from eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.scores import Examples, TaskScores, figure
-from eval.tasks.task import Loaded, Run, Task
+from clearspan.eval.data.labelled import Labelled, LabelledPairs
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.scores import Examples, TaskScores, figure
+from clearspan.eval.tasks.task import Loaded, Run, Task
 
 if TYPE_CHECKING:
-    from eval.fit.protocols import Outcome, Problem
+    from clearspan.eval.fit.protocols import Outcome, Problem
 
 Splits = Mapping[str, Labelled] | Mapping[str, LabelledPairs]
 _MOST_CLASSES = 30  # that the report lists one by one
@@ -73,7 +73,7 @@ class ClassificationTask:
 
     def score(self, run: Run) -> TaskScores:
         """Accuracy on test rows and dev rows, in percent, and F1 where the task has it."""
-        from eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
+        from clearspan.eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
 
         problem = self.problem(run)
         protocol = PROTOCOLS[run.protocol]
@@ -105,8 +105,8 @@ class ClassificationTask:
 
     def problem(self, run: Run) -> "Problem":
         """The task as arrays: the rows of its splits one after the other, each split in SentEval's order."""
-        from eval.fit import features
-        from eval.fit.protocols import Problem
+        from clearspan.eval.fit import features
+        from clearspan.eval.fit.protocols import Problem
 
         orders = {split: self.order(data) for split, data in self.splits.items()}
         labels = np.concatenate([data.labels[orders[split]] for split, data in self.splits.items()])

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from eval.data.sts import Pairs
-from eval.files import MissingDataError
-from eval.models.embed import Floats, unit_vectors
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.scores import TaskScores
-from eval.tasks.sts import read_all_splits
-from eval.tasks.task import Family, Loaded, Run
+from clearspan.eval.data.sts import Pairs
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.models.embed import Floats, unit_vectors
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.scores import TaskScores
+from clearspan.eval.tasks.sts import read_all_splits
+from clearspan.eval.tasks.task import Family, Loaded, Run
 
 NAME = "geometry"
 THRESHOLD = 4.0

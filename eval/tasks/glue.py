@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.glue import LAYOUTS, Split, read_glue
-from eval.files import MissingDataError
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.scores import Examples, TaskScores, figure
-from eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
+from clearspan.eval.data.glue import LAYOUTS, Split, read_glue
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.scores import Examples, TaskScores, figure
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
 
 if TYPE_CHECKING:
-    from eval.fit.finetuning import Settings
+    from clearspan.eval.fit.finetuning import Settings
 
 METRICS: dict[str, dict[str, str]] = {
     "CoLA": {"matthews": "matthews"},
@@ -92,7 +92,7 @@ class GlueTask:
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Only now, since torch takes seconds to import.
-        from eval.fit.finetuning import Settings, trainer_device, transformer_folder
+        from clearspan.eval.fit.finetuning import Settings, trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
@@ -135,7 +135,7 @@ class GlueTask:
 
     def _best_epoch(self, run: Run, folder: Path, settings: "Settings", seed: int) -> tuple[int, dict[str, Examples]]:
         """Fine-tunes by one seed: the number of the best epoch, from 1, and what its figures are of."""
-        from eval.fit.finetuning import finetune
+        from clearspan.eval.fit.finetuning import finetune
 
         dev_texts = tuple(
             [text for split in self.dev.values() for text in split.texts[column]]

@@ -6,9 +6,9 @@ stsb_multi_mt/stsb-<language>-{test,dev}.csv ──> as STS-B in eval.tasks.sts
 import re
 from pathlib import Path
 
-from eval.data.pairs import read_pairs
-from eval.tasks.sts import load_split_task
-from eval.tasks.task import Family, Loaded, Task
+from clearspan.eval.data.pairs import read_pairs
+from clearspan.eval.tasks.sts import load_split_task
+from clearspan.eval.tasks.task import Family, Loaded, Task
 
 _FILE = re.compile(r"stsb-(.+)-(test|dev)\.csv")
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.data.pairs import read_pairs
-from eval.data.sts import Pairs
-from eval.files import DataError
-from eval.scores import TaskScores
-from eval.tasks.sts import SplitTask
-from eval.tasks.task import Run, Task
+from clearspan.eval.data.pairs import read_pairs
+from clearspan.eval.data.sts import Pairs
+from clearspan.eval.files import DataError
+from clearspan.eval.scores import TaskScores
+from clearspan.eval.tasks.sts import SplitTask
+from clearspan.eval.tasks.task import Run, Task
 
 
 @dataclass(frozen=True)

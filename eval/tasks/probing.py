@@ -7,11 +7,11 @@ probing-mlp   a hidden layer of sigmoids, its size and dropout tuned on the dev 
 from functools import partial
 from pathlib import Path
 
-from eval.data.labelled import read_probing
-from eval.data.senteval import PROBING, find_probing
-from eval.files import MissingDataError
-from eval.tasks.classification import ClassificationTask, Head, load_tasks
-from eval.tasks.task import Family, Loaded
+from clearspan.eval.data.labelled import read_probing
+from clearspan.eval.data.senteval import PROBING, find_probing
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.tasks.classification import ClassificationTask, Head, load_tasks
+from clearspan.eval.tasks.task import Family, Loaded
 
 HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
 """The grid of Conneau et al. 2018, section 4; each with SentEval's L2 values."""

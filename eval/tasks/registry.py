@@ -1,7 +1,7 @@
 """The words that `--tasks` understands. A new task is a file with a `FAMILY`, and a line here."""
 
-from eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
-from eval.tasks.task import Family
+from clearspan.eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
+from clearspan.eval.tasks.task import Family
 
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,

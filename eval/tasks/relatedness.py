@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.sts import Pairs
-from eval.files import DataError, MissingDataError
-from eval.report import plots
-from eval.report.html import Section
-from eval.scores import Examples, TaskScores
-from eval.tasks.sts import SPLITS, correlations, read_all_splits
-from eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.data.sts import Pairs
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section
+from clearspan.eval.scores import Examples, TaskScores
+from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RelatednessTask:
 
     def score(self, run: Run) -> TaskScores:
         """Correlations of the predicted scores of test and dev; `mse` is in squared points of the scale from 1 to 5."""
-        from eval.fit.regression import train
+        from clearspan.eval.fit.regression import train
 
         splits = self.splits
         # One call for the whole task: the encoder batches by length over all it is given.
@@ -108,6 +108,6 @@ FAMILY = Family(load, f"{', '.join(f'{task}-finetune' for task in SPLITS)}: as s
 
 
 def _features(run: Run, pairs: Pairs) -> NDArray[np.float32]:
-    from eval.fit.regression import pair_features
+    from clearspan.eval.fit.regression import pair_features
 
     return pair_features(run.embedder.embed(pairs.left), run.embedder.embed(pairs.right))

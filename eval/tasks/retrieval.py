@@ -20,13 +20,13 @@ import pytrec_eval
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from eval.data.retrieval import LAYOUTS, Collection, Ints
-from eval.models.embed import Floats, unit_vectors
-from eval.report import plots
-from eval.report.html import Section
-from eval.report.table import Cell, Table
-from eval.scores import Examples, TaskScores, figure
-from eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
+from clearspan.eval.models.embed import Floats, unit_vectors
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Cell, Table
+from clearspan.eval.scores import Examples, TaskScores, figure
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 DEPTH = 1000
 """Documents a query that are ranked."""

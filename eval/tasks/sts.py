@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.pairs import SUFFIXES, read_pairs
-from eval.data.senteval import find_downstream
-from eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
-from eval.files import MissingDataError
-from eval.models.embed import Embedder, Encode, Floats, unit_vectors
-from eval.report import plots
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.scores import Examples, TaskScores, figure
-from eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.data.pairs import SUFFIXES, read_pairs
+from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.models.embed import Embedder, Encode, Floats, unit_vectors
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.scores import Examples, TaskScores, figure
+from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 # STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from eval.models.embed import Embedder
-from eval.scores import TaskScores
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.scores import TaskScores
 
 ProtocolName = Literal["full", "fast"]
 

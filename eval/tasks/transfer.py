@@ -8,7 +8,7 @@ SST2 SST5 SICKEntailment SNLI   sentiment, entailment: train, dev and test split
 from functools import partial
 from pathlib import Path
 
-from eval.data.labelled import (
+from clearspan.eval.data.labelled import (
     BINARY,
     SICK_CLASSES,
     SNLI_CLASSES,
@@ -20,10 +20,10 @@ from eval.data.labelled import (
     read_trec,
     read_two_classes,
 )
-from eval.data.senteval import find_downstream
-from eval.files import MissingDataError
-from eval.tasks.classification import ClassificationTask, load_tasks
-from eval.tasks.task import Family, Loaded
+from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.tasks.classification import ClassificationTask, load_tasks
+from clearspan.eval.tasks.task import Family, Loaded
 
 TWO_CLASSES = {
     "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shards import keyed
-from shards.ragged import bounds
+from clearspan.shards import keyed
+from clearspan.shards.ragged import bounds
 
 _THING_BITS, _RANDOM_BITS = 31, 31
 _THINGS = (1 << _THING_BITS) - 1

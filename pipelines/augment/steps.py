@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
-from pipelines.augment.synonyms import SynonymTable
-from pipelines.augment.words import WordStarts
-from shards import keyed
-from shards.ragged import Ragged, bounds, segments
+from clearspan.pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
+from clearspan.pipelines.augment.synonyms import SynonymTable
+from clearspan.pipelines.augment.words import WordStarts
+from clearspan.shards import keyed
+from clearspan.shards.ragged import Ragged, bounds, segments
 
 DEL = "[DEL]"
 """The special token that stands for what was deleted."""

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.augment.words import unknown_id
-from shards import keyed, token_type
-from shards.ragged import Ragged, bounds
+from clearspan.pipelines.augment.words import unknown_id
+from clearspan.shards import keyed, token_type
+from clearspan.shards.ragged import Ragged, bounds
 
 EXPECTED = "expected a JSON object of words to lists of words, or lines of a word and its synonyms separated by tabs"
 SOURCES = (

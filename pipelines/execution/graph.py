@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from pipelines.errors import PipelineError, carrying
-from pipelines.execution.runners import MILLISECONDS
-from pipelines.units.commit import commit
-from pipelines.units.job import Job, UnitResult
-from pipelines.units.plan import Unit
-from pipelines.units.unit import finish_unit, process_unit, resolve
-from shards import storage
-from shards.terminal import one_line
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError, carrying
+from clearspan.pipelines.execution.runners import MILLISECONDS
+from clearspan.pipelines.units.commit import commit
+from clearspan.pipelines.units.job import Job, UnitResult
+from clearspan.pipelines.units.plan import Unit
+from clearspan.pipelines.units.unit import finish_unit, process_unit, resolve
+from clearspan.shards import storage
 
 
 def _count_time(done: UnitResult) -> None:

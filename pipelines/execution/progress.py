@@ -5,8 +5,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
-from pipelines.units.job import STAGED, done_units
-from pipelines.units.plan import Unit
+from clearspan.pipelines.units.job import STAGED, done_units
+from clearspan.pipelines.units.plan import Unit
 
 POLL_S = 0.5
 

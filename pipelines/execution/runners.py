@@ -17,9 +17,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
-from pipelines.errors import carried
-from pipelines.execution.loopback import on_loopback
-from shards import isolation
+from clearspan.pipelines.errors import carried
+from clearspan.pipelines.execution.loopback import on_loopback
 
 START_S = 4.0
 """What worker processes take to start (Beam's imports, the tokenizer) that this process, which has both, does not: with
@@ -51,8 +50,7 @@ def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
     if processes > 1:
-        variables = [f"{name}={value}" for name, value in isolation.environment().items()]
-        words = ["exec", "env", *variables, sys.executable, "-m", "pipelines.execution.worker", str(os.getpid())]
+        words = ["exec", sys.executable, "-m", "clearspan.pipelines.execution.worker", str(os.getpid())]
         runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(shlex.join(words)))
     else:
         runner = FnApiRunner()

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from pipelines.records import MAX_BYTES, Inputs, Reading, Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Counts, Tally
-from shards.manifest import FILES_FOLDER
+from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Counts, Tally
+from clearspan.shards.manifest import FILES_FOLDER
 
 
 def flag(name: str) -> str:

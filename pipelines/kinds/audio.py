@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from pipelines.kinds.labelled import LabelledKind
-from pipelines.media.clips import spectrograms
-from pipelines.tally import Counts
-from shards.layouts import frames_column
+from clearspan.pipelines.kinds.labelled import LabelledKind
+from clearspan.pipelines.media.clips import spectrograms
+from clearspan.pipelines.tally import Counts
+from clearspan.shards.layouts import frames_column
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

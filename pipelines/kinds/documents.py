@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
-from pipelines.records import Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Counts, RecordError, Tally
-from shards.ragged import Ragged
-from shards.schema import schema
+from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import schema
 
 TOKENIZE_BYTES = 1 << 20
 """Documents of so much text are tokenized together."""

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from pipelines.kinds.labelled import LabelledKind
-from pipelines.media.pictures import shrunk
-from pipelines.tally import Counts
+from clearspan.pipelines.kinds.labelled import LabelledKind
+from clearspan.pipelines.media.pictures import shrunk
+from clearspan.pipelines.tally import Counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Protocol, Self
 import pyarrow as pa
 import regex
 
-from pipelines.classes import Wanted, compile_pattern
-from pipelines.kinds import Kind, Worker, flag
-from pipelines.media.memory import keep_freed
-from pipelines.records import Inputs, Reading, Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Counts, RecordError, Tally
-from shards.classes import PATH as CLASSES
-from shards.schema import schema
+from clearspan.common.allocator import keep_pictures
+from clearspan.pipelines.kinds import Kind, Worker, flag
+from clearspan.pipelines.labels import Wanted, compile_pattern
+from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.shards.classes import PATH as CLASSES
+from clearspan.shards.schema import schema
 
 BATCH_BYTES = 1 << 22
 BATCH_EXAMPLES = 4096
@@ -113,7 +113,7 @@ class LabelledKind(Kind):
         """What makes examples of a file's bytes, built once a process."""
 
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
-        keep_freed()
+        keep_pictures()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
         return LabelledWorker(self.maker(), schema(self.name), numbers)
 

@@ -21,20 +21,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
-from pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
-from pipelines.errors import PipelineError
-from pipelines.kinds import flag
-from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
-from pipelines.records import Inputs, Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Counts, RecordError, Tally
-from pipelines.text.joining import Pieces, join
-from pipelines.text.segmentation import LANGUAGES, normalise, segment, segment_spaced
-from shards import keyed
-from shards.manifest import FILES_FOLDER
-from shards.ragged import Ragged
-from shards.schema import schema
+from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
+from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import flag
+from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
+from clearspan.pipelines.records import Inputs, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.text.joining import Pieces, join
+from clearspan.pipelines.text.segmentation import LANGUAGES, normalise, segment, segment_spaced
+from clearspan.shards import keyed
+from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import schema
 
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096

@@ -13,14 +13,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pipelines.kinds import Kind
-from pipelines.readers.jsonl import json_name
-from pipelines.readers.text import unescaped
-from pipelines.records import Inputs, Reading, Record
-from pipelines.tally import Counts, MissingFieldError, RecordError, Tally
-from pipelines.text.exclude import Excluded, read_texts
-from pipelines.text.segmentation import normalise
-from pipelines.text.tokenization import (
+from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers.jsonl import json_name
+from clearspan.pipelines.readers.text import unescaped
+from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from clearspan.pipelines.text.exclude import Excluded, read_texts
+from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.tokenization import (
     BACKENDS,
     Tokenization,
     TokenizerFiles,
@@ -28,7 +28,7 @@ from pipelines.text.tokenization import (
     with_prefix_space,
     with_special_token,
 )
-from shards.manifest import FILES_FOLDER
+from clearspan.shards.manifest import FILES_FOLDER
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"

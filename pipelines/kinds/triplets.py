@@ -22,15 +22,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from pipelines.errors import PipelineError
-from pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, utf8
-from pipelines.readers.columns import chosen, wanted
-from pipelines.readers.jsonl import json_name
-from pipelines.records import Reading, Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Counts, MissingFieldError, RecordError, Tally
-from shards.ragged import Ragged
-from shards.schema import KINDS
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, utf8
+from clearspan.pipelines.readers.columns import chosen, wanted
+from clearspan.pipelines.readers.jsonl import json_name
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import KINDS
 
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),

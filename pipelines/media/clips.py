@@ -24,9 +24,9 @@ import numpy as np
 import soundfile
 import soxr
 
-from pipelines.media.content import found_instead
-from pipelines.tally import RecordError
-from shards.layouts import MEL_BINS
+from clearspan.pipelines.media.identify import found_instead
+from clearspan.pipelines.tally import RecordError
+from clearspan.shards.layouts import MEL_BINS
 
 RATE = 16_000
 """Samples a second, after resampling."""

@@ -22,8 +22,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from pipelines.media.content import found_instead
-from pipelines.tally import RecordError
+from clearspan.pipelines.media.identify import found_instead
+from clearspan.pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
 """Pillow itself opens no larger picture."""

@@ -9,13 +9,13 @@ planned, or of which not all bytes are found, is a PipelineError that names it.
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
-from pipelines.errors import PipelineError
-from pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, tables, tars, text
-from pipelines.readers.content import sample
-from pipelines.readers.streams import decompressed, naming
-from pipelines.records import Piece, Reading, Record
-from shards import storage
-from shards.sealed import HashingFile
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, tables, tars, text
+from clearspan.pipelines.readers.sniff import sample
+from clearspan.pipelines.readers.streams import decompressed, naming
+from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.shards import storage
+from clearspan.shards.sealed import HashingFile
 
 READERS: dict[str, Callable[[BinaryIO, Piece, Reading], Iterator[Record]]] = {
     "arrow": arrow.read,

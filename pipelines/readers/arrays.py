@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.readers.jsonl import json_name, parse_any
-from pipelines.readers.streams import BOM, DamagedError, chunks
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.jsonl import json_name, parse_any
+from clearspan.pipelines.readers.streams import BOM, DamagedError, chunks
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 SPACE = b" \t\r\n"
 _MARK = re.compile(rb'["\[\]{},]')

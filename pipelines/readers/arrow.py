@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.errors import PipelineError
-from pipelines.readers.columns import arrow_columns, arrow_records
-from pipelines.readers.content import ARROW, ARROW_FILE
-from pipelines.readers.streams import BUFFER_BYTES, DamagedError
-from pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
+from clearspan.pipelines.readers.sniff import ARROW, ARROW_FILE
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from clearspan.pipelines.records import Piece, Reading, Record
 
 MESSAGE_BYTES = 1 << 27
 ROWS = 256

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.errors import PipelineError
-from pipelines.readers.streams import check_holes
-from pipelines.records import HEAD_BYTES, Reading, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.streams import check_holes
+from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 DEFAULT = "text"
 ROWS_OF = (2, 3)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.classes import Listed
-from pipelines.readers.streams import BUFFER_BYTES
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.labels import Listed
+from clearspan.pipelines.readers.streams import BUFFER_BYTES
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

@@ -6,8 +6,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from pipelines.readers.lines import lines
-from pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.readers.lines import lines
+from clearspan.pipelines.records import Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedError, check_holes
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedError, check_holes
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from pipelines.readers.streams import DamagedError
-from shards import storage
+from clearspan.pipelines.readers.streams import DamagedError
+from clearspan.shards import storage
 
 HEADER_BYTES = 1 << 10
 LONGEST_BYTES = 1 << 24

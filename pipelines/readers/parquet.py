@@ -13,12 +13,12 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import PipelineError
-from pipelines.readers.columns import arrow_columns, arrow_records
-from pipelines.readers.pages import RowGroup, pages, row_groups
-from pipelines.readers.streams import BUFFER_BYTES, DamagedError
-from pipelines.readers.tars import printable, unpack
-from pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.columns import arrow_columns, arrow_records
+from clearspan.pipelines.readers.pages import RowGroup, pages, row_groups
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError
+from clearspan.pipelines.readers.tars import printable, unpack
+from clearspan.pipelines.records import Piece, Reading, Record
 
 ROWS = 256
 PACKED = ("__key__", "xz")

@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from pipelines.classes import Listed, Wanted
-from pipelines.errors import PipelineError
-from pipelines.readers import files
-from pipelines.readers.jsonl import parse
-from pipelines.records import Reading, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.labels import Listed, Wanted
+from clearspan.pipelines.readers import files
+from clearspan.pipelines.readers.jsonl import parse
+from clearspan.pipelines.records import Reading, Record
 
 SIDE_BYTES = 1 << 20
 """A file that says what class a sample is of has at most so many."""

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from pipelines.errors import PipelineError
-from shards import storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.shards import storage
 
 BUFFER_BYTES = 1 << 20
 PACKED_BYTES = 1 << 16

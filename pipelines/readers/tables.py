@@ -14,11 +14,11 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from pipelines.errors import PipelineError
-from pipelines.readers.columns import row_columns, text_column
-from pipelines.readers.content import LOOK_BYTES, suffixes_of
-from pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.columns import row_columns, text_column
+from clearspan.pipelines.readers.sniff import LOOK_BYTES, suffixes_of
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 NAME_WORDS = 3
 """A name of a column with more words is taken for a text."""

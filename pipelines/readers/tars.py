@@ -12,8 +12,9 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from pipelines.readers import arrays, jsonl, samples, tables, text
-from pipelines.readers.content import (
+from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text
+from clearspan.pipelines.readers.samples import LINK, Member
+from clearspan.pipelines.readers.sniff import (
     MAGIC_BYTES,
     PARQUET,
     check_claims,
@@ -24,9 +25,8 @@ from pipelines.readers.content import (
     suffixes_of,
     text_format,
 )
-from pipelines.readers.samples import LINK, Member
-from pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20

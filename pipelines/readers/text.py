@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
-from pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 _ESCAPE = re.compile(r"\\(?:[ntrf0\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 

@@ -23,12 +23,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.errors import PipelineError
-from pipelines.readers.content import is_about, look
-from pipelines.readers.jsonl import parse_any
-from pipelines.readers.streams import BOM, check_holes, naming, opened
-from pipelines.text.word_hashes import NORMALIZATION, Words
-from shards import storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.jsonl import parse_any
+from clearspan.pipelines.readers.sniff import is_about, look
+from clearspan.pipelines.readers.streams import BOM, check_holes, naming, opened
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
+from clearspan.shards import storage
 
 TABLE_LINES = 100
 """The first lines of a csv file tell what parts its cells."""

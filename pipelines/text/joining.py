@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from shards.ragged import Ragged
+from clearspan.shards.ragged import Ragged
 
 TOGETHER = 1 << 20
 """So many characters are tokenized together: an encoding of `tokenizers` takes a hundred bytes a token and more."""

@@ -19,12 +19,12 @@ import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
-from pipelines.errors import PipelineError
-from pipelines.stopwatch import Stopwatch
-from shards import token_type
-from shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
-from shards.ragged import Ragged
-from shards.vocabulary import MOST_BYTES, vocab_size
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.shards import token_type
+from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.token_ids import MOST_BYTES, vocab_size
 
 MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

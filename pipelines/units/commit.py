@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from pipelines.errors import PipelineError
-from pipelines.tally import Counts
-from pipelines.units.job import EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
-from shards import Manifest, ShardInfo, storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units.job import EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
+from clearspan.shards import Manifest, ShardInfo, storage
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:

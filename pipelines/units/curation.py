@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from pipelines.units import linking
-from pipelines.units.keys import ID_BITS, in_slices
+from clearspan.pipelines.units import linking
+from clearspan.pipelines.units.keys import ID_BITS, in_slices
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT = range(4)
 REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}

@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.errors import PipelineError
-from shards import finding, storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.shards import finding, storage
 
 
 def find(

@@ -13,14 +13,14 @@ import dataclasses
 import re
 from typing import Any
 
-from pipelines.kinds import Kind, Worker
-from pipelines.records import Reading
-from pipelines.tally import Counts
-from pipelines.units.curation import Curation
-from shards import ShardInfo, storage
-from shards.manifest import resources
-from shards.reader import read_resource
-from shards.sealed import build, seal, unseal
+from clearspan.pipelines.kinds import Kind, Worker
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units.curation import Curation
+from clearspan.shards import ShardInfo, storage
+from clearspan.shards.manifest import resources
+from clearspan.shards.reader import read_resource
+from clearspan.shards.sealed import build, seal, unseal
 
 DONE = "_done"
 STAGED = "_staged"

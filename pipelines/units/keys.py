@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from shards import keyed, storage
-from shards.ragged import Ragged, bounds
+from clearspan.shards import keyed, storage
+from clearspan.shards.ragged import Ragged, bounds
 
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
 BUCKETS = 256

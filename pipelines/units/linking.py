@@ -17,10 +17,10 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from pipelines.units.keys import KEY, in_slices, token_hashes
-from shards import keyed
-from shards.ragged import Ragged, bounds
-from shards.schema import token_columns
+from clearspan.pipelines.units.keys import KEY, in_slices, token_hashes
+from clearspan.shards import keyed
+from clearspan.shards.ragged import Ragged, bounds
+from clearspan.shards.schema import token_columns
 
 
 def links(batch: pa.RecordBatch, first: int) -> np.ndarray:

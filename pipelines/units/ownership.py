@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from pipelines.units.curation import pack_verdicts
-from pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
-from pipelines.units.keys import pack_keys
-from pipelines.units.plan import NAME
-from shards import storage
-from shards.manifest import resources
+from clearspan.pipelines.units.curation import pack_verdicts
+from clearspan.pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
+from clearspan.pipelines.units.keys import pack_keys
+from clearspan.pipelines.units.plan import NAME
+from clearspan.shards import storage
+from clearspan.shards.manifest import resources
 
 _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|links|zst)")
 

@@ -15,15 +15,15 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
-from pipelines.errors import PipelineError
-from pipelines.readers import tars
-from pipelines.readers.content import KNOWN, UnknownKindError, look, rows_format, sample
-from pipelines.readers.streams import naming, opened
-from pipelines.records import Input, Inputs, Piece, Reading
-from pipelines.units.catalog import catalog, deal
-from pipelines.units.catalog import unit_bytes as small_units
-from pipelines.units.inputs import absolute, find
-from shards import storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import tars
+from clearspan.pipelines.readers.sniff import KNOWN, UnknownKindError, look, rows_format, sample
+from clearspan.pipelines.readers.streams import naming, opened
+from clearspan.pipelines.records import Input, Inputs, Piece, Reading
+from clearspan.pipelines.units.inputs import absolute, find
+from clearspan.pipelines.units.plan_media import catalog, deal
+from clearspan.pipelines.units.plan_media import unit_bytes as small_units
+from clearspan.shards import storage
 
 NAME = "plan.json"
 FORMAT = 6

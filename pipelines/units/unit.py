@@ -18,19 +18,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.errors import PipelineError
-from pipelines.kinds import Worker
-from pipelines.readers import read_pieces
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Tally
-from pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, rule, unpack_verdicts
-from pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
-from pipelines.units.keys import keys, pack_keys
-from pipelines.units.linking import links
-from pipelines.units.plan import Unit
-from shards import ShardInfo, ShardWriter, storage
-from shards.reader import check_bytes, read_back, read_batches
-from shards.schema import KINDS, token_columns
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import Worker
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Tally
+from clearspan.pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, rule, unpack_verdicts
+from clearspan.pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
+from clearspan.pipelines.units.keys import keys, pack_keys
+from clearspan.pipelines.units.linking import links
+from clearspan.pipelines.units.plan import Unit
+from clearspan.shards import ShardInfo, ShardWriter, storage
+from clearspan.shards.reader import check_bytes, read_back, read_batches
+from clearspan.shards.schema import KINDS, token_columns
 
 BATCH_BYTES = 1 << 20
 

@@ -69,8 +69,8 @@ def main() -> None:
     sys.meta_path[:] = [Without(finder, refused) for finder in sys.meta_path]  # type: ignore[misc]
     from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
 
-    import pipelines.execution.worker  # noqa: F401
-    from pipelines.execution import graph
+    import clearspan.pipelines.execution.worker  # noqa: F401
+    from clearspan.pipelines.execution import graph
 
     for job, units in pickle.loads(Path(sys.argv[2]).read_bytes()):
         process = graph.ProcessUnit(job)

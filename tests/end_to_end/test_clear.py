@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from eval.models.library import load as load_model
-from pipelines.__main__ import main
-from shards import Dataset, storage
-from shards.__main__ import main as look
+from clearspan.eval.models.library import load as load_model
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import Dataset, storage
+from clearspan.shards.__main__ import main as look
+from clearspan.train.build import build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.stream import Batch, ExampleStream, StreamState
 from tests.end_to_end.test_object_stores import tree
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics
-from train.build import build_learner
-from train.data.stream import Batch, ExampleStream, StreamState
-from train.recipe import load
 
 RECIPE = "clear-subs+del-span"
 LINES = 1500

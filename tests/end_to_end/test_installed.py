@@ -22,11 +22,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from PIL import Image
 
-from pipelines.__main__ import KINDS, main
-from pipelines.kinds.text import TextKind
+from clearspan.pipelines.__main__ import KINDS, main
+from clearspan.pipelines.kinds.text import TextKind
 from tests.conftest import ROOT
 
-PACKAGES = ("pipelines", "shards", "train", "eval")
+PACKAGES = ("common", "pipelines", "shards", "train", "eval")
 HOSTILE = "raise SystemExit(f'{__file__} was run')\n"
 SCRIPTS = ("pipelines", "shards", "train", "sweep", "export", "eval")
 WORKER = Path(__file__).with_name("bare_worker.py")
@@ -36,6 +36,7 @@ WORKER = Path(__file__).with_name("bare_worker.py")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from copies, without a network, so that a checkout's own leftovers are not in it."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT / "clearspan", source / "clearspan", symlinks=True)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md"):
@@ -120,32 +121,30 @@ def test_a_rank_that_fails_is_the_commands_exit_code(run) -> None:
     assert done.stderr == "train: Cannot specify num_nodes/gpus with include/exclude\n"
 
 
-@pytest.mark.parametrize("module", ["pipelines", "train", "train.run", "train.export"])
-def test_a_module_is_run_beside_files_with_the_other_packages_names(run, module: str) -> None:
-    """A file with its own name is what Python runs in its place: `python -P` or the command is against that."""
-    others = tuple(name for name in PACKAGES if name != module.split(".")[0])
-    done = run("python", "-m", module, "--version", files=others)
+@pytest.mark.parametrize("module", ["clearspan.pipelines", "clearspan.train", "clearspan.train.run", "clearspan.eval"])
+def test_a_module_is_run_beside_files_with_the_packages_names(run, module: str) -> None:
+    done = run("python", "-m", module, "--version")
     assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
 
 
 def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
-    from train.__main__ import command
+    from clearspan.train.__main__ import command
 
     words = "--recipe r.yaml --num_accelerators 2 a.b=c --no_ssh --master_port=29501 --resume --include localhost:0,1"
     assert command(words.split()) == [
         *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
-        *("--module", "train.run", "--recipe", "r.yaml", "a.b=c", "--resume"),
+        *("--module", "clearspan.train.run", "--recipe", "r.yaml", "a.b=c", "--resume"),
     ]
 
 
 def test_the_launcher_has_every_option_that_is_passed_on() -> None:
     from deepspeed.launcher.runner import parse_args
 
-    from train.__main__ import OPTIONS, SWITCHES
+    from clearspan.train.__main__ import OPTIONS, SWITCHES
 
     given = [f"--{name}=1" for name in OPTIONS if name != "log_level"] + [f"--{name}" for name in SWITCHES]
-    found = vars(parse_args([*given, "--log_level=error", "--module", "train.run", "--resume"]))
-    assert (found["user_script"], found["user_args"]) == ("train.run", ["--resume"])
+    found = vars(parse_args([*given, "--log_level=error", "--module", "clearspan.train.run", "--resume"]))
+    assert (found["user_script"], found["user_args"]) == ("clearspan.train.run", ["--resume"])
     assert all(found[name] is True for name in SWITCHES)
 
 
@@ -182,7 +181,7 @@ def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tm
 
 def test_the_dockerfile_imports_every_kind() -> None:
     check = (ROOT / "Dockerfile").read_text().rpartition("python -c")[2]
-    assert {kind.__module__ for kind in KINDS.values()} <= set(re.findall(r"pipelines\.kinds\.\w+", check))
+    assert {kind.__module__ for kind in KINDS.values()} <= set(re.findall(r"clearspan\.pipelines\.kinds\.\w+", check))
 
 
 @pytest.fixture
@@ -250,7 +249,9 @@ def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs: dict[str, list[tuple[Any, Any]]] = {kind: [] for kind in options}
-    monkeypatch.setattr("pipelines.run._run_beam", lambda job, units, _: jobs[job.kind.name].append((job, units)))
+    monkeypatch.setattr(
+        "clearspan.pipelines.run._run_beam", lambda job, units, _: jobs[job.kind.name].append((job, units))
+    )
     assert options.keys() == KINDS.keys()
     for kind, runs in options.items():
         for number, words in enumerate(runs):

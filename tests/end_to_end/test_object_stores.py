@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.__main__ import main as pipelines_main
-from shards import Dataset, ShardError, storage
-from shards.__main__ import main as shards_main
+from clearspan.pipelines.__main__ import main as pipelines_main
+from clearspan.shards import Dataset, ShardError, storage
+from clearspan.shards.__main__ import main as shards_main
+from clearspan.train.data.stream import ExampleStream, StreamState
 from tests.end_to_end.conftest import AWS
-from train.data.stream import ExampleStream, StreamState
 
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "100000"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from pipelines.__main__ import main
-from shards import storage
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import storage
 from tests.conftest import ROOT
 
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "60000"]

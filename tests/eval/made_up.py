@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from eval.report import plots
-from eval.report.html import Section
-from eval.report.table import Table
-from eval.results import Results, Scored, environment
-from eval.scores import Examples, TaskScores, figure
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Table
+from clearspan.eval.results import Results, Scored, environment
+from clearspan.eval.scores import Examples, TaskScores, figure
 
 FAMILIES = {
     "sts": ["STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness"],

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.__main__ import main
-from eval.tasks.sts import YEARS
+from clearspan.eval.__main__ import main
+from clearspan.eval.tasks.sts import YEARS
 from tests.conftest import ROOT
 from tests.processes import run_module
 

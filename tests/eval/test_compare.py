@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.compare import holm, main
-from eval.report.html import Section
-from eval.results import Results, examples_bytes
-from eval.scores import Examples, TaskScores, difference, figure
+from clearspan.eval.compare import holm, main
+from clearspan.eval.report.html import Section
+from clearspan.eval.results import Results, examples_bytes
+from clearspan.eval.scores import Examples, TaskScores, difference, figure
 
 GENERATOR = np.random.default_rng(3)
 GOLD = GENERATOR.integers(0, 2, 1000)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import write_bytes
+from clearspan.eval.files import write_bytes
 
 
 def test_a_users_file_of_a_similar_name_stays(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.results import Results, environment
-from eval.saved import is_results
+from clearspan.eval.results import Results, environment
+from clearspan.eval.saved import is_results
 
 
 def strict(text: str) -> Any:

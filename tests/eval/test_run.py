@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.__main__ import main
-from eval.run import EvaluationError, Request, evaluate
+from clearspan.eval.__main__ import main
+from clearspan.eval.run import EvaluationError, Request, evaluate
 
 ROWS = [
     ("an owl hunts at night", "an owl hunts in the dark", 4.5),
@@ -135,7 +135,7 @@ def test_names_that_do_not_fit_are_bad_usage(
 
 
 def test_a_run_of_two_runs_models_tells_them_apart(tmp_path: Path) -> None:
-    from eval.models.load import default_name
+    from clearspan.eval.models.load import default_name
 
     for run in ("first", "second"):
         (tmp_path / run / "model").mkdir(parents=True)

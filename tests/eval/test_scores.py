@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from eval.scores import METRICS, Examples, _figures, difference, figure, in_percent, interval
+from clearspan.eval.scores import METRICS, Examples, _figures, difference, figure, in_percent, interval
 
 GENERATOR = np.random.default_rng(7)
 GOLD = GENERATOR.integers(0, 2, 300)

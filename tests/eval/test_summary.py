@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from eval.report.html import Section
-from eval.report.table import Cell, cell_text
-from eval.results import Results, Scored, environment
-from eval.scores import TaskScores
-from eval.sections import report_lead, report_sections
-from eval.summary import Summary, terminal_summary
+from clearspan.eval.report.html import Section
+from clearspan.eval.report.table import Cell, cell_text
+from clearspan.eval.results import Results, Scored, environment
+from clearspan.eval.scores import TaskScores
+from clearspan.eval.sections import report_lead, report_sections
+from clearspan.eval.summary import Summary, terminal_summary
 from tests.eval import made_up
 
 ONE, OTHER = made_up.scored("one", 1), made_up.scored("other", 2)

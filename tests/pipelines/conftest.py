@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.__main__ import KINDS, main
-from pipelines.augment.steps import DEL, Augmentation, Augmenter
-from pipelines.augment.synonyms import SynonymTable, read_synonyms
-from pipelines.augment.words import WordStarts
-from pipelines.kinds import text
-from pipelines.kinds.text import TextKind
-from pipelines.run import Options
-from pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
-from pipelines.units.commit import commit
-from pipelines.units.job import Job
-from pipelines.units.plan import Unit
-from pipelines.units.unit import finish_unit, process_unit, resolve
-from shards.ragged import Ragged
+from clearspan.pipelines.__main__ import KINDS, main
+from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
+from clearspan.pipelines.augment.words import WordStarts
+from clearspan.pipelines.kinds import text
+from clearspan.pipelines.kinds.text import TextKind
+from clearspan.pipelines.run import Options
+from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
+from clearspan.pipelines.units.commit import commit
+from clearspan.pipelines.units.job import Job
+from clearspan.pipelines.units.plan import Unit
+from clearspan.pipelines.units.unit import finish_unit, process_unit, resolve
+from clearspan.shards.ragged import Ragged
 from tests.processes import environment, run_commands
 
 KILLING = "tests/pipelines/killing.py"
@@ -138,7 +138,7 @@ def augmenter(
 
     def made(steps: str, **options: object) -> Augmenter:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pipelines.augment.steps.WordStarts", lambda tokenizer: word_starts)
+            patch.setattr("clearspan.pipelines.augment.steps.WordStarts", lambda tokenizer: word_starts)
             return Augmenter(Augmentation.parse(steps, **options), del_tokenizer, counterfitted_table)
 
     return made
@@ -179,7 +179,7 @@ def direct(
         )
         return made
 
-    monkeypatch.setattr("pipelines.run._run_beam", without_beam)
+    monkeypatch.setattr("clearspan.pipelines.run._run_beam", without_beam)
     monkeypatch.setattr(text, "read_tokenizer", lambda path: roberta_files)
     monkeypatch.setattr(TextKind, "tokenization_of", loaded)
     return pipeline

@@ -33,7 +33,7 @@ def main() -> None:
         driver = [] if os.environ["ALONE"] else [int(sys.argv[3])]
         arm(os.environ["WHEN"], os.environ["NAME"], [*driver, os.getpid()])
         sys.argv = sys.argv[2:]
-        from pipelines.execution import worker
+        from clearspan.pipelines.execution import worker
 
         worker.main()
         return
@@ -48,7 +48,7 @@ def main() -> None:
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
         wrapper.chmod(0o755)
         sys.executable = str(wrapper)
-    from pipelines.__main__ import main as run
+    from clearspan.pipelines.__main__ import main as run
 
     sys.exit(run([*sys.argv[5:], "--workers", workers]))
 

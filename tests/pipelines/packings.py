@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from pipelines.readers import read_pieces
-from pipelines.readers.content import look
-from pipelines.records import Reading, Record
-from pipelines.units.plan import cut, describe, member_starts
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers.sniff import look
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import cut, describe, member_starts
 
 READING = Reading(10**6)
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -19,17 +19,17 @@ import pytest
 import soundfile
 import webdataset as wds
 
-from pipelines.__main__ import main
-from pipelines.kinds.audio import Clips
-from pipelines.kinds.labelled import LabelledWorker, file_ids
-from pipelines.media import clips
-from pipelines.media.clips import spectrograms
-from pipelines.records import Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Tally
-from shards import Dataset, Manifest, verify
-from shards.layouts import frames_of
-from shards.schema import schema
+from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.kinds.audio import Clips
+from clearspan.pipelines.kinds.labelled import LabelledWorker, file_ids
+from clearspan.pipelines.media import clips
+from clearspan.pipelines.media.clips import spectrograms
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Tally
+from clearspan.shards import Dataset, Manifest, verify
+from clearspan.shards.layouts import frames_of
+from clearspan.shards.schema import schema
 from tests.pipelines.conftest import Command, killed, peak_memory
 from tests.pipelines.test_bad_input import rejected
 from tests.pipelines.test_images import classes_of, write_tar
@@ -314,7 +314,7 @@ def test_a_clip_of_many_pieces_is_many_batches(
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000 * 20)
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "a.flac", noise, 16_000)
-    monkeypatch.setattr("pipelines.kinds.labelled.BATCH_BYTES", 100_000)
+    monkeypatch.setattr("clearspan.pipelines.kinds.labelled.BATCH_BYTES", 100_000)
     assert direct("audio", "--input", tmp_path / "in", "--long", "split", "--frames", "10").code == 0
     batches = list(Dataset(tmp_path / "out"))
     assert sum(batch.num_rows for batch in batches) == 200

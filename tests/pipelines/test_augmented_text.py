@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import DEL, UNITS, Augmenter, Block, reorder, subs
-from pipelines.augment.synonyms import SynonymTable
-from pipelines.augment.words import WordStarts
-from shards import keyed
-from shards.ragged import Ragged, bounds
+from clearspan.pipelines.augment.steps import DEL, UNITS, Augmenter, Block, reorder, subs
+from clearspan.pipelines.augment.synonyms import SynonymTable
+from clearspan.pipelines.augment.words import WordStarts
+from clearspan.shards import keyed
+from clearspan.shards.ragged import Ragged, bounds
 
 
 @pytest.fixture(scope="module")

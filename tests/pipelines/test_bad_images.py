@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pytest
 from PIL import Image
 
-from shards import storage
+from clearspan.shards import storage
 from tests.pipelines.conftest import Command, peak_memory
 from tests.pipelines.test_bad_input import rejected
 from tests.pipelines.test_images import classes_of, examples, members, per_class, picture, write_tar

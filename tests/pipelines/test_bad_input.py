@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipelines import tally
-from pipelines.text.tokenization import Tokenization
-from shards import storage
-from shards.ragged import Ragged
+from clearspan.pipelines import tally
+from clearspan.pipelines.text.tokenization import Tokenization
+from clearspan.shards import storage
+from clearspan.shards.ragged import Ragged
 
 
 def assert_fails(outcome, *parts: str) -> None:

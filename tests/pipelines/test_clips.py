@@ -10,9 +10,9 @@ import pytest
 import soundfile
 from transformers import audio_utils
 
-from pipelines.media import clips
-from pipelines.media.clips import log_mel, read_clip, spectrograms
-from pipelines.tally import RecordError
+from clearspan.pipelines.media import clips
+from clearspan.pipelines.media.clips import log_mel, read_clip, spectrograms
+from clearspan.pipelines.tally import RecordError
 
 
 def written(samples: np.ndarray, rate: int = 16_000, name: str = "WAV", subtype: str | None = None) -> bytes:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PipelineError, carried, carrying
-from pipelines.execution import progress
-from pipelines.execution.runners import num_processes
-from pipelines.kinds.documents import Documents
-from pipelines.kinds.sentences import Sentences
-from pipelines.records import Input, Piece
-from pipelines.units.plan import Unit, cut
-from shards import storage
+from clearspan.pipelines.errors import PipelineError, carried, carrying
+from clearspan.pipelines.execution import progress
+from clearspan.pipelines.execution.runners import num_processes
+from clearspan.pipelines.kinds.documents import Documents
+from clearspan.pipelines.kinds.sentences import Sentences
+from clearspan.pipelines.records import Input, Piece
+from clearspan.pipelines.units.plan import Unit, cut
+from clearspan.shards import storage
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_bad_usage_is_exit_2_and_says_what(
 
 @pytest.mark.parametrize("missing", ["--input", "--output", "--tokenizer"])
 def test_what_is_required_is_asked_for(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipelines.__main__ import main
+    from clearspan.pipelines.__main__ import main
 
     words = {"--input": "a.jsonl", "--output": "out", "--tokenizer": "t"}
     arguments = [word for name, value in words.items() if name != missing for word in (name, value)]
@@ -210,6 +210,6 @@ def test_a_pipe_that_breaks_elsewhere_than_at_the_output_is_an_error(
     def broken(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("pipelines.run._run_beam", broken)
+    monkeypatch.setattr("clearspan.pipelines.run._run_beam", broken)
     outcome = direct("--input", head)
     assert (outcome.code, outcome.err) == (1, "pipelines: [Errno 32] Broken pipe\n")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.readers import read_pieces, tables
-from pipelines.records import Reading, Record
-from pipelines.units.plan import cut, describe
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import read_pieces, tables
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import COMPRESS, read_all, tar
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.units import keys as unit_keys
-from pipelines.units.curation import KEEP, Curation, Rebatcher, rule
-from pipelines.units.keys import KEY, keys, pack_keys
-from shards import Dataset, storage, verify
-from shards.schema import schema
+from clearspan.pipelines.units import keys as unit_keys
+from clearspan.pipelines.units.curation import KEEP, Curation, Rebatcher, rule
+from clearspan.pipelines.units.keys import KEY, keys, pack_keys
+from clearspan.shards import Dataset, storage, verify
+from clearspan.shards.schema import schema
 from tests.pipelines.conftest import killed
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")

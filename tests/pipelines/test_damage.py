@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.readers import read_pieces
-from pipelines.records import Piece, Reading
-from pipelines.units.plan import describe
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.records import Piece, Reading
+from clearspan.pipelines.units.plan import describe
 from tests.pipelines.packings import (
     COMPRESS,
     READING,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.__main__ import main
-from shards import Dataset, ShardError, verify
-from shards.manifest import ManifestError
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import Dataset, ShardError, verify
+from clearspan.shards.manifest import ManifestError
 
 FLIPS = 8
 CUTS = 3

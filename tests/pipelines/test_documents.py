@@ -11,16 +11,16 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
-from pipelines.__main__ import main
-from pipelines.kinds import documents
-from pipelines.kinds.documents import Documents, DocumentWorker
-from pipelines.kinds.text import text_id
-from pipelines.records import Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Tally
-from pipelines.text.segmentation import normalise
-from pipelines.text.tokenization import Tokenization
-from shards import Dataset, verify
+from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.kinds import documents
+from clearspan.pipelines.kinds.documents import Documents, DocumentWorker
+from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Tally
+from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.tokenization import Tokenization
+from clearspan.shards import Dataset, verify
 
 
 @pytest.fixture(scope="module")

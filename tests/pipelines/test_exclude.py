@@ -14,13 +14,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.kinds.text import meeting, text_id
-from pipelines.text.exclude import Excluded, read_texts
-from pipelines.text.segmentation import normalise
-from pipelines.text.tokenization import Tokenization
-from pipelines.text.word_hashes import NORMALIZATION, comparable
-from shards import Dataset, storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text import meeting, text_id
+from clearspan.pipelines.text.exclude import Excluded, read_texts
+from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.tokenization import Tokenization
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, comparable
+from clearspan.shards import Dataset, storage
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.readers import streams
-from pipelines.text import tokenization
-from pipelines.text.tokenization import TokenizerFiles
-from shards import storage, verify
+from clearspan.pipelines.readers import streams
+from clearspan.pipelines.text import tokenization
+from clearspan.pipelines.text.tokenization import TokenizerFiles
+from clearspan.shards import storage, verify
 
 READING = ("exists", "open_input", "read_bytes", "file_sizes", "size", "find")
 CALLS = (*READING, "remove", "publish_bytes", "publish_file")
@@ -80,7 +80,7 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
     monkeypatch.setattr(
-        "pipelines.kinds.text.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
+        "clearspan.pipelines.kinds.text.read_tokenizer", lambda _: TokenizerFiles({"tokenizer.json": b"{}"}, 50265)
     )
     monkeypatch.setattr(tokenization, "vocab_size_of", lambda _: 50265)
     return lambda *more: direct("--input", corpus, *options, *more)
@@ -263,7 +263,9 @@ def test_a_stage_begun_with_other_switches_is_refused(command, tmp_path: Path) -
     faults = Faults(0, "before")
     with faults.installed(), pytest.MonkeyPatch.context() as patch:
         faults.at = 10**9
-        patch.setattr("pipelines.units.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
+        patch.setattr(
+            "clearspan.pipelines.units.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone"))
+        )
         assert command(*CURATED).code == 1
     assert list((tmp_path / "out" / "_staged").glob("*.tar"))
     assert "options.dedup: true there, false now" in command().err

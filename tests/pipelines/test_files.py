@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.readers import read_pieces
-from pipelines.records import Reading, Record
-from pipelines.units.plan import find_inputs, make_plan
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import find_inputs, make_plan
 
 AS_BYTES = Reading(max_bytes=100_000, as_bytes=True)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.readers import arrays, text
-from pipelines.readers.content import single_bytes
-from pipelines.readers.streams import BOM, DamagedError
-from pipelines.records import Reading, Record
-from pipelines.units.plan import describe
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import arrays, text
+from clearspan.pipelines.readers.sniff import single_bytes
+from clearspan.pipelines.readers.streams import BOM, DamagedError
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import describe
 from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, read_all, tar
 
 READING = Reading(10**6)

@@ -13,8 +13,8 @@ import pytest
 import webdataset as wds
 from PIL import Image
 
-from pipelines.__main__ import main
-from shards import Dataset, verify
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import KILLING, Command, killed
 from tests.processes import environment, run_commands, run_module
 

@@ -13,14 +13,14 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
-from pipelines.errors import PipelineError
-from pipelines.kinds.text import text_id
-from pipelines.readers import tars
-from pipelines.readers.streams import BOM
-from pipelines.records import Reading
-from pipelines.units import plan
-from pipelines.units.plan import describe, member_starts
-from shards import Dataset
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.readers import tars
+from clearspan.pipelines.readers.streams import BOM
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.units import plan
+from clearspan.pipelines.units.plan import describe, member_starts
+from clearspan.shards import Dataset
 from tests.pipelines.packings import (
     COMPRESS,
     PACKINGS,

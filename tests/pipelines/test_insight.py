@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.__main__ import main
-from pipelines.stopwatch import Stopwatch, percentages
-from shards import Manifest
+from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.stopwatch import Stopwatch, percentages
+from clearspan.shards import Manifest
 
 
 def test_the_summary_shows_lengths_and_worker_time(pipeline, head: Path, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, trainers
 
-from pipelines.text import joining
-from pipelines.text.joining import Pieces, join
-from pipelines.text.segmentation import normalise, segment_spaced
-from pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
+from clearspan.pipelines.text import joining
+from clearspan.pipelines.text.joining import Pieces, join
+from clearspan.pipelines.text.segmentation import normalise, segment_spaced
+from clearspan.pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
 
 
 def joined(texts: list[list[str]], limit: int, tokenization: Tokenization) -> list[tuple[str, str, list[int]]]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.units import keys
-from pipelines.units.linking import held_out, join, links
-from shards.schema import schema
+from clearspan.pipelines.units import keys
+from clearspan.pipelines.units.linking import held_out, join, links
+from clearspan.shards.schema import schema
 
 Rows = list[tuple[int, int]]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import apache_beam as beam
 import grpc
 
-from pipelines.execution import runners
-from pipelines.execution.loopback import on_loopback
+from clearspan.pipelines.execution import runners
+from clearspan.pipelines.execution.loopback import on_loopback
 from tests import listening
 
 

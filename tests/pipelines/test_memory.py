@@ -9,10 +9,10 @@ import pytest
 
 RUN = """
 import pathlib, resource, sys
-from pipelines.media.memory import keep_freed
-from pipelines.media.pictures import shrunk
+from clearspan.common.allocator import keep_pictures
+from clearspan.pipelines.media.pictures import shrunk
 
-assert keep_freed()
+assert keep_pictures()
 picture = pathlib.Path(sys.argv[1]).read_bytes()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 shrunk(picture, 128)

@@ -33,12 +33,12 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from pipelines.kinds import Kind
-from pipelines.records import Inputs, Reading, Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import RecordError, Tally
-from shards.manifest import FILES_FOLDER
-from shards.schema import schema
+from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.schema import schema
 
 CLASSES = f"{FILES_FOLDER}/classes.json"
 
@@ -101,7 +101,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages with the new kind."""
     folder = tmp_path_factory.mktemp("house")
-    for package in ("pipelines", "shards"):
+    shutil.copytree(ROOT / "clearspan", folder / "clearspan", symlinks=True)
+    for package in ("common", "pipelines", "shards"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pipelines" / "kinds" / "toy.py").write_text(FILE)
     path = folder / "shards" / "schema.py"

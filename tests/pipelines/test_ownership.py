@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import storage, verify
+from clearspan.shards import storage, verify
 
 NAMES = (
     "plan.json",

@@ -15,9 +15,9 @@ import simplejpeg
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_images
 
-from pipelines.media import pictures
-from pipelines.media.pictures import MAX_PIXELS, MAX_SCANS, shrunk
-from pipelines.tally import RecordError
+from clearspan.pipelines.media import pictures
+from clearspan.pipelines.media.pictures import MAX_PIXELS, MAX_SCANS, shrunk
+from clearspan.pipelines.tally import RecordError
 from tests.conftest import ROOT
 
 TIFF_OF_ORIENTATION = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0"

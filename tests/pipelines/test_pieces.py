@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
-from pipelines.augment.synonyms import read_synonyms
-from pipelines.kinds.text import meeting, text_id
-from pipelines.text.exclude import Excluded
-from pipelines.text.segmentation import segment
-from shards import keyed, verify
-from shards.ragged import Ragged
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import read_synonyms
+from clearspan.pipelines.kinds.text import meeting, text_id
+from clearspan.pipelines.text.exclude import Excluded
+from clearspan.pipelines.text.segmentation import segment
+from clearspan.shards import keyed, verify
+from clearspan.shards.ragged import Ragged
 from tests.pipelines.test_sentences import LINES, counts, normalised, rows
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.records import Input, Reading
-from pipelines.units.inputs import find
-from pipelines.units.plan import Plan, compare, cut, differences, find_inputs, make_plan
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.records import Input, Reading
+from clearspan.pipelines.units.inputs import find
+from clearspan.pipelines.units.plan import Plan, compare, cut, differences, find_inputs, make_plan
 
 
 def plan_of(pattern: Path | str, unit_bytes: int = 100, **options: Any) -> Plan:
@@ -60,7 +60,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_json_brought_out_in_parts_is_that_of_the_whole(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("pipelines.units.plan.AT_ONCE", at_once)
+    monkeypatch.setattr("clearspan.pipelines.units.plan.AT_ONCE", at_once)
     made = plan_of(f"{corpus}/*/*.jsonl", unit_bytes=1)
     record = json.loads(made.to_json())
     assert made.to_json() == (json.dumps(record, separators=(",", ":")) + "\n").encode()

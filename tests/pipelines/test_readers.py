@@ -17,11 +17,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.readers import jsonl, read_pieces, text
-from pipelines.records import Input, Piece, Reading, Record
-from pipelines.units.plan import cut, describe
-from shards import storage
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import jsonl, read_pieces, text
+from clearspan.pipelines.records import Input, Piece, Reading, Record
+from clearspan.pipelines.units.plan import cut, describe
+from clearspan.shards import storage
 from tests.pipelines.packings import format_of, tar_of_texts
 
 LIMIT = 10_000

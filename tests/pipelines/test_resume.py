@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.__main__ import main
-from shards import Dataset, storage, verify
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import Dataset, storage, verify
 from tests.pipelines.conftest import KILLING
 from tests.processes import environment, run_commands, run_module
 
@@ -53,7 +53,7 @@ def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, 
 
 def workers_of(driver: int) -> list[psutil.Process]:
     """The worker processes that a driver started and that still run."""
-    ours = ["pipelines.execution.worker", str(driver)]
+    ours = ["clearspan.pipelines.execution.worker", str(driver)]
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 
 
@@ -156,7 +156,7 @@ def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Pa
 def test_a_finished_dataset_is_left_as_it_is(pipeline, head: Path, tmp_path: Path, monkeypatch) -> None:
     assert pipeline("--input", head).code == 0
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    monkeypatch.setattr("pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
+    monkeypatch.setattr("clearspan.pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
     again = pipeline("--input", head)
     assert again.code == 0
     assert "was already finished: nothing to do" in again.out
@@ -257,7 +257,7 @@ def test_a_lost_manifest_is_written_again_from_the_results(
     assert direct(*command).code == 0
     finished, path = tree(tmp_path / "out"), tmp_path / "out" / name
     path.unlink() if damage == "missing" else path.write_bytes(b"")
-    monkeypatch.setattr("pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
+    monkeypatch.setattr("clearspan.pipelines.run._run_beam", lambda *_: pytest.fail("started Beam"))
     assert direct(*command).code == 0
     assert tree(tmp_path / "out") == finished
 

@@ -10,9 +10,9 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.tally import RecordError
-from pipelines.text import segmentation
-from pipelines.text.segmentation import WINDOW, normalise, segment, segment_spaced
+from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.text import segmentation
+from clearspan.pipelines.text.segmentation import WINDOW, normalise, segment, segment_spaced
 
 
 def letters(text: str) -> str:

@@ -10,21 +10,21 @@ import pytest
 import webdataset as wds
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.__main__ import main
-from pipelines.augment.steps import Augmentation, Augmenter
-from pipelines.augment.synonyms import read_synonyms
-from pipelines.kinds import sentences
-from pipelines.kinds.sentences import Sentences, SentenceWorker
-from pipelines.kinds.text import text_id
-from pipelines.records import Record
-from pipelines.stopwatch import Stopwatch
-from pipelines.tally import Tally
-from pipelines.text.exclude import Excluded
-from pipelines.text.segmentation import segment
-from pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
-from shards import Dataset, keyed, verify
-from shards.ragged import Ragged
-from shards.schema import webdataset_decoder
+from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import read_synonyms
+from clearspan.pipelines.kinds import sentences
+from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
+from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import Tally
+from clearspan.pipelines.text.exclude import Excluded
+from clearspan.pipelines.text.segmentation import segment
+from clearspan.pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
+from clearspan.shards import Dataset, keyed, verify
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import webdataset_decoder
 from tests.pipelines.conftest import killed
 from tests.processes import run_module
 

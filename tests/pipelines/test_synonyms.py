@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
-from pipelines.augment.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
-from shards.ragged import Ragged
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
+from clearspan.shards.ragged import Ragged
 
 
 def test_the_list_that_clear_used(counterfitted: dict[str, list[str]]) -> None:

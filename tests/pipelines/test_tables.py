@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.readers import read_pieces
-from pipelines.readers.pages import row_groups
-from pipelines.records import Reading
-from pipelines.units.plan import cut, describe
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers.pages import row_groups
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import numbers, parquet, read_all, tar_of_texts
 
 
@@ -93,9 +93,9 @@ def test_rows_that_share_their_bytes_are_decoded_in_bounded_memory(
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from pipelines.units.plan import describe
-from pipelines.readers import read_pieces
-from pipelines.records import Piece, Reading
+from clearspan.pipelines.units.plan import describe
+from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.records import Piece, Reading
 
 size = (Path(sys.argv[1]) / "a.parquet").stat().st_size
 (entry,) = describe(sys.argv[1], {"a.parquet": size}, Reading())

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipelines.errors import PipelineError
-from pipelines.text import tokenization
-from pipelines.text.tokenization import (
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.text import tokenization
+from clearspan.pipelines.text.tokenization import (
     Tokenization,
     TokenizerFiles,
     read_tokenizer,

@@ -13,9 +13,9 @@ import pytest
 import webdataset as wds
 from tokenizers import Tokenizer
 
-from pipelines.__main__ import main
-from shards import Dataset, verify
-from shards.schema import webdataset_decoder
+from clearspan.pipelines.__main__ import main
+from clearspan.shards import Dataset, verify
+from clearspan.shards.schema import webdataset_decoder
 from tests.pipelines.conftest import killed
 
 Rows = list[tuple[str, ...]]

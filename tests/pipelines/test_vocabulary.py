@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.__main__ import main
+from clearspan.pipelines.__main__ import main
 from tests.pipelines.packings import jsonl, tar
 
 SIZE = ("--size", "600")

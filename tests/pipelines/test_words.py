@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment.words import WordStarts
+from clearspan.pipelines.augment.words import WordStarts
 
 
 def words(tokenizer: Tokenizer, ids: list[int]) -> list[str]:

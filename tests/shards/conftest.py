@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from shards import Manifest, ShardWriter, storage
-from shards.layouts import frames_column
-from shards.schema import schema
+from clearspan.shards import Manifest, ShardWriter, storage
+from clearspan.shards.layouts import frames_column
+from clearspan.shards.schema import schema
 
 
 @pytest.fixture(scope="session")

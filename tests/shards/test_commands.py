@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shards import Dataset, Manifest, ShardWriter
-from shards.__main__ import main
-from shards.layouts import frames_of
-from shards.schema import schema
-from shards.sealed import seal
-from shards.terminal import one_line, table, visible
+from clearspan.common.terminal import one_line, table, visible
+from clearspan.shards import Dataset, Manifest, ShardWriter
+from clearspan.shards.__main__ import main
+from clearspan.shards.layouts import frames_of
+from clearspan.shards.schema import schema
+from clearspan.shards.sealed import seal
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:

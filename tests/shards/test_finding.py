@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import storage
+from clearspan.shards import storage
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from shards import Dataset, Manifest, ShardError, ShardWriter, storage, verify
-from shards.__main__ import main
-from shards.layouts import MemberError
-from shards.schema import KINDS, schema
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage, verify
+from clearspan.shards.__main__ import main
+from clearspan.shards.layouts import MemberError
+from clearspan.shards.schema import KINDS, schema
 
 IMAGES = KINDS["images"]
 SHARD = "images-00000-000.tar"

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shards import lengths
-from shards.schema import schema
+from clearspan.shards import lengths
+from clearspan.shards.schema import schema
 
 
 def batch(sizes: list[int]) -> pa.RecordBatch:

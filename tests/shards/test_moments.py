@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shards.layouts import frames_column
-from shards.moments import measure, statistics
-from shards.schema import add_up, schema
+from clearspan.shards.layouts import frames_column
+from clearspan.shards.moments import measure, statistics
+from clearspan.shards.schema import add_up, schema
 
 
 def batch(*spectrograms: np.ndarray) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from shards import Dataset, Manifest, ShardError, storage, verify
+from clearspan.shards import Dataset, Manifest, ShardError, storage, verify
 
 SHARD = "documents-00001-000.tar"
 

@@ -7,9 +7,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards import layouts, schema
-from shards.layouts import MemberError, pack
-from shards.schema import token_columns, token_type, tokens_by_column
+from clearspan.shards import layouts, schema
+from clearspan.shards.layouts import MemberError, pack
+from clearspan.shards.schema import token_columns, token_type, tokens_by_column
 
 FIELDS = schema.schema("documents", pa.uint16())
 example = st.fixed_dictionaries(

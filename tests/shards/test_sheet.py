@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shards import Dataset, sheet
-from shards.__main__ import main
-from shards.layouts import frames_of
-from shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw
-from shards.values import pixels
+from clearspan.shards import Dataset, sheet
+from clearspan.shards.__main__ import main
+from clearspan.shards.layouts import frames_of
+from clearspan.shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw
+from clearspan.shards.values import pixels
 from tests.shards.conftest import MemoryStore
 
 

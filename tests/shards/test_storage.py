@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import storage
+from clearspan.shards import storage
 
 
 def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:

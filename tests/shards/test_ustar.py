@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards import ustar
+from clearspan.shards import ustar
 
 Files = list[tuple[str, bytes]]
 names = st.text("0123456789abcdef-.", min_size=1, max_size=100)

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shards import Dataset, Manifest, ShardError, verify
-from shards.contents import Contents
-from shards.layouts import frames_column
-from shards.manifest import ManifestError
-from shards.reader import read_back, read_batches
-from shards.schema import schema
+from clearspan.shards import Dataset, Manifest, ShardError, verify
+from clearspan.shards.contents import Contents
+from clearspan.shards.layouts import frames_column
+from clearspan.shards.manifest import ManifestError
+from clearspan.shards.reader import read_back, read_batches
+from clearspan.shards.schema import schema
 from tests.shards.conftest import publish_labelled
 from tests.shards.test_manifest import edit
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards import ShardError, ShardInfo, ShardWriter
-from shards.layouts import pack
-from shards.reader import check_bytes, read_back, read_batches
-from shards.sealed import HashingFile
+from clearspan.shards import ShardError, ShardInfo, ShardWriter
+from clearspan.shards.layouts import pack
+from clearspan.shards.reader import check_bytes, read_back, read_batches
+from clearspan.shards.sealed import HashingFile
 
 END_OF_TAR_BYTES = 10_240
 

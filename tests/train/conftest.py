@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
-from pipelines.text.vocabulary import learn_tokenizer
-from shards import Manifest, ShardWriter, keyed, storage
-from shards.ragged import Ragged
-from shards.schema import schema
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
+from clearspan.shards import Manifest, ShardWriter, keyed, storage
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import schema
 
 VOCABULARY = 1500
 TINY_MODEL = [
@@ -163,11 +163,13 @@ def sentences_folder(
 
 def prepare(*words: str | Path) -> None:
     """`python -m pipelines` in this process, without Beam."""
-    from pipelines.__main__ import main  # here: a machine that only trains has not all that the pipelines want
+    from clearspan.pipelines.__main__ import (
+        main,  # here: a machine that only trains has not all that the pipelines want
+    )
     from tests.pipelines.conftest import without_beam
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.run._run_beam", without_beam)
+        patch.setattr("clearspan.pipelines.run._run_beam", without_beam)
         assert main([*map(str, words), "--quiet"]) == 0
 
 

@@ -4,8 +4,8 @@ import os
 import resource
 import sys
 
-from train import run
-from train.engine import loop
+from clearspan.train import run
+from clearspan.train.engine import loop
 
 train_step = loop.Trainer._train_step
 

@@ -5,9 +5,9 @@ import signal
 import sys
 from typing import Any
 
-from train import run
-from train.engine import checkpoint
-from train.losses import world
+from clearspan.train import run
+from clearspan.train.distributed import world
+from clearspan.train.engine import checkpoint
 
 write = checkpoint._Hashed.write
 

@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
+from clearspan.train import run
+from clearspan.train.engine import loop
 from tests.listening import addresses
-from train import run
-from train.engine import loop
 
 train_step = loop.Trainer._train_step
 

@@ -33,7 +33,7 @@ else:
         owner = getattr(owner, name)
     setattr(owner, function.split(".")[-1], signalled)
 
-from train import run  # noqa: E402
+from clearspan.train import run  # noqa: E402
 
 exit_code = run.main()
 sys.stdout.flush()

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from train import run
-from train.engine import checkpoint
+from clearspan.train import run
+from clearspan.train.engine import checkpoint
 
 DONE_TO_FILES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
 WRITING = os.O_WRONLY | os.O_RDWR

@@ -6,8 +6,8 @@ import sys
 
 import psutil
 
-from train import run
-from train.engine import loop
+from clearspan.train import run
+from clearspan.train.engine import loop
 
 train_step = loop.Trainer._train_step
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed
+from clearspan.train.engine.optimization import adamw
+from clearspan.train.model.packing import TokenSlices
+from clearspan.train.run import main
 from tests.train.test_learner import first_batches, learner_and_batch
-from train.build import build_feed
-from train.engine.optimization import adamw
-from train.model.packing import TokenSlices
-from train.run import main
 
 
 def view_lengths(words: list[str], *options: str) -> np.ndarray:

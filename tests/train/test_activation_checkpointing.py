@@ -5,12 +5,12 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from benchmarks import size
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import pack_ids
+from clearspan.train.options import RecipeError
 from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_learner import learner_and_batch
-from train.model.attention import PACKED_ATTENTION
-from train.model.encoder import Encoder
-from train.model.packing import pack_ids
-from train.options import RecipeError
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)

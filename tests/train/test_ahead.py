@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from train.data.ahead import copied_ahead
-from train.data.batch import Batch
-from train.data.feed import FeedState, MicroBatch
+from clearspan.train.data.ahead import copied_ahead
+from clearspan.train.data.batch import Batch
+from clearspan.train.data.feed import FeedState, MicroBatch
 
 
 def test_batches_come_ahead_as_they_are_and_the_source_is_closed_with_them() -> None:

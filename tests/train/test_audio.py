@@ -9,16 +9,16 @@ import pytest
 import torch
 from scipy import stats
 
-from pipelines.media.clips import log_mel, read_clip
-from shards import Dataset, ShardError, keyed
-from shards.layouts import MEL_BINS, frames_of
+from clearspan.pipelines.media.clips import log_mel, read_clip
+from clearspan.shards import Dataset, ShardError, keyed
+from clearspan.shards.layouts import MEL_BINS, frames_of
+from clearspan.train import draws
+from clearspan.train.data.batch import Batch, Rows
+from clearspan.train.data.stream import ExampleStream, StreamState
+from clearspan.train.modalities.audio import Audio, Config, PatchEmbedding, build, mask, mixed
+from clearspan.train.objectives.patches import PatchContrast
+from clearspan.train.options import RecipeError
 from tests.train.test_learner import learner_and_batch
-from train import draws
-from train.data.batch import Batch, Rows
-from train.data.stream import ExampleStream, StreamState
-from train.modalities.audio import Audio, Config, PatchEmbedding, build, mask, mixed
-from train.objectives.patches import PatchContrast
-from train.options import RecipeError
 
 FRAMES = 118
 """Of every clip of the dataset."""
@@ -309,7 +309,7 @@ def test_a_clip_of_values_that_are_no_numbers_is_named_mixed_or_not(
 def test_a_dataset_without_statistics_is_not_normalised(
     audio_folder: Path, recipe: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shards.manifest.Manifest.statistics", {})
+    monkeypatch.setattr("clearspan.shards.manifest.Manifest.statistics", {})
     said = r"^data\.others\.modality: normalize: .* does not tell its mean and deviation: run the pipeline again"
     with pytest.raises(RecipeError, match=said):
         learner_and_batch(recipe)

@@ -10,10 +10,10 @@ import yaml
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
+from clearspan.train.card import Origin, card, read_scores
+from clearspan.train.export import DATA, main
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone
-from train.card import Origin, card, read_scores
-from train.export import DATA, main
 
 ENCODER = SimpleNamespace(pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None))
 INDEX = "model-index"

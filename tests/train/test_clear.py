@@ -15,20 +15,20 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
-from pipelines.augment.synonyms import read_synonyms
-from shards import Dataset, Manifest, ShardError, keyed
-from shards.ragged import Ragged
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.synonyms import read_synonyms
+from clearspan.shards import Dataset, Manifest, ShardError, keyed
+from clearspan.shards.ragged import Ragged
+from clearspan.train.config.recipe import RecipeError, load
+from clearspan.train.data.batch import Batch, Rows
+from clearspan.train.data.stream import ExampleStream, StreamState
+from clearspan.train.draws import Purpose
+from clearspan.train.learner import Learner
+from clearspan.train.model.masking import mask
+from clearspan.train.model.packing import pack, pack_ids
+from clearspan.train.objectives.clear import Clear, FreshViews, StoredViews
 from tests.train.conftest import TINY_MODEL, text_id, write_sentences
 from tests.train.test_learner import learner_and_batch
-from train.data.batch import Batch, Rows
-from train.data.stream import ExampleStream, StreamState
-from train.draws import Purpose
-from train.learner import Learner
-from train.model.masking import mask
-from train.model.packing import pack, pack_ids
-from train.objectives.clear import Clear, FreshViews, StoredViews
-from train.recipe import RecipeError, load
 
 RECIPE = "clear-subs+del-span"
 STORED = ("objectives.clear.views=stored", "objectives.clear.augment=del-span", "objectives.clear.synonyms=null")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.options import RecipeError
+from clearspan.train.run import main
 from tests.train.conftest import TINY_MODEL, write_sentences
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
-from train.options import RecipeError
-from train.recipe import load, to_yaml
-from train.run import main
 
 RECIPE = "clear-subs+del-span"
 

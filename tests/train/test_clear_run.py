@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from pipelines.augment.steps import Augmentation, Augmenter
+from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from tests.train import runs
 from tests.train.conftest import write_sentences
 from tests.train.ranks import train_alone, train_on_ranks
@@ -107,7 +107,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from eval.models.library import load
+    from clearspan.eval.models.library import load
 
     folder = learned[0] / "model"
     texts = ["A sentence.", "[DEL] one, of several [DEL] words.", ""]

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch
+from clearspan.train.data.stream import ExampleStream, StreamState
+from clearspan.train.engine.loop import Trainer
+from clearspan.train.engine.optimization import adamw
+from clearspan.train.engine.tracking import Clock
+from clearspan.train.learner import Learner
+from clearspan.train.model.masking import Masked, mask
+from clearspan.train.options import ALL, Recipe
 from tests.train.ranks import run_on_ranks
 from tests.train.test_learner import step
-from train.build import build_feed, build_learner
-from train.data.feed import Feed, FeedState, MicroBatch
-from train.data.stream import ExampleStream, StreamState
-from train.engine.loop import Trainer
-from train.engine.optimization import adamw
-from train.engine.tracking import Clock
-from train.learner import Learner
-from train.model.masking import Masked, mask
-from train.options import ALL, Recipe
-from train.recipe import load
 
 RECIPE = "clear-subs+del-span"
 RECIPES = (RECIPE, "clear-double-mlm")
@@ -65,7 +65,9 @@ def test_the_budget_holds_every_forward_and_not_much_more(
     assert max(map(len, sentences)) > learner.encoder.max_tokens, "the test wants sentences that are cut"
     slots = learner.objectives[1].num_slots(64)
     masked: list[Masked] = []
-    monkeypatch.setattr("train.learner.mask", lambda *given: (found := mask(*given), masked.append(found[1]))[0])
+    monkeypatch.setattr(
+        "clearspan.train.learner.mask", lambda *given: (found := mask(*given), masked.append(found[1]))[0]
+    )
     for _ in range(30):
         with torch.no_grad():
             _, metrics = learner({"text": next(batches)[0]})

@@ -11,13 +11,13 @@ from torch._dynamo.utils import counters
 
 from benchmarks import mixed_step
 from benchmarks.span_step import Batches, budget, build, documents, moved
-from train.data.ahead import copied_ahead
-from train.engine.optimization import adamw
-from train.learner import Learner
-from train.model.attention import packed_attention, padded_attention
-from train.model.packing import Packed, pack_ids
-from train.options import ALL
-from train.schedules import OptimizerConfig
+from clearspan.train.data.ahead import copied_ahead
+from clearspan.train.engine.optimization import adamw
+from clearspan.train.learner import Learner
+from clearspan.train.model.attention import packed_attention, padded_attention
+from clearspan.train.model.packing import Packed, pack_ids
+from clearspan.train.options import ALL
+from clearspan.train.schedules import OptimizerConfig
 
 LENGTHS = [97, 3, 64, 64, 1, 200]
 HEADS, DIM = 4, 64

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from shards.sealed import FileInfo
-from shards.storage import TEMPORARY
+from clearspan.shards.sealed import FileInfo
+from clearspan.shards.storage import TEMPORARY
+from clearspan.train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
+from clearspan.train.engine.integrity import NAME as MANIFEST
+from clearspan.train.engine.integrity import read_manifest, seal_folder
+from clearspan.train.engine.tracking import Tracker, lines_up_to
+from clearspan.train.export import DATA, _trained, export, main, save_skeleton
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
-from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
-from train.engine.sealing import NAME as MANIFEST
-from train.engine.sealing import read_manifest, seal_folder
-from train.engine.tracking import Tracker, lines_up_to
-from train.export import DATA, _trained, export, main, save_skeleton
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 SAVING = ["training.save_steps=2", "training.zero_stage=1"]
@@ -147,7 +147,7 @@ def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, caps
 def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
     run: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from train.run import main as train
+    from clearspan.train.run import main as train
 
     for tag in (FIRST, LAST):
         (run / "checkpoints" / tag / MANIFEST).unlink()

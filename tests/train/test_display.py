@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from train.engine import display
-from train.engine.display import Display, device_name, duration, figures, listed
-from train.engine.tracking import Tracker
+from clearspan.train.engine import display
+from clearspan.train.engine.display import Display, device_name, duration, figures, listed
+from clearspan.train.engine.tracking import Tracker
 
 LOGGED = {
     "loss": 8.5,
@@ -211,7 +211,7 @@ def test_a_run_goes_to_wandb_where_the_recipe_says_so_and_a_resumed_one_to_the_s
 
 
 def test_matrix_products_are_timed_in_a_moment() -> None:
-    from train.estimate import matrix_rate
+    from clearspan.train.estimate import matrix_rate
 
     began = time.perf_counter()
     assert matrix_rate(64, False, torch.device("cpu")) > 1e8

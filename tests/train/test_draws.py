@@ -3,8 +3,8 @@
 import torch
 from scipy import stats
 
-from train import draws
-from train.draws import Purpose
+from clearspan.train import draws
+from clearspan.train.draws import Purpose
 
 
 def test_uniform_draws_are_uniform_over_keys_and_over_draws() -> None:

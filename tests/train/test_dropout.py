@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from clearspan.train.model.dropout import Dropout, attention, kept
 from tests.train.test_encoder import CONFIGS, models
-from train.model.dropout import Dropout, attention, kept
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.engine.partitions import between, put_together, recut, taken_apart
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
-from train.engine.checkpoint import Checkpoints
-from train.engine.partitions import between, put_together, recut, taken_apart
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "spans/grad_norm", "mlm/grad_norm", "learning_rate", "tokens")
 PORT = 25700 + os.getpid() % 90

@@ -19,12 +19,12 @@ from transformers import (
     RobertaConfig,
 )
 
-from eval.models.encoder import EncoderError
-from train.build import add_embeddings, load_tokenizer
-from train.export import save_model
-from train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
-from train.model.encoder import Encoder
-from train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.train.build import add_embeddings, load_tokenizer
+from clearspan.train.export import save_model
+from clearspan.train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 
 SIZE = {
     "vocab_size": 500,

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
+from clearspan.train.data.stream import StreamState
+from clearspan.train.engine.loop import total_steps
+from clearspan.train.engine.tracking import Tracker
+from clearspan.train.learner import Learner
+from clearspan.train.options import RecipeError
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone
 from tests.train.runs import metrics
-from train.build import build_feed, build_learner
-from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
-from train.data.stream import StreamState
-from train.engine.loop import total_steps
-from train.engine.tracking import Tracker
-from train.learner import Learner
-from train.options import RecipeError
-from train.recipe import load
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
 TWO = [

@@ -12,15 +12,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
-from eval.models.library import load as load_model
+from clearspan.eval.models.library import load as load_model
+from clearspan.train.build import load_tokenizer
+from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
+from clearspan.train.engine.integrity import read_manifest
+from clearspan.train.export import _trained, load_skeleton, main, save_skeleton
+from clearspan.train.model.encoder import encode_texts
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights
-from train.build import load_tokenizer
-from train.engine.checkpoint import CheckpointError, Checkpoints
-from train.engine.sealing import read_manifest
-from train.export import _trained, load_skeleton, main, save_skeleton
-from train.model.encoder import encode_texts
 
 TEXTS = ["", "A sentence.", "A longer one, of Several words.", "words " * 100]
 HEAD = ("config.json", "model.safetensors")

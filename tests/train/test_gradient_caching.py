@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.feed import Feed, MicroBatch
+from clearspan.train.engine.loop import Trainer
+from clearspan.train.engine.tracking import Clock
+from clearspan.train.gradient_caching import cache, joined
+from clearspan.train.learner import Learner
+from clearspan.train.objectives import Encoded
+from clearspan.train.options import ALL, Recipe, RecipeError
 from tests.train import runs
 from tests.train.ranks import run_on_ranks, train_alone
-from train.build import build_feed, build_learner
-from train.caching import cache, joined
-from train.data.feed import Feed, MicroBatch
-from train.engine.loop import Trainer
-from train.engine.tracking import Clock
-from train.learner import Learner
-from train.objectives import Encoded
-from train.options import ALL, Recipe, RecipeError
-from train.recipe import load
 
 EXAMPLES, MICRO_BATCHES = 64, 8
 CACHING = [f"training.gradient_accumulation_steps={MICRO_BATCHES}", "training.gradient_caching=true"]
@@ -299,7 +299,7 @@ def test_what_makes_no_sense_is_refused(tiny: list[str], options: list[str], sai
 def test_the_vectors_gradients_are_fp32_under_autocast(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     learner, feed, _ = made([*tiny, *CACHING, "data.text.batch_size=64", "objectives.spans.head=relu"])
     given: list[tuple] = []
-    monkeypatch.setattr("train.learner.cache", lambda *parts: given.append(parts))
+    monkeypatch.setattr("clearspan.train.learner.cache", lambda *parts: given.append(parts))
     learner.cache(micro_batches(learner, feed, MICRO_BATCHES))
     expected = cache(*given[0])
     with torch.autocast("cpu", torch.bfloat16):

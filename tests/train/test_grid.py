@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from train import grid
-from train.grid import Grid, parse_axis
-from train.options import RecipeError
-from train.recipe import load
+from clearspan.train.config.recipe import load
+from clearspan.train.options import RecipeError
+from clearspan.train.sweeps import grid
+from clearspan.train.sweeps.grid import Grid, parse_axis
 
 ANCHORS, POSITIVES = "objectives.spans.sampler.num_anchors", "objectives.spans.sampler.num_positives"
 

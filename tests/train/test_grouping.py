@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from clearspan.train.model import encoder as encoders
+from clearspan.train.model.attention import packed_attention
+from clearspan.train.model.grouping import by_length
+from clearspan.train.model.packing import Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 from tests.train.test_encoder import CONFIGS, models
-from train.model import encoder as encoders
-from train.model.attention import packed_attention
-from train.model.grouping import by_length
-from train.model.packing import Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, pack_ids
 
 LENGTHS = [9, 31, 9, 5, 31, 9, 31, 40]
 
@@ -86,7 +86,7 @@ def test_one_call_of_attention_a_length(monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(len(inputs[0]))
         return plain(*inputs, **options)
 
-    monkeypatch.setattr("train.model.attention.F.scaled_dot_product_attention", counted)
+    monkeypatch.setattr("clearspan.train.model.attention.F.scaled_dot_product_attention", counted)
     encoder(pack_ids(sequences()))
     assert calls == [1, 3, 3, 1] * encoder.config.num_hidden_layers
 

@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
 from torch import nn
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed
+from clearspan.train.config.recipe import load
+from clearspan.train.data.stream import StreamState
+from clearspan.train.learner import Learner
+from clearspan.train.losses import nt_xent
+from clearspan.train.model.memory_bank import Memory
+from clearspan.train.options import RecipeError
 from tests.train import runs
 from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.test_learner import learner_and_batch, step
-from train.build import build_feed
-from train.data.stream import StreamState
-from train.learner import Learner
-from train.losses import nt_xent
-from train.memory import Memory
-from train.options import RecipeError
-from train.recipe import load
 
 HEAD = ["objectives.spans.head=relu", "objectives.spans.head_dim=16", "objectives.spans.head_hidden=16"]
 MEMORY = "objectives.spans.memory=24"

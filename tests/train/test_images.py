@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shards import Dataset, keyed
+from clearspan.shards import Dataset, keyed
+from clearspan.train import draws, modalities
+from clearspan.train.data.batch import Rows
+from clearspan.train.data.stream import ExampleStream, StreamState
+from clearspan.train.modalities.images import CROP_TRIES, DRAWS, Config, Images, crop_box, shifted_hue, view
 from tests.train.test_learner import learner_and_batch
-from train import draws, modalities
-from train.data.batch import Rows
-from train.data.stream import ExampleStream, StreamState
-from train.modalities.images import CROP_TRIES, DRAWS, Config, Images, crop_box, shifted_hue, view
 
 PLAIN = {"flip_probability": 0.0, "jitter_probability": 0.0, "grey_probability": 0.0}
 """Options of a view that is a crop and nothing else."""

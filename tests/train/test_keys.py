@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from train import __main__ as launcher
-from train import export, reference, run, sweep
-from train.grid import read as read_sweep
-from train.options import RecipeError
-from train.recipe import load, superseded, to_yaml
+from clearspan.train import __main__ as launcher
+from clearspan.train import export, run, sweep
+from clearspan.train.config import reference
+from clearspan.train.config.recipe import load, superseded, to_yaml
+from clearspan.train.options import RecipeError
+from clearspan.train.sweeps.grid import read as read_sweep
 
 GIVEN = ["data.text.path=d", "output=o"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shards.storage import TEMPORARY
+from clearspan.shards.storage import TEMPORARY
+from clearspan.train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints
+from clearspan.train.engine.integrity import NAME as MANIFEST
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import same_weights
-from train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints
-from train.engine.sealing import NAME as MANIFEST
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 SAVING = ["training.save_steps=2", "training.zero_stage=2"]

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.train import run
+from clearspan.train.engine import ranks, signals
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
-from train import run
-from train.engine import ranks, stopping
 
 JOIN = """
 import os
 from tests.listening import addresses
-from train.engine.ranks import join_ranks
+from clearspan.train.engine.ranks import join_ranks
 join_ranks()
 print(*addresses(os.getpid()), flush=True)
 os._exit(0)
@@ -93,11 +93,11 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode % 256)
 """
 COMMAND = """
 import sys, threading, time
-from train.engine import ranks, stopping
+from clearspan.train.engine import ranks, signals
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()  # as numerical libraries have them
-stopping.SAVING_S = 1
+signals.SAVING_S = 1
 try:
-    code = stopping.Launcher([sys.executable, "-u", "-m", "deepspeed.launcher.launch", sys.argv[1]]).wait()
+    code = signals.Launcher([sys.executable, "-u", "-m", "deepspeed.launcher.launch", sys.argv[1]]).wait()
 except RuntimeError as error:
     code = str(error)
 sys.stdout.flush()
@@ -150,8 +150,8 @@ def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
 ) -> None:
     """Or the launcher would end rank 0 before it has."""
     slept: list[float] = []
-    monkeypatch.setattr(stopping.time, "sleep", slept.append)
+    monkeypatch.setattr(signals.time, "sleep", slept.append)
     for name, value in {"RANK": "1", "LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert run.main(["--recipe", "demo", "training.nonsense=1"]) == 2
-    assert slept == [stopping.TELLING_S] and not capsys.readouterr().err
+    assert slept == [signals.TELLING_S] and not capsys.readouterr().err

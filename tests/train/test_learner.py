@@ -11,19 +11,19 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_encoder, build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.batch import Batch, Rows, TokenLists
+from clearspan.train.data.feed import MicroBatch
+from clearspan.train.data.stream import StreamState
+from clearspan.train.learner import Learner
+from clearspan.train.losses import nt_xent
+from clearspan.train.model.masking import Masked, mask
+from clearspan.train.model.packing import Packed, pack, pack_ids
+from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.options import Recipe, RecipeError
 from tests.train.ranks import run_on_ranks, train_alone
-from train.build import build_encoder, build_feed, build_learner
-from train.data.batch import Batch, Rows, TokenLists
-from train.data.feed import MicroBatch
-from train.data.stream import StreamState
-from train.learner import Learner
-from train.losses import nt_xent
-from train.model.masking import Masked, mask
-from train.model.packing import Packed, pack, pack_ids
-from train.model.tokenizer import load_tokenizer
-from train.options import Recipe, RecipeError
-from train.recipe import load
 
 
 def learner_and_batch(

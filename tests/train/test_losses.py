@@ -8,8 +8,18 @@ import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
 
+from clearspan.train.losses import (
+    SUP_CON,
+    _rank_among,
+    accuracy,
+    alignment,
+    info_nce,
+    masked_lm,
+    nt_xent,
+    sup_con,
+    uniformity,
+)
 from tests.train.ranks import run_on_ranks
-from train.losses import SUP_CON, _rank_among, accuracy, alignment, info_nce, masked_lm, nt_xent, sup_con, uniformity
 
 
 def pairs(count: int, dim: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

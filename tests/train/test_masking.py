@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from train.model.masking import Masked, Masking, mask
-from train.model.packing import Budget, Packed, Sequences, SpecialTokens, TokenSlices, pack
+from clearspan.train.model.masking import Masked, Masking, mask
+from clearspan.train.model.packing import Budget, Packed, Sequences, SpecialTokens, TokenSlices, pack
 
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
 BUDGET = Budget(tokens=2048, fillers=20, longest=128)

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clearspan.train.data.feed import MicroBatch
+from clearspan.train.learner import Learner
+from clearspan.train.losses import SUP_CON
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.packing import Packed
 from tests.train.conftest import write_dataset
 from tests.train.ranks import run_on_ranks, train_alone
 from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
 from tests.train.test_learner import learner_and_batch, step
 from tests.train.test_simcse import write_triplets
-from train.data.feed import MicroBatch
-from train.learner import Learner
-from train.losses import SUP_CON
-from train.model.encoder import Encoder
-from train.model.packing import Packed
 
 ROBERTA = {
     "model_type": "roberta",

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shards import Dataset, Manifest, ShardWriter
-from shards import schema as schemas
+from clearspan.shards import Dataset, Manifest, ShardWriter
+from clearspan.shards import schema as schemas
 from tests.conftest import ROOT
 from tests.train.runs import same_weights, without_its_last_checkpoint
 
@@ -32,9 +32,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shards import Dataset, ShardError, keyed
-from train.data.batch import Rows
-from train.modalities import Modality
+from clearspan.shards import Dataset, ShardError, keyed
+from clearspan.train.data.batch import Rows
+from clearspan.train.modalities import Modality
 
 
 @dataclasses.dataclass
@@ -88,10 +88,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose
-from train.model.packing import Patches, Sequences
-from train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose
+from clearspan.train.model.packing import Patches, Sequences
+from clearspan.train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
 
 
 @dataclasses.dataclass
@@ -154,7 +154,8 @@ TOY = [
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages with the new files."""
     folder = tmp_path_factory.mktemp("house")
-    for package in ("pipelines", "shards", "train", "eval"):
+    shutil.copytree(ROOT / "clearspan", folder / "clearspan", symlinks=True)
+    for package in ("common", "pipelines", "shards", "train", "eval"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "train" / "modalities" / "toy.py").write_text(MODALITY)
     (folder / "train" / "objectives" / "toy.py").write_text(OBJECTIVE)
@@ -232,7 +233,7 @@ REFUSED = {
 }
 ONE_AFTER_THE_OTHER = """
 import os, runpy, sys
-import train.build
+import clearspan.train.build
 given, changes = sys.argv[1:-1], sys.argv[-1].splitlines()
 for change in changes:
     if not (child := os.fork()):

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
-from train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, TokenSlices, pack, plan_budget
+from clearspan.train.model.packing import (
+    Budget,
+    Packed,
+    Patches,
+    Sequences,
+    SpecialTokens,
+    TokenSlices,
+    pack,
+    plan_budget,
+)
 
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2, 3], pad=1, mask=4)
 
@@ -117,7 +126,7 @@ def test_texts_that_are_all_empty_are_their_special_tokens() -> None:
 
 def test_the_planned_budget_holds_the_papers_step() -> None:
     """DeCLUTR at 256 documents: 1,473 tokens a document; four standard deviations are 3.6 %."""
-    from train.span_sampler import SpanConfig
+    from clearspan.train.span_sampler import SpanConfig
 
     mean, variance = SpanConfig().length_moments()
     assert mean == 1472

@@ -12,14 +12,14 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
-from shards import Dataset, ShardError
+from clearspan.shards import Dataset, ShardError
+from clearspan.train.config.recipe import modality
+from clearspan.train.data.stream import StreamError
+from clearspan.train.modalities.images import Config, Images, PatchEmbedding
+from clearspan.train.options import DatasetConfig, RecipeError
 from tests.train.ranks import train_alone
 from tests.train.test_images import rows_of, two_keys
 from tests.train.test_learner import learner_and_batch
-from train.data.stream import StreamError
-from train.modalities.images import Config, Images, PatchEmbedding
-from train.options import DatasetConfig, RecipeError
-from train.recipe import modality
 
 
 @pytest.fixture(scope="module")

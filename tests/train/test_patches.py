@@ -13,20 +13,20 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from shards import Dataset, Manifest, ShardError, ShardWriter, storage
-from shards.schema import KINDS
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage
+from clearspan.shards.schema import KINDS
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.batch import Batch, Rows
+from clearspan.train.data.stream import StreamState
+from clearspan.train.export import save_model
+from clearspan.train.learner import Learner
+from clearspan.train.model.packing import pack_ids
+from clearspan.train.objectives import projected
+from clearspan.train.objectives.patches import PatchContrast
+from clearspan.train.options import RecipeError
 from tests.train.ranks import train_on_ranks
 from tests.train.test_learner import learner_and_batch
-from train.build import build_feed, build_learner
-from train.data.batch import Batch, Rows
-from train.data.stream import StreamState
-from train.export import save_model
-from train.learner import Learner
-from train.model.packing import pack_ids
-from train.objectives import projected
-from train.objectives.patches import PatchContrast
-from train.options import RecipeError
-from train.recipe import load
 
 MODALITIES = {"images": ["image_size=64"], "audio": ["frames=120"]}
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]

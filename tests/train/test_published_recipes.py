@@ -10,13 +10,14 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from clearspan.train import modalities
+from clearspan.train.config import recipe as recipes
+from clearspan.train.config import reference
+from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.config.resume_policy import flat
+from clearspan.train.options import ALL, Recipe
 from tests.conftest import ROOT
 from tests.train.test_recipe import GIVEN
-from train import modalities, reference
-from train import recipe as recipes
-from train.engine.resuming import flat
-from train.options import ALL, Recipe
-from train.recipe import load, to_yaml
 
 CLEAR = {
     "clear-del-word": "del-word",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.train.build import build_learner
+from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.options import ALL, RecipeError
 from tests.conftest import ROOT
-from train.build import build_learner
-from train.options import ALL, RecipeError
-from train.recipe import load, to_yaml
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
 
@@ -209,7 +209,7 @@ def test_no_file_of_train_hides_another_module() -> None:
 
 def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None:
     """16 documents, 2 anchors, 2 positives each: 96 spans and 16 x 1,472 tokens, special tokens apart."""
-    from shards import Dataset
+    from clearspan.shards import Dataset
 
     model = [o for o in tiny if o.startswith("data.text.path")]
     config = [

@@ -11,13 +11,13 @@ import numpy as np
 import psutil
 import pytest
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.engine.checkpoint import Checkpoints
 from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import launch, train_alone, train_on_ranks
 from tests.train.runs import same_weights
-from train.engine.checkpoint import Checkpoints
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
 PORT = 29610 + os.getpid() % 300
@@ -156,7 +156,7 @@ def test_resuming_on_other_data_is_refused(
 
 def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
     """Each under its dataset's name."""
-    from train.engine.checkpoint import safe_load
+    from clearspan.train.engine.checkpoint import safe_load
 
     saved = safe_load(whole_runs[1] / "checkpoints" / "step-00000006" / "mp_rank_00_model_states.pt")
     lines = "".join(f"text {shard.sha256} {shard.examples}\n" for shard in Dataset(dataset_folder).shards)
@@ -178,7 +178,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from eval.models.library import load
+    from clearspan.eval.models.library import load
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]
@@ -193,7 +193,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
 
 
 def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path], tmp_path: Path) -> None:
-    from train.export import main
+    from clearspan.train.export import main
 
     assert main([str(whole_runs[1]), str(tmp_path / "out" / "model")]) == 0
     assert same_weights(tmp_path / "out", whole_runs[1])
@@ -203,7 +203,7 @@ def test_export_replaces_an_export_and_nothing_else(
     whole_runs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A user's own model is one that looks the same, and so is an export that was worked on."""
-    from train.export import main
+    from clearspan.train.export import main
 
     out = tmp_path / "out"
     assert main([str(whole_runs[1]), str(out)]) == main([str(whole_runs[1]), str(out)]) == 0
@@ -227,7 +227,7 @@ def test_an_export_that_was_stopped_begins_again(
     whole_runs: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Stopped while files are moved into place; until all are there, there are no weights."""
-    from train.export import WEIGHTS, export
+    from clearspan.train.export import WEIGHTS, export
 
     out = tmp_path / "out"
     export(whole_runs[1], out)
@@ -257,7 +257,7 @@ def same_folders(ours: Path, theirs: Path) -> bool:
 
 
 def test_export_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from train.export import main
+    from clearspan.train.export import main
 
     assert main([str(tmp_path), str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shards import storage
+from clearspan.shards import storage
+from clearspan.train.config.recipe import load, to_file, to_yaml
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.run import main, output
 from tests.train.ranks import train_alone, train_on_ranks
-from train.engine.checkpoint import Checkpoints
-from train.recipe import load, to_file, to_yaml
-from train.run import main, output
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
@@ -177,7 +177,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     ("place", "name"),
     [
         ("import pyarrow", "SIGINT"),
-        ("train.engine.loop:deepspeed_config", "SIGTERM"),
+        ("clearspan.train.engine.loop:deepspeed_config", "SIGTERM"),
     ],
 )
 def test_a_signal_while_training_starts_is_one_line(

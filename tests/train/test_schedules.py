@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from clearspan.train.config.recipe import load
+from clearspan.train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
 from tests.train.test_recipe import GIVEN
-from train.recipe import load
-from train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
 
 
 def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 
-from shards import Dataset
-from shards.schema import KINDS
+from clearspan.shards import Dataset
+from clearspan.shards.schema import KINDS
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.export import _trained
+from clearspan.train.model.encoder import encode_texts
+from clearspan.train.options import RecipeError
 from tests.train.conftest import TINY_MODEL, publish, text_id
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
-from train.engine.checkpoint import Checkpoints
-from train.export import _trained
-from train.model.encoder import encode_texts
-from train.options import RecipeError
 
 
 def write_triplets(folder: Path, sentences: list[list[int]], tokenizer: Path, columns: int) -> Path:

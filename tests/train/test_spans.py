@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from train import draws
-from train.span_sampler import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
+from clearspan.train import draws
+from clearspan.train.span_sampler import PLACEMENTS, STRATEGIES, SpanConfig, Spans, beta_from_uniforms, sample
 
 PAPER = SpanConfig()
 

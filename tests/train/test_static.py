@@ -19,21 +19,21 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train import build, run
+from clearspan.train.build import build_feed
+from clearspan.train.data.feed import MicroBatch
+from clearspan.train.engine.gradients import gradient_norms
+from clearspan.train.learner import Learner
+from clearspan.train.model import attention
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.memory_bank import Memory
+from clearspan.train.model.packing import Packed
+from clearspan.train.options import ALL, Recipe
 from tests.train.test_learner import learner_and_batch
 from tests.train.test_mixed import ALL as EVERY
 from tests.train.test_mixed import folders, recipe_of
 from tests.train.test_packing import NothingFromTheHost
-from train import build, run
-from train.build import build_feed
-from train.data.feed import MicroBatch
-from train.engine.gradients import gradient_norms
-from train.learner import Learner
-from train.memory import Memory
-from train.model import attention
-from train.model.encoder import Encoder
-from train.model.packing import Packed
-from train.options import ALL, Recipe
 
 __all__ = ["folders", "recipe_of"]
 DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]

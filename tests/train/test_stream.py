@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from shards import Dataset, ShardError
-from shards.ragged import Ragged
+from clearspan.shards import Dataset, ShardError
+from clearspan.shards.ragged import Ragged
+from clearspan.train.data.batch import Batch, Columns, Rows, TokenLists
+from clearspan.train.data.stream import ExampleStream, StreamError, StreamState
 from tests.train.conftest import VOCABULARY, write_dataset
-from train.data.batch import Batch, Columns, Rows, TokenLists
-from train.data.stream import ExampleStream, StreamError, StreamState
 
 
 def stream(folder: Path, rank: int = 0, ranks: int = 1, **changes) -> ExampleStream:

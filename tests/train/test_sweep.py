@@ -14,16 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clearspan.train import sweep
+from clearspan.train.config.recipe import load, to_file
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.export import WEIGHTS
+from clearspan.train.options import RecipeError
+from clearspan.train.sweeps import report
+from clearspan.train.sweeps.grid import Run
+from clearspan.train.sweeps.scores import Scoring
 from tests.conftest import ROOT
 from tests.train.ranks import environment, train_alone
 from tests.train.test_grid import ANCHORS
-from train import sweep, sweep_report
-from train.engine.checkpoint import Checkpoints
-from train.export import WEIGHTS
-from train.grid import Run
-from train.options import RecipeError
-from train.recipe import load, to_file
-from train.sweep_scores import Scoring
 
 TEMPERATURES = "objectives.spans.temperature=0.05,0.5"
 NAMES = [f"num_anchors={a},temperature={t}" for a in (1, 2) for t in (0.05, 0.5)]
@@ -49,7 +50,7 @@ class Started:
 
     def __call__(self, command: list[str], silent: bool) -> int:
         self.commands.append(command)
-        if command[2] == "eval":
+        if command[2] == "clearspan.eval":
             out = Path(command[command.index("--output") + 1])
             out.mkdir(parents=True, exist_ok=True)
             averages = {"sts": {"value": 50.0 + len(str(out.parents[1])) % 2, "tasks": ["STS12"], "missing": []}}
@@ -73,7 +74,7 @@ class Started:
 
     @property
     def trained(self) -> list[str]:
-        return [output_of(command).name for command in self.commands if command[2] == "train"]
+        return [output_of(command).name for command in self.commands if command[2] == "clearspan.train"]
 
 
 def done(given: argparse.Namespace, start: Started) -> int:
@@ -86,7 +87,7 @@ def test_every_combination_is_a_run_through_the_launcher(tmp_path: Path) -> None
     assert done(options(tmp_path / "out", "--launcher", "--num_gpus 2 --master_port 29501"), start) == 0
     assert start.trained == NAMES
     assert start.commands[1] == [
-        *(sys.executable, "-m", "train", "--num_gpus", "2", "--master_port", "29501"),
+        *(sys.executable, "-m", "clearspan.train", "--num_gpus", "2", "--master_port", "29501"),
         *("--recipe", "demo", "data.text.path=shards", "training.max_steps=3", f"{ANCHORS}=1"),
         *("objectives.spans.temperature=0.5", f"output={tmp_path / 'out' / NAMES[1]}"),
     ]
@@ -195,10 +196,10 @@ def test_tasks_are_scored_by_a_process_each_and_once(tmp_path: Path) -> None:
     words = ["--tasks", "transfer,sts", "--data", "senteval"]
     start = Started()
     assert done(options(tmp_path, *words), start) == 0
-    scored = [command for command in start.commands if command[2] == "eval"]
+    scored = [command for command in start.commands if command[2] == "clearspan.eval"]
     model, out = str(tmp_path / NAMES[0] / "model"), str(tmp_path / NAMES[0] / "eval" / "sts+transfer")
     asked = ["--model", model, "--tasks", "transfer,sts", "--data", "senteval", "--json", "--output", out]
-    assert len(scored) == 4 and scored[0] == [sys.executable, "-m", "eval", *asked]
+    assert len(scored) == 4 and scored[0] == [sys.executable, "-m", "clearspan.eval", *asked]
     again = Started()
     assert done(options(tmp_path, *words), again) == 0 and not again.commands
     other = Started()
@@ -216,9 +217,9 @@ def write_metrics(run: Path, *lines: dict) -> Path:
 def test_the_score_is_the_best_on_the_dev_set_or_else_the_last_losses(tmp_path: Path) -> None:
     losses = [{"step": step, "loss": 3.0 / step, "mlm/loss": 2.0 / step, "tokens": 9} for step in (1, 2)]
     run = write_metrics(tmp_path / "run", *losses)
-    assert sweep_report.scores(run) == {"loss": 1.5, "mlm/loss": 1.0}
+    assert report.scores(run) == {"loss": 1.5, "mlm/loss": 1.0}
     write_metrics(run, losses[0], {"step": 1, "dev_score": 61.5}, losses[1], {"step": 2, "dev_score": 60.0})
-    assert sweep_report.scores(run) == {"dev_score": 61.5}
+    assert report.scores(run) == {"dev_score": 61.5}
 
 
 def test_an_average_that_lacks_tasks_says_so(tmp_path: Path) -> None:
@@ -226,15 +227,15 @@ def test_an_average_that_lacks_tasks_says_so(tmp_path: Path) -> None:
     results = tmp_path / "eval" / "sts" / "results.json"
     results.parent.mkdir(parents=True)
     results.write_text(json.dumps({"averages": averages}))
-    assert sweep_report.scores(write_metrics(tmp_path), Scoring(("sts",), "d")) == {"a": 70.0, "b, incomplete": 60.0}
+    assert report.scores(write_metrics(tmp_path), Scoring(("sts",), "d")) == {"a": 70.0, "b, incomplete": 60.0}
 
 
 def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_path: Path) -> None:
     plan = sweep.planned(options(tmp_path, "--by", ANCHORS, "--colour", "objectives.spans.temperature"))
     found = {run.name: {"loss": float(number)} for number, run in enumerate(plan.runs)}
-    groups = sweep_report.grouped(plan.grid, ANCHORS, plan.runs, {name: one["loss"] for name, one in found.items()})
+    groups = report.grouped(plan.grid, ANCHORS, plan.runs, {name: one["loss"] for name, one in found.items()})
     assert groups == {"0.05": {0: [0.0], 1: [2.0]}, "0.5": {0: [1.0], 1: [3.0]}}
-    (axes,) = sweep_report.draw(plan.grid, plan.runs, found).axes
+    (axes,) = report.draw(plan.grid, plan.runs, found).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("num_anchors", "loss")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0.05", "0.5"]
@@ -242,13 +243,13 @@ def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_p
 
 def test_without_a_choice_the_figure_has_a_panel_of_every_axis(tmp_path: Path) -> None:
     plan = sweep.planned(options(tmp_path))
-    figure = sweep_report.draw(plan.grid, plan.runs, {run.name: {"loss": 1.0} for run in plan.runs})
+    figure = report.draw(plan.grid, plan.runs, {run.name: {"loss": 1.0} for run in plan.runs})
     assert [axes.get_xlabel() for axes in figure.axes] == ["num_anchors", "temperature"]
 
 
 def test_a_recipe_that_does_not_vary_is_no_column() -> None:
     runs = [Run("a", {"recipe": "demo", "seed": "1"}), Run("b", {"recipe": "demo", "seed": "2"})]
-    assert sweep_report.columns(runs) == ["seed"]
+    assert report.columns(runs) == ["seed"]
 
 
 def test_a_sweep_of_four_killed_and_run_again_gives_the_same_table(tiny: list[str], tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eval.tables.averages import AVERAGES
+from clearspan.eval.tables.averages import AVERAGES
+from clearspan.train import sweep
+from clearspan.train.options import RecipeError
+from clearspan.train.sweeps import grid, report
+from clearspan.train.sweeps.scores import Scoring, missing, scoring
 from tests.conftest import ROOT
 from tests.train.ranks import environment, train_alone
-from train import grid, sweep, sweep_report
-from train.options import RecipeError
-from train.sweep_scores import Scoring, missing, scoring
 
 DEV = "downstream_declutr_dev"
 
@@ -70,8 +71,8 @@ def test_the_score_comes_first_and_says_that_tasks_lack(tmp_path: Path) -> None:
 
 def test_the_run_with_the_highest_score_is_told() -> None:
     found = {"a": {f"{DEV}, incomplete": 60.0}, "b": {f"{DEV}, incomplete": 61.234}, "c": {"loss": 99.0}}
-    assert sweep_report.highest(found, DEV) == f"highest {DEV}, incomplete: 61.23, b"
-    assert sweep_report.highest({"c": {"loss": 99.0}}, DEV) == sweep_report.highest(found, "") == ""
+    assert report.highest(found, DEV) == f"highest {DEV}, incomplete: 61.23, b"
+    assert report.highest({"c": {"loss": 99.0}}, DEV) == report.highest(found, "") == ""
 
 
 def test_data_that_is_not_there_is_told_in_one_line_before_anything_is_trained(two_tasks: Path) -> None:
@@ -101,4 +102,4 @@ def test_a_run_is_scored_on_the_data_that_is_there(tiny: list[str], shared_data:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["scores"]
     assert list(figures) == ["TREC"]
-    assert next(iter(sweep_report.scores(run, how).items())) == (f"{DEV}, incomplete", figures["TREC"]["devacc"])
+    assert next(iter(report.scores(run, how).items())) == (f"{DEV}, incomplete", figures["TREC"]["devacc"])

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from eval.models.encoder import EncoderError
-from shards.vocabulary import USUAL_IDS, vocab_size
-from train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.shards.token_ids import USUAL_IDS, vocab_size
+from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
 CHINESE = [*SPECIAL, *"中国人民"]

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_feed, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch
+from clearspan.train.engine.loop import Trainer
+from clearspan.train.engine.tracking import Clock
+from clearspan.train.learner import Learner
+from clearspan.train.options import Recipe, RecipeError
 from tests.train.ranks import run_on_ranks
-from train.build import build_feed, build_learner
-from train.data.feed import Feed, FeedState, MicroBatch
-from train.engine.loop import Trainer
-from train.engine.tracking import Clock
-from train.learner import Learner
-from train.options import Recipe, RecipeError
-from train.recipe import load
 
 SPANS = ("max_span=24", "min_span=4", "placement=uniform", "min_distance=16")
 ALTERNATE = [

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from shards import Dataset
+from clearspan.shards import Dataset
+from clearspan.train.build import build_held_out, build_learner
+from clearspan.train.config.recipe import load
+from clearspan.train.learner import Learner
+from clearspan.train.options import RecipeError
+from clearspan.train.selection.model_selection import Judge
+from clearspan.train.selection.validation import HeldOut
 from tests.train.conftest import write_dataset
-from train.build import build_held_out, build_learner
-from train.engine.judging import Judge
-from train.engine.validation import HeldOut
-from train.learner import Learner
-from train.options import RecipeError
-from train.recipe import load
 
 DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs_dropout_prob=0.5"]
 

@@ -10,11 +10,11 @@ import psutil
 import pytest
 import yaml
 
+from clearspan.train.engine.checkpoint import Checkpoints
 from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
 from tests.train.ranks import environment, train_alone, train_on_ranks
-from train.engine.checkpoint import Checkpoints
 
 OWN_NORMS = ("spans/grad_norm", "mlm/grad_norm")
 

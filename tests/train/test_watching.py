@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearspan.train.engine.watching import Watch, Watched, watched
 from tests.train.ranks import train_alone
 from tests.train.test_learner import learner_and_batch
-from train.engine.watching import Watch, Watched, watched
 
 CHANCE = math.log(31)
 KNOWN = {"spans": Watched(CHANCE, ("try a lower rate", "try a higher temperature"), "", 1e-3)}

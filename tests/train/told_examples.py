@@ -8,16 +8,16 @@ from pathlib import Path
 
 from torch import Tensor
 
-from train.engine import faults
+from clearspan.train.engine import nan_guard
 
-add = faults.Recent.add
+add = nan_guard.Recent.add
 
 
-def told(recent: faults.Recent, step: int, ids: Mapping[str, list[Tensor]], figures: Sequence[Tensor]) -> None:
+def told(recent: nan_guard.Recent, step: int, ids: Mapping[str, list[Tensor]], figures: Sequence[Tensor]) -> None:
     lines = Path(os.environ["TOLD"]) / f"{step}.{os.environ['RANK']}"
     lines.write_text(json.dumps({name: [batch.tolist() for batch in batches] for name, batches in ids.items()}))
     add(recent, step, ids, figures)
 
 
-faults.Recent.add = told  # type: ignore[method-assign]
+nan_guard.Recent.add = told  # type: ignore[method-assign]
 runpy.run_path(str(Path(__file__).parent / "terminated_at.py"), run_name="__main__")

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator
 
 import torch
 
-from train.data.feed import FeedState, MicroBatch
+from clearspan.train.data.feed import FeedState, MicroBatch
 
 
 def copied_ahead(

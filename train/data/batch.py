@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shards.ragged import Ragged
+from clearspan.shards.ragged import Ragged
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
 """n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files, texts, and

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from train.data.batch import Batch, Columns, Rows
-from train.data.stream import ExampleStream, StreamState
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.data.stream import ExampleStream, StreamState
 
 MicroBatch = dict[str, Batch]
 """One rank's examples of one micro-batch, by dataset."""

@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from shards import Dataset, ShardError, ShardInfo, keyed
-from shards.layouts import FRAMES, frames_of
-from shards.ragged import Ragged
-from shards.schema import token_columns
-from train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
-from train.draws import Purpose, integer_seed, name_key
+from clearspan.shards import Dataset, ShardError, ShardInfo, keyed
+from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import token_columns
+from clearspan.train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
+from clearspan.train.draws import Purpose, integer_seed, name_key
 
 Collate = Callable[[Rows], Mapping[str, Columns]]
 """What makes of a rank's rows each objective's columns."""

@@ -4,7 +4,7 @@
     checkpoints/step-N/ (states, manifest.json)       model/ (the export)
 
 DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
-manifest (`train.engine.sealing`) that also says which step is the best so far. Before one is used its files are
+manifest (`train.engine.integrity`) that also says which step is the best so far. Before one is used its files are
 checked; in place of a damaged one the one before is taken. Any number of ranks loads what any number saved, whatever
 the ZeRO stage of either. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
 """
@@ -23,15 +23,15 @@ import torch
 from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from eval.models.encoder import MOST_SAID
-from shards.sealed import FileInfo
-from shards.storage import COPY_BYTES, TEMPORARY, naming_disk
-from shards.terminal import one_line, visible
-from train.engine.partitions import put_together, recut, taken_apart
-from train.engine.ranks import agreed, gathered
-from train.engine.sealing import NAME as MANIFEST
-from train.engine.sealing import DamageError, check_folder, read_manifest, seal_folder
-from train.losses import world
+from clearspan.common.terminal import one_line, visible
+from clearspan.eval.models.sentence_encoder import MOST_SAID
+from clearspan.shards.sealed import FileInfo
+from clearspan.shards.storage import COPY_BYTES, TEMPORARY, naming_disk
+from clearspan.train.distributed import world
+from clearspan.train.engine.integrity import NAME as MANIFEST
+from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
+from clearspan.train.engine.partitions import put_together, recut, taken_apart
+from clearspan.train.engine.ranks import agreed, gathered
 
 CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"

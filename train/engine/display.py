@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from shards import terminal
+from clearspan.common import terminal
 
 SLOW_S = 30.0
 """A first step, or a first forward of one of several micro-batches, that takes longer is told at once."""
@@ -141,7 +141,7 @@ class Display:
         comes to.
 
         Args:
-            cached: whether a forward without gradient of each went before (`train.caching`).
+            cached: whether a forward without gradient of each went before (`train.gradient_caching`).
         """
         seconds = time.perf_counter() - self.marks[0]
         if self.step == self.first and number == 1 < of and seconds > SLOW_S and not self.quiet:

@@ -6,16 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from train.data.batch import Batch
-from train.losses import sum_over_ranks, world
-from train.memory import Memory
-from train.objectives import Metrics
-
-
-def autocast(engine: Any) -> torch.autocast:
-    """What DeepSpeed's engine does around its forward, for a forward of its module that it has no part in."""
-    enabled = engine.torch_autocast_enabled()
-    return torch.autocast(engine.device.type, engine.torch_autocast_dtype() if enabled else None, enabled)
+from clearspan.train.data.batch import Batch
+from clearspan.train.distributed import autocast, sum_over_ranks, world
+from clearspan.train.model.memory_bank import Memory
+from clearspan.train.objectives import Metrics
 
 
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:

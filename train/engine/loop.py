@@ -2,7 +2,8 @@
 
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
-With `training.gradient_caching` a forward of every micro-batch without gradient goes before these (`train.caching`).
+With `training.gradient_caching` a forward pass of every micro-batch without gradients precedes them
+(`train.gradient_caching`).
 
 With `optimization: alternate` what stands before "log" is done once for each turn, on the same micro-batches.
 
@@ -24,28 +25,28 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.caching import Cached
-from train.data.ahead import copied_ahead
-from train.data.batch import Batch
-from train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
-from train.draws import Purpose, integer_seed
-from train.engine.checkpoint import CheckpointError, Checkpoints
-from train.engine.display import Display, device_name
-from train.engine.faults import Recent, check_finite, check_limit
-from train.engine.gradients import autocast, gradient_norms
-from train.engine.judging import SHOWN, Judge
-from train.engine.optimization import AlternatingAdamW, deepspeed_config
-from train.engine.ranks import agreed
-from train.engine.resuming import flat, lengthened
-from train.engine.stopping import deadline, launcher_watch
-from train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
-from train.engine.validation import HeldOut
-from train.engine.watching import Watch, watched
-from train.learner import Learner
-from train.losses import sum_over_ranks, world
-from train.objectives import Metrics
-from train.options import Recipe, RecipeError
-from train.schedules import WARMED, learning_rate, whole
+from clearspan.train.config.resume_policy import flat, lengthened
+from clearspan.train.data.ahead import copied_ahead
+from clearspan.train.data.batch import Batch
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
+from clearspan.train.distributed import autocast, sum_over_ranks, world
+from clearspan.train.draws import Purpose, integer_seed
+from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
+from clearspan.train.engine.display import Display, device_name
+from clearspan.train.engine.gradients import gradient_norms
+from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
+from clearspan.train.engine.optimization import AlternatingAdamW, deepspeed_config
+from clearspan.train.engine.ranks import agreed
+from clearspan.train.engine.signals import deadline, launcher_watch
+from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
+from clearspan.train.engine.watching import Watch, watched
+from clearspan.train.gradient_caching import Cached
+from clearspan.train.learner import Learner
+from clearspan.train.objectives import Metrics
+from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.schedules import WARMED, learning_rate, whole
+from clearspan.train.selection.model_selection import SHOWN, Judge
+from clearspan.train.selection.validation import HeldOut
 
 # None of DeepSpeed's compiled operations: on a CPU it would build an all-reduce that its inference alone uses, with a
 # compiler and in half a minute, and every rank of every run would leave 66 MiB in /dev/shm behind.

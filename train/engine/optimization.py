@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from train.options import Recipe
-from train.schedules import OptimizerConfig
+from clearspan.train.options import Recipe
+from clearspan.train.schedules import OptimizerConfig
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from shards import terminal
-from train.losses import world
+from clearspan.common import terminal
+from clearspan.train.distributed import world
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shards import terminal
-from shards.storage import naming_disk, publish_bytes
-from train.engine.display import Display
-from train.options import RecipeError
+from clearspan.common import terminal
+from clearspan.shards.storage import naming_disk, publish_bytes
+from clearspan.train.engine.display import Display
+from clearspan.train.options import RecipeError
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 """Dense bf16 FLOP/s from NVIDIA's data sheets, by a part of the device's name."""

@@ -8,8 +8,8 @@ a single batch may be at chance, or easy. Steps below half of the highest learni
 import dataclasses
 from collections.abc import Mapping
 
-from train.learner import Learner
-from train.options import ALL, Recipe
+from clearspan.train.learner import Learner
+from clearspan.train.options import ALL, Recipe
 
 LOGS, STEPS = 5, 20
 """A warning needs at least LOGS logged steps in a row, the last of them at least STEPS steps after the first."""

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from shards import Dataset
-from shards.processors import num_cores
-from train.data.batch import Rows
+from clearspan.common.cores import num_cores
+from clearspan.shards import Dataset
+from clearspan.train.data.batch import Rows
 
 MOST_VALUES, MOST_PATCHES = 1 << 26, 1 << 15
 """Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
@@ -86,7 +86,7 @@ def names() -> list[str]:
 
 def config_class(name: str) -> Any:
     """The dataclass of a modality's options."""
-    return importlib.import_module(f"train.modalities.{name}").Config
+    return importlib.import_module(f"clearspan.train.modalities.{name}").Config
 
 
 def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
@@ -95,7 +95,7 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
     Raises:
         ValueError: an option does not suit the dataset.
     """
-    modality: Modality = importlib.import_module(f"train.modalities.{name}").build(config, dataset)
+    modality: Modality = importlib.import_module(f"clearspan.train.modalities.{name}").build(config, dataset)
     return modality
 
 

@@ -15,11 +15,11 @@ import torch
 from scipy import special
 from torch import Tensor, nn
 
-from shards import Dataset, ShardError
-from shards.layouts import MEL_BINS
-from train import draws
-from train.data.batch import Rows
-from train.modalities import Modality, check_view, in_threads
+from clearspan.shards import Dataset, ShardError
+from clearspan.shards.layouts import MEL_BINS
+from clearspan.train import draws
+from clearspan.train.data.batch import Rows
+from clearspan.train.modalities import Modality, check_view, in_threads
 
 DRAWS = 7
 """Of a view: whether it is mixed, and with whom; a length and a start of masked bins, and of masked frames; of the

@@ -19,11 +19,11 @@ import torch
 from PIL import Image, ImageEnhance, UnidentifiedImageError
 from torch import Tensor, nn
 
-from shards import Dataset, ShardError
-from shards.terminal import one_line
-from train import draws
-from train.data.batch import Rows
-from train.modalities import Modality, check_view, in_threads
+from clearspan.common.terminal import one_line
+from clearspan.shards import Dataset, ShardError
+from clearspan.train import draws
+from clearspan.train.data.batch import Rows
+from clearspan.train.modalities import Modality, check_view, in_threads
 
 CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)
@@ -227,7 +227,7 @@ def _vit_embeddings(config: Config, dim: int) -> nn.Module:
     """ViT's patch, class and position embeddings, pretrained or fresh."""
     from transformers import AutoModel, ViTConfig, ViTModel
 
-    from eval.models.folder import check_config, load_model
+    from clearspan.common.pretrained import check_config, load_model
 
     sizes = {"image_size": config.image_size, "patch_size": config.patch_size}
     if not config.path:

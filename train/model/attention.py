@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from train.losses import in_fp32
-from train.model.dropout import attention as dropped_attention
-from train.model.packing import Packed
+from clearspan.train.losses import in_fp32
+from clearspan.train.model.dropout import attention as dropped_attention
+from clearspan.train.model.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
 PRIVATE = "_flash_attention_forward"

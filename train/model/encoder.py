@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from eval.models.embed import batches_by_length
-from eval.models.encoder import EncoderError
-from eval.models.folder import first_position
-from train.losses import in_fp32
-from train.model.attention import PACKED_ATTENTION
-from train.model.dropout import replace_dropout
-from train.model.folder import Inference
-from train.model.grouping import by_length
-from train.model.packing import Packed, pack_ids
-from train.options import POOLINGS, not_one_of
+from clearspan.common.pretrained import first_position
+from clearspan.eval.models.embed import batches_by_length
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.train.losses import in_fp32
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.dropout import replace_dropout
+from clearspan.train.model.grouping import by_length
+from clearspan.train.model.packing import Packed, pack_ids
+from clearspan.train.model.source import Inference
+from clearspan.train.options import POOLINGS, not_one_of
 
 MLM_HEADS = (
     ("lm_head",),  # RoBERTa and its kin
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
         pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR), or `cls`, its first token.
-        new_weights: the names of the MLM head's weights that its folder did not hold (`eval.models.folder.load_model`).
+        new_weights: the names of the MLM head's weights that its folder did not hold (`common.pretrained.load_model`).
         head: sentence-transformers' Dense modules after the pooling, which stay at inference, such as supervised
             SimCSE's; each as wide as the model.
         inference: what else is done with a text when it is embedded.

@@ -9,7 +9,7 @@ rows change places, and once they change back.
 import torch
 from torch import Tensor
 
-from train.model.packing import Packed
+from clearspan.train.model.packing import Packed
 
 
 def by_length(packed: Packed) -> tuple[Packed, Tensor | None]:

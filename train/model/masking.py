@@ -8,9 +8,9 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from train import draws
-from train.losses import IGNORED
-from train.model.packing import Packed
+from clearspan.train import draws
+from clearspan.train.losses import IGNORED
+from clearspan.train.model.packing import Packed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from eval.models.encoder import MOST_SAID, EncoderError
-from eval.models.settings import check_tokenizer_files
-from shards.terminal import one_line
-from shards.vocabulary import vocab_size
-from train.model.packing import SpecialTokens
+from clearspan.common.terminal import one_line
+from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
+from clearspan.eval.models.settings import check_tokenizer_files
+from clearspan.shards.token_ids import vocab_size
+from clearspan.train.model.packing import SpecialTokens
 
 USUAL = {
     "pad_token": ("<pad>", "[PAD]"),

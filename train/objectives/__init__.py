@@ -20,17 +20,17 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from shards import Dataset, keyed
-from shards.lengths import EDGES
-from shards.ragged import Ragged
-from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose, integer_seed, name_key, seeded
-from train.encoded import Encoded
-from train.losses import accuracy, alignment, in_fp32, uniformity
-from train.modalities import Modality
-from train.model.masking import Masking
-from train.model.packing import Sequences, SpecialTokens
-from train.options import not_one_of
+from clearspan.shards import Dataset, keyed
+from clearspan.shards.lengths import EDGES
+from clearspan.shards.ragged import Ragged
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
+from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
+from clearspan.train.modalities import Modality
+from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.masking import Masking
+from clearspan.train.model.packing import Sequences, SpecialTokens
+from clearspan.train.options import not_one_of
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
@@ -124,7 +124,7 @@ class NTXentConfig(HeadedConfig):
     """What an objective with NT-Xent has besides a head.
 
     Args:
-        memory: so many vectors of earlier micro-batches are further negatives (`train.memory`); 0: none.
+        memory: so many vectors of earlier micro-batches are further negatives (`train.model.memory_bank`); 0: none.
     """
 
     memory: int = 0
@@ -383,7 +383,7 @@ def types() -> list[str]:
 
 def config_class(type_: str) -> Any:
     """The dataclass of a type's options."""
-    return importlib.import_module(f"train.objectives.{type_}").Config
+    return importlib.import_module(f"clearspan.train.objectives.{type_}").Config
 
 
 def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective]) -> Objective:
@@ -394,7 +394,9 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
     """
     type_ = config.type or setting.name
     _check_columns(setting, config.needs())
-    objective: Objective = importlib.import_module(f"train.objectives.{type_}").build(config, setting, earlier)
+    objective: Objective = importlib.import_module(f"clearspan.train.objectives.{type_}").build(
+        config, setting, earlier
+    )
     objective.name, objective.data, objective.weight = setting.name, setting.data, config.weight
     objective.turn = config.turn or setting.name
     _check_columns(setting, dict.fromkeys(objective.columns, f"type {type_}"))

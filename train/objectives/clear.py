@@ -18,16 +18,16 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
-from pipelines.augment.synonyms import PUBLISHED, read_synonyms
-from shards import Dataset, ShardError, keyed
-from shards.ragged import Ragged
-from shards.schema import num_views
-from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose
-from train.memory import Memory
-from train.model.packing import Sequences, TokenSlices
-from train.objectives import (
+from clearspan.pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
+from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
+from clearspan.shards import Dataset, ShardError, keyed
+from clearspan.shards.ragged import Ragged
+from clearspan.shards.schema import num_views
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose
+from clearspan.train.model.memory_bank import Memory
+from clearspan.train.model.packing import Sequences, TokenSlices
+from clearspan.train.objectives import (
     Encoded,
     Metrics,
     NTXentConfig,
@@ -40,7 +40,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
-from train.options import not_one_of
+from clearspan.train.options import not_one_of
 
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024

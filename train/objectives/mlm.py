@@ -17,16 +17,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from train import draws
-from train.data.batch import Batch
-from train.draws import Purpose
-from train.losses import IGNORED, masked_lm
-from train.model.masking import Masking
-from train.model.packing import Sequences, TokenSlices
-from train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
-from train.objectives.spans import SpanContrast, check_capacity, draw
-from train.options import not_one_of
-from train.span_sampler import SpanConfig
+from clearspan.train import draws
+from clearspan.train.data.batch import Batch
+from clearspan.train.draws import Purpose
+from clearspan.train.losses import IGNORED, masked_lm
+from clearspan.train.model.masking import Masking
+from clearspan.train.model.packing import Sequences, TokenSlices
+from clearspan.train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
+from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
+from clearspan.train.options import not_one_of
+from clearspan.train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"

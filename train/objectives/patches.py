@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from shards import ShardError, classes, keyed
-from train.data.batch import Batch, Columns, Rows
-from train.draws import Purpose
-from train.losses import SUP_CON, info_nce, sup_con
-from train.modalities import Modality
-from train.model.packing import Patches, Sequences
-from train.objectives import (
+from clearspan.shards import ShardError, classes, keyed
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose
+from clearspan.train.losses import SUP_CON, info_nce, sup_con
+from clearspan.train.modalities import Modality
+from clearspan.train.model.packing import Patches, Sequences
+from clearspan.train.objectives import (
     EQUAL_PASSES,
     Encoded,
     HeadedConfig,
@@ -34,7 +34,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
-from train.options import not_one_of
+from clearspan.train.options import not_one_of
 
 SIMCLR = "simclr"
 BLOCKS = ("first", "second")

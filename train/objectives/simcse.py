@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shards import keyed
-from train.data.batch import Batch
-from train.draws import Purpose
-from train.losses import info_nce
-from train.model.packing import Sequences, TokenSlices
-from train.objectives import (
+from clearspan.shards import keyed
+from clearspan.train.data.batch import Batch
+from clearspan.train.draws import Purpose
+from clearspan.train.losses import info_nce
+from clearspan.train.model.packing import Sequences, TokenSlices
+from clearspan.train.objectives import (
     EQUAL_PASSES,
     Encoded,
     HeadedConfig,
@@ -32,7 +32,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
-from train.options import not_one_of
+from clearspan.train.options import not_one_of
 
 POSITIVES = ("auto", "dropout", "pairs")
 

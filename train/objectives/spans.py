@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from train import draws
-from train.data.batch import Batch
-from train.draws import Purpose
-from train.memory import Memory
-from train.model.packing import Sequences, TokenSlices
-from train.objectives import (
+from clearspan.train import draws
+from clearspan.train.data.batch import Batch
+from clearspan.train.draws import Purpose
+from clearspan.train.model.memory_bank import Memory
+from clearspan.train.model.packing import Sequences, TokenSlices
+from clearspan.train.objectives import (
     Encoded,
     Metrics,
     NTXentConfig,
@@ -28,7 +28,7 @@ from train.objectives import (
     sphere_metrics,
     training_head,
 )
-from train.span_sampler import SpanConfig, Spans, sample
+from clearspan.train.span_sampler import SpanConfig, Spans, sample
 
 
 @dataclasses.dataclass

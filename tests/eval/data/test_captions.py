@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.data.captions import read_captioned
-from eval.files import DataError, MissingDataError
+from clearspan.eval.data.captions import read_captioned
+from clearspan.eval.files import DataError, MissingDataError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from eval.data.__main__ import main
-from eval.data.catalogue import DataSet, File, Finding, catalogue, check, other_rows
-from eval.data.senteval import PROBING
-from eval.tables.averages import AVERAGES
-from eval.tables.published import tables
-from eval.tasks import sts
+from clearspan.eval.data.__main__ import main
+from clearspan.eval.data.catalogue import DataSet, File, Finding, catalogue, check, other_rows
+from clearspan.eval.data.senteval import PROBING
+from clearspan.eval.tables.averages import AVERAGES
+from clearspan.eval.tables.published import tables
+from clearspan.eval.tasks import sts
 
 
 def finding(data: Path, name: str) -> Finding:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.data.glue import LAYOUTS, read_glue
-from eval.files import DataError, MissingDataError
+from clearspan.eval.data.glue import LAYOUTS, read_glue
+from clearspan.eval.files import DataError, MissingDataError
 
 
 @pytest.mark.parametrize(

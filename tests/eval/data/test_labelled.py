@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.data.labelled import (
+from clearspan.eval.data.labelled import (
     read_mrpc,
     read_probing,
     read_sick_entailment,
@@ -16,8 +16,8 @@ from eval.data.labelled import (
     read_trec,
     read_two_classes,
 )
-from eval.data.senteval import find_probing
-from eval.files import DataError, MissingDataError
+from clearspan.eval.data.senteval import find_probing
+from clearspan.eval.files import DataError, MissingDataError
 
 REAL: list[tuple[Callable, tuple[str, ...], list[int]]] = [
     (read_two_classes, ("MR/rt-polarity.pos", "MR/rt-polarity.neg"), [5331, 5331]),

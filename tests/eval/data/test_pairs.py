@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.data.pairs import read_pairs
-from eval.data.sts import Pairs
-from eval.files import DataError, MissingDataError
+from clearspan.eval.data.pairs import read_pairs
+from clearspan.eval.data.sts import Pairs
+from clearspan.eval.files import DataError, MissingDataError
 
 
 def written(folder: Path, content: str | bytes, name: str = "pairs.csv") -> Path:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from eval.data.senteval import find_downstream
-from eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
-from eval.files import DataError, MissingDataError
+from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.files import DataError, MissingDataError
 
 
 def subset(folder: Path, sentences: bytes, gold: bytes) -> Pairs:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from eval.fit.classifiers import Fold, Settings, fit
-from eval.fit.features import PairRows, of_pairs, of_sentences
+from clearspan.eval.fit.classifiers import Fold, Settings, fit
+from clearspan.eval.fit.features import PairRows, of_pairs, of_sentences
 
 NUM, DIM, CLASSES = 300, 12, 3
 GRID = (1e-5, 1e-2)

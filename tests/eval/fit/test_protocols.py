@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold
 
-from eval.fit import protocols
-from eval.fit.classifiers import Fits, Fold, Settings
-from eval.fit.features import of_sentences
-from eval.fit.folds import too_few
-from eval.fit.protocols import L2, PROTOCOLS, Problem, Protocol, Trainer
+from clearspan.eval.fit import protocols
+from clearspan.eval.fit.classifiers import Fits, Fold, Settings
+from clearspan.eval.fit.features import of_sentences
+from clearspan.eval.fit.folds import too_few
+from clearspan.eval.fit.protocols import L2, PROTOCOLS, Problem, Protocol, Trainer
 
 NUM = 40
 LABELS = np.array([0, 1] * (NUM // 2))

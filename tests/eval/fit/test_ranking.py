@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from eval.fit import ranking
+from clearspan.eval.fit import ranking
 
 SEED, PER_IMAGE, DIM = 1111, 5, 40
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from torch import nn
 
-from eval.fit import regression
+from clearspan.eval.fit import regression
 
 DIM, SEED = 24, 1111
 

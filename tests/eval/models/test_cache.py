@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.models.cache import Cache
+from clearspan.eval.models.cache import Cache
 
 DIM = 6
 FORK = multiprocessing.get_context("fork")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.models.cache import Cache
-from eval.models.embed import Embedder, batches_by_length, unit_vectors
+from clearspan.eval.models.cache import Cache
+from clearspan.eval.models.embed import Embedder, batches_by_length, unit_vectors
 
 
 class Recorder:
@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written_stops_nothing() -> None:
 def test_many_texts_are_encoded_in_pieces_which_the_cache_gets_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eval.models.embed._CHUNK", 10)
+    monkeypatch.setattr("clearspan.eval.models.embed._CHUNK", 10)
     texts = [f"{number}" for number in range(35)]
     encoder = Recorder()
 

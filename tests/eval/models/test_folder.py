@@ -16,10 +16,10 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
-from eval.models.encoder import EncoderError
-from eval.models.folder import load_model
-from eval.models.library import load
-from eval.models.settings import check_tokenizer
+from clearspan.common.pretrained import load_model
+from clearspan.eval.models.library import load
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.models.settings import check_tokenizer
 from tests.train.test_encoder import CONFIGS, SIZE
 
 Weights = dict[str, torch.Tensor]

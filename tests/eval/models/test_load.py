@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.models.encoder import EncoderError
-from eval.models.function import FunctionEncoder
-from eval.models.library import Model
-from eval.models.load import default_name, load
-from eval.models.vectors import WordVectors
+from clearspan.eval.models.function import FunctionEncoder
+from clearspan.eval.models.library import Model
+from clearspan.eval.models.load import default_name, load
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.models.vectors import WordVectors
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from eval.report.html import Section, write_report
-from eval.report.table import Table
-from eval.sections import report_lead, report_sections
-from eval.summary import Summary
-from eval.tables import published
+from clearspan.eval.report.html import Section, write_report
+from clearspan.eval.report.table import Table
+from clearspan.eval.sections import report_lead, report_sections
+from clearspan.eval.summary import Summary
+from clearspan.eval.tables import published
 from tests.eval import made_up
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

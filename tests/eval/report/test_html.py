@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from eval.report import plots
-from eval.report.html import Section, write_report
-from eval.report.table import Table
+from clearspan.eval.report import plots
+from clearspan.eval.report.html import Section, write_report
+from clearspan.eval.report.table import Table
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
 

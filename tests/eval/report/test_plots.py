@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 from matplotlib.figure import Figure
 
-from eval.report import plots
+from clearspan.eval.report import plots
 
 NAN = float("nan")
 ODD = "_é$_{\x1b"

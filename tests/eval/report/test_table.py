@@ -2,8 +2,8 @@
 
 import pytest
 
-from eval.report.side_by_side import side_by_side
-from eval.report.table import Cell, Table, cell_text, table_html
+from clearspan.eval.report.side_by_side import side_by_side
+from clearspan.eval.report.table import Cell, Table, cell_text, table_html
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from eval.data.senteval import PROBING
-from eval.tables.averages import AVERAGES, HALVES, SUPERVISED, YEARS, average, averages
-from eval.tables.published import Cell, Column, PaperTable, Row, tables
+from clearspan.eval.data.senteval import PROBING
+from clearspan.eval.tables.averages import AVERAGES, HALVES, SUPERVISED, YEARS, average, averages
+from clearspan.eval.tables.published import Cell, Column, PaperTable, Row, tables
 
 STS_SCORES = {
     **{year: {"spearman_all": 70.0, "spearman_mean": 60.0, "spearman_wmean": 0.0} for year in YEARS},

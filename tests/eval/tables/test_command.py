@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.data.senteval import PROBING
-from eval.results import Results
-from eval.tables.__main__ import main
-from eval.tables.averages import YEARS
+from clearspan.eval.data.senteval import PROBING
+from clearspan.eval.results import Results
+from clearspan.eval.tables.__main__ import main
+from clearspan.eval.tables.averages import YEARS
 from tests.eval.tables.test_averages import SENTEVAL
 
 ENVIRONMENT = {"versions": {}, "protocol": "full", "embedding_dim": 384}

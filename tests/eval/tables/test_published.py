@@ -2,8 +2,8 @@
 
 import yaml
 
-from eval.tables.averages import AVERAGES, HALVES
-from eval.tables.published import _FOLDER, _PAPERS, baselines, tables
+from clearspan.eval.tables.averages import AVERAGES, HALVES
+from clearspan.eval.tables.published import _FOLDER, _PAPERS, baselines, tables
 
 NAMES = [
     "declutr-1", "declutr-2", "declutr-3", "declutr-4",

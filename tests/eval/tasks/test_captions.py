@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.files import DataError
-from eval.fit import ranking
-from eval.models.embed import Embedder
-from eval.scores import figure
-from eval.tasks import captions
-from eval.tasks.task import Run
+from clearspan.eval.files import DataError
+from clearspan.eval.fit import ranking
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.scores import figure
+from clearspan.eval.tasks import captions
+from clearspan.eval.tasks.task import Run
 
 THINGS = ["owl", "horse", "bus", "lake", "cake", "kite", "sofa", "tree", "boat", "ring"]
 SIZES = {"train": 40, "dev": 23, "test": 30}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.models.embed import Embedder, unit_vectors
-from eval.tasks import geometry
-from eval.tasks.task import Run
+from clearspan.eval.models.embed import Embedder, unit_vectors
+from clearspan.eval.tasks import geometry
+from clearspan.eval.tasks.task import Run
 from tests.eval.tasks.test_sts import bag_of_words
 
 

@@ -13,14 +13,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from sklearn import metrics
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from eval.__main__ import main
-from eval.data.glue import LAYOUTS, Split
-from eval.fit.finetuning import Settings, finetune, transformer_folder
-from eval.models.embed import Embedder
-from eval.models.encoder import EncoderError
-from eval.scores import figure
-from eval.tasks.glue import SEARCHED, GlueTask, best_epoch, examples_of, load, median_run
-from eval.tasks.task import Run, UnscoredError
+from clearspan.eval.__main__ import main
+from clearspan.eval.data.glue import LAYOUTS, Split
+from clearspan.eval.fit.finetuning import Settings, finetune, transformer_folder
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.scores import figure
+from clearspan.eval.tasks.glue import SEARCHED, GlueTask, best_epoch, examples_of, load, median_run
+from clearspan.eval.tasks.task import Run, UnscoredError
 
 GENERATOR = np.random.default_rng(3)
 QUICK = Settings(epochs=2, batch_size=16, learning_rate=1e-3)
@@ -158,9 +158,9 @@ def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.Monk
     """Three runs of two epochs, whose predictions are given: the best epoch of each, then the median of these."""
     gold = np.array([0.0, 0, 0, 0])
     right = {7: [1, 2], 8: [4, 0], 9: [3, 3]}
-    monkeypatch.setattr("eval.tasks.glue.SEEDS", {"fast": 3})
+    monkeypatch.setattr("clearspan.eval.tasks.glue.SEEDS", {"fast": 3})
     monkeypatch.setattr(
-        "eval.fit.finetuning.finetune",
+        "clearspan.eval.fit.finetuning.finetune",
         lambda folder, train, dev, num_classes, settings, seed, device, progress: [
             (np.arange(4) >= number).astype(float) for number in right[seed]
         ],
@@ -237,7 +237,7 @@ def test_where_nothing_can_be_scored_the_command_says_why(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eval.fit.finetuning.trainer_device", lambda device: False)
+    monkeypatch.setattr("clearspan.eval.fit.finetuning.trainer_device", lambda device: False)
     arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
     assert main([*arguments, "--device", "cpu"]) == 1
     lines = capsys.readouterr().err.splitlines()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from eval.files import DataError
-from eval.models.embed import Embedder
-from eval.tasks import multilingual
-from eval.tasks.sts import SplitTask
-from eval.tasks.task import Run
+from clearspan.eval.files import DataError
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.tasks import multilingual
+from clearspan.eval.tasks.sts import SplitTask
+from clearspan.eval.tasks.task import Run
 
 
 def letters(texts: list[str]) -> np.ndarray:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.__main__ import main
-from eval.files import DataError, MissingDataError
-from eval.models.embed import Embedder
-from eval.tasks import pairs
-from eval.tasks.task import Run
+from clearspan.eval.__main__ import main
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.tasks import pairs
+from clearspan.eval.tasks.task import Run
 from tests.eval.tasks.test_multilingual import letters
 
 ROWS = "Ein Haus.,Ein Heim.,4.5\nEin Hund.,Eine Suppe.,0.5\nEr lacht.,Er lächelt.,3\n"

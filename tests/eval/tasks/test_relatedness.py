@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from eval.data.sts import Pairs
-from eval.files import DataError
-from eval.models.embed import Embedder
-from eval.scores import figure
-from eval.tasks import relatedness
-from eval.tasks.task import Run
+from clearspan.eval.data.sts import Pairs
+from clearspan.eval.files import DataError
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.scores import figure
+from clearspan.eval.tasks import relatedness
+from clearspan.eval.tasks.task import Run
 from tests.eval.tasks.test_sts import bag_of_words
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.data.retrieval import Collection, read_collection
-from eval.models.embed import Embedder
-from eval.models.library import load as load_model
-from eval.scores import figure
-from eval.tasks.retrieval import first, load, search, shown_queries
-from eval.tasks.task import Run
+from clearspan.eval.data.retrieval import Collection, read_collection
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.library import load as load_model
+from clearspan.eval.scores import figure
+from clearspan.eval.tasks.retrieval import first, load, search, shown_queries
+from clearspan.eval.tasks.task import Run
 from tests.eval.data.test_retrieval import beir
 
 

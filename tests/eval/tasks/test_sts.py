@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
-from eval.files import MissingDataError
-from eval.models.embed import Embedder
-from eval.models.library import load
-from eval.tasks import sts
-from eval.tasks.task import Run
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.library import load
+from clearspan.eval.tasks import sts
+from clearspan.eval.tasks.task import Run
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:

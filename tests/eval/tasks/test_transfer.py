@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.data.labelled import Labelled, LabelledPairs
-from eval.files import DataError
-from eval.models.embed import Embedder
-from eval.scores import figure
-from eval.tasks import probing, transfer
-from eval.tasks.classification import ClassificationTask, Head
-from eval.tasks.task import Run
+from clearspan.eval.data.labelled import Labelled, LabelledPairs
+from clearspan.eval.files import DataError
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.scores import figure
+from clearspan.eval.tasks import probing, transfer
+from clearspan.eval.tasks.classification import ClassificationTask, Head
+from clearspan.eval.tasks.task import Run
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:

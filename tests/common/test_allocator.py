@@ -1,0 +1,62 @@
+"""glibc keeps what is freed; where the C library is another one nothing happens."""
+
+import ctypes
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from clearspan.common import allocator
+
+FAULTS = """
+import resource, sys
+from clearspan.common.allocator import keep_tensors
+
+told = sys.argv[1] == "kept" and keep_tensors()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        b"a" * (64 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(int(told), faults())
+"""
+
+
+def faults_of(how: str) -> tuple[int, int]:
+    """Whether glibc was told, and the page faults of ten strings of 64 MiB, each freed before the next. In a process of
+    its own: what it is told stays."""
+    done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+    told, faults = map(int, done.stdout.split())
+    return told, faults
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is not glibc")
+def test_what_is_freed_meets_its_pages_once() -> None:
+    assert faults_of("as it is")[1] > 100
+    told, faults = faults_of("kept")
+    assert told and faults < 20
+
+
+@pytest.mark.parametrize(
+    ("platform", "library"),
+    [("darwin", SimpleNamespace(mallopt=None)), ("linux", SimpleNamespace()), ("win32", SimpleNamespace(mallopt=None))],
+    ids=["macOS", "musl", "Windows"],
+)
+def test_another_c_library_is_left_alone(
+    platform: str, library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocator.sys, "platform", platform)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
+    assert not allocator.keep_tensors()
+
+
+def test_one_that_refuses_an_option_is_asked_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """glibc before 2.35 takes no threshold over 32 MB."""
+    asked = []
+    monkeypatch.setattr(allocator.sys, "platform", "linux")
+    library = SimpleNamespace(mallopt=lambda option, value: asked.append(option) or int(option != -3))
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
+    assert not allocator.keep_tensors()
+    assert sorted(asked) == [-3, -2, -1]

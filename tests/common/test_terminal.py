@@ -1,0 +1,76 @@
+"""How commands read names and numbers, and what they say of one that is mistyped."""
+
+import pytest
+
+from clearspan.common.terminal import Parser, closest, finite_number, nearest, whole_number
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("transfr", "transfer"), ("STS", "sts"), ("retreival", "retrieval"), ("--poling", "--pooling"), ("x", None)],
+)
+def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None:
+    known = ["sts", "transfer", "retrieval", "--pooling"]
+    assert closest(name, known) == meant
+    assert nearest(name, known) == (f"; did you mean {meant!r}?" if meant else "")
+
+
+def test_of_equal_names_the_first_is_nearest() -> None:
+    assert closest("sts", ["STS", "sts"]) == "STS"
+
+
+def parser() -> Parser:
+    root = Parser(prog="tool")
+    commands = root.add_subparsers(dest="command", required=True)
+    make = commands.add_parser("make")
+    make.add_argument("--input", required=True, nargs="+")
+    make.add_argument("--limit", type=int)
+    make.add_argument("--share", type=float, choices=(0.5, 1.0))
+    make.add_argument("--unit", choices=("token", "word"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("make --input a --lmit 3", "tool: no such option: --lmit"),
+        ("mak --input a", "tool: argument command: invalid choice: 'mak' (choose from 'make'); did you mean 'make'?"),
+        ("make --input a --unit wrod", "(choose from 'token', 'word'); did you mean 'word'?"),
+        ("make --inptu a", "are required: --input; no such option: --inptu; did you mean '--input'?"),
+        ("make --input a --lim 3", "tool: no such option: --lim"),
+        ("make --input a --limit 1_0", "tool make: argument --limit: invalid int value: '1_0'"),
+        ("make --input a --share nan", "tool make: argument --share: invalid float value: 'nan'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parser().parse_args(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert exit_.value.code == 2 and message in line and line.endswith("(see --help)")
+
+
+def test_a_word_that_is_left_over_is_told_with_the_nearest_option_of_its_command() -> None:
+    arguments, rest = parser().parse_known_args(["make", "--input", "a", "--lmit=3"])
+    assert (arguments.input, rest) == (["a"], ["--lmit=3"])
+    root = Parser(prog="tool")
+    root.add_argument("--limit")
+    assert root.unknown(rest) == "no such option: --lmit; did you mean '--limit'?"
+    assert root.unknown(["--runer", "x"], ["--runner"]) == "no such option: --runer; did you mean '--runner'?"
+    assert root.unknown(["more", "--zzz"]) == "no such option: --zzz"
+    assert root.unknown(["more"]) == "unexpected argument: more"
+    known = root.unknown(["--runner=x"], ["--runner"])  # it stood before the word that names the command
+    assert known == f"--runner must come after {root.prog!r}"
+
+
+@pytest.mark.parametrize("text", ["1_0", "nan", "inf", "-Infinity", "1e999", "", " ", "1e", "1 0", "\uff11", "0x10"])
+def test_what_is_no_plain_number_is_refused(text: str) -> None:
+    for read in (whole_number, finite_number):
+        with pytest.raises(ValueError):
+            read(text)
+
+
+def test_plain_numbers_are_read() -> None:
+    assert [finite_number(text) for text in ("3.5", " -.5 ", "1e-3", "+2", "5.")] == [3.5, -0.5, 0.001, 2, 5]
+    assert [whole_number(text) for text in ("3", " -5 ", "+2", "007")] == [3, -5, 2, 7]

@@ -1,0 +1,137 @@
+"""Which class a name says, and which are taken: functions of names alone."""
+
+import random
+
+import pytest
+
+from clearspan.pipelines import labels
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.labels import Listed, Wanted, find
+
+BREEDS = ["cat", "dog", "hen"]
+
+
+def listed(*names: str) -> list[Listed]:
+    return [Listed(name) for name in names]
+
+
+def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
+    found = find(ones, wanted)
+    known = frozenset(found.names)
+    return [one.name for one in ones if found.takes(one.name, found.label(one), known)]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["train/cat/1.jpg", "train/dog/1.jpg"], ["cat", "dog"]),
+        (["cat.tar/1.jpg", "dog.tar/1.jpg"], ["cat", "dog"]),
+        (["cat.tar.gz/1.jpg", "b/dog.tgz/1.jpg"], ["cat", "dog"]),
+        (["all.tar/set/cat/1.jpg", "all.tar/set/dog/1.jpg"], ["cat", "dog"]),
+        (["cat.tar/./1.jpg", "dog/1.jpg"], ["cat", "dog"]),
+        (["cat.tar/././/1.jpg", "a.tar/b/../dog//1.jpg"], ["cat", "dog"]),
+        (["train/cat/images/1.jpg", "train/dog/images/1.jpg"], ["cat", "dog"]),
+        (["train/cat/images/1.jpg", "train/dog/2/1.jpg"], ["2", "images"]),
+        (["train/cat/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"], ["cat", "dog"]),
+        (["19/198/19-198-0.flac", "26/495/26-495-0.flac"], ["198", "495"]),
+    ],
+)
+def test_the_class_is_the_folder_or_tar_that_tells_one_from_another(names: list[str], expected: list[str]) -> None:
+    assert list(find(listed(*names), Wanted()).names) == expected
+
+
+def test_a_pattern_finds_the_class_in_the_path() -> None:
+    names = listed("0_george_0.wav", "1_jackson_12.wav")
+    assert find(names, Wanted(pattern=r"_([a-z]+)_")).names == ("george", "jackson")
+    assert find(names, Wanted(pattern=r"^\d")).names == ("0", "1")
+    with pytest.raises(PipelineError, match=r"finds nothing in 1 of 3 names, e\.g\. george\.wav"):
+        find([*names, Listed("george.wav")], Wanted(pattern=r"_([a-z]+)_"))
+
+
+@pytest.mark.parametrize("pattern", ["x*", "", r"_(x)?", r"0( *)"])
+def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
+    with pytest.raises(PipelineError, match=r"finds nothing in 1 of 1 names, e\.g\. 0_george_0\.wav"):
+        find(listed("0_george_0.wav"), Wanted(pattern=pattern))
+
+
+def test_a_pattern_that_backtracks_for_ever_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "MATCH_S", 0.05)
+    names = listed(f"a/{'1' * 64}.wav", "a/11.flac")
+    with pytest.raises(
+        PipelineError, match=r"--label-pattern \(\\d\|\\d\\d\)\+\$: takes more than 0\.05 s on a/1{64}\.wav"
+    ):
+        find(names, Wanted(pattern=r"(\d|\d\d)+$"))
+
+
+@pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
+def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
+    with pytest.raises(PipelineError, match="is in no folder that tells its class: use --label-pattern"):
+        find(listed(name, "a.tar/cat/1.jpg"), Wanted())
+
+
+def test_what_is_said_of_the_class_counts_before_the_name() -> None:
+    assert find([Listed("cat/1.jpg", "dog"), Listed("cat/2.jpg")], Wanted()).names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("names", "order"), [(["10", "9", "100"], ["9", "10", "100"]), (["10", "9", "x"], ["10", "9", "x"])]
+)
+def test_classes_are_sorted_and_whole_numbers_by_value(names: list[str], order: list[str]) -> None:
+    assert list(find(listed(*(f"{name}/a.jpg" for name in names)), Wanted()).names) == order
+
+
+def test_classes_that_differ_in_case_alone_are_refused_unless_one_is_left_out() -> None:
+    ones = listed("Cat/1.jpg", "cat/1.jpg", "dog/1.jpg")
+    with pytest.raises(PipelineError, match=r"classes 'Cat' and 'cat' differ in case alone: rename one"):
+        find(ones, Wanted())
+    assert find(ones, Wanted(named=("cat", "dog"))).names == ("cat", "dog")
+
+
+def test_classes_that_unicode_writes_in_two_ways_are_refused() -> None:
+    """As folders that were copied from a Mac are beside those of another machine."""
+    ones = listed("caf\u00e9/1.jpg", "cafe\u0301/1.jpg")
+    with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ in how Unicode writes"):
+        find(ones, Wanted())
+
+
+def test_of_a_name_that_a_tar_holds_twice_none_can_be_chosen() -> None:
+    ones = listed("a.tar/cat/1.jpg", "a.tar/cat/1.jpg", "a.tar/dog/1.jpg")
+    assert len(taken(ones, Wanted())) == len(taken(ones, Wanted(per_class=2))) == 3
+    with pytest.raises(PipelineError, match=r"a\.tar/cat/1\.jpg: 2 members of this name"):
+        find(ones, Wanted(per_class=1))
+
+
+def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None:
+    folders = listed(*(f"{breed}/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
+    tars = listed(*(f"x/{breed}.tar/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
+    wanted = Wanted(num_classes=2, per_class=30)
+    first = taken(folders, wanted)
+    assert len(first) == 60 and len({name.split("/")[0] for name in first}) == 2
+    assert first != [f"{breed}/{breed}_{n}.jpg" for breed in ("cat", "dog") for n in range(30)]
+    shuffled = random.Random(0).sample(folders, len(folders))
+    assert sorted(taken(shuffled, wanted)) == sorted(first)
+    assert {name.rpartition("/")[2] for name in taken(tars, wanted)} == {name.rpartition("/")[2] for name in first}
+
+
+def test_a_subset_has_as_many_as_asked_for_where_names_repeat() -> None:
+    ones = listed("a/dog/0.jpg", *(f"{part}/cat/{n}.jpg" for part in "abc" for n in range(10)))
+    assert len(taken(ones, Wanted(per_class=7, named=("cat",)))) == 7
+
+
+def test_a_small_class_is_taken_whole_but_is_none_of_n_classes_of_m() -> None:
+    ones = listed("cat/1.jpg", *(f"{breed}/{n}.jpg" for breed in ("dog", "hen") for n in range(5)))
+    assert len(taken(ones, Wanted(per_class=3))) == 7
+    assert find(ones, Wanted(num_classes=2, per_class=3)).names == ("dog", "hen")
+    with pytest.raises(PipelineError, match="--classes 3: there are 2 classes of at least 3: lower it"):
+        find(ones, Wanted(num_classes=3, per_class=3))
+
+
+def test_the_largest_classes_and_those_named_can_be_taken() -> None:
+    ones = listed(*(f"{breed}/{n}.jpg" for size, breed in enumerate(BREEDS, 3) for n in range(size)))
+    assert find(ones, Wanted(top=2)).names == ("dog", "hen")
+    assert find(ones, Wanted(top=1)).taken == {"files": 5, "of_files": 12, "classes": 1, "of_classes": 3}
+    assert len(taken(ones, Wanted(named=("hen", "cat"), per_class=4))) == 7
+    with pytest.raises(PipelineError, match=r"--class-list: 1 of its classes are not there, e\.g\. 'cow'"):
+        find(ones, Wanted(named=("cow", "cat")))
+    with pytest.raises(PipelineError, match="--top-classes 4: there are 3 classes"):
+        find(ones, Wanted(top=4))

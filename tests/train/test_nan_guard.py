@@ -1,0 +1,83 @@
+"""Losses that end a run, and the examples of the step that was the first to go wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearspan.train.config.recipe import load
+from clearspan.train.config.resume_policy import judged_by, shaping
+from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
+
+NAN, FINE = torch.tensor(float("nan")), torch.tensor(1.5)
+
+
+def test_the_examples_of_the_first_step_that_went_wrong_are_saved(tmp_path: Path) -> None:
+    recent = Recent()
+    for step, loss, norm in ((4, FINE, FINE), (5, FINE, NAN), (6, NAN, NAN)):
+        recent.add(step, {"text": [torch.tensor([10 * step]), torch.tensor([10 * step + 1])]}, [loss, norm])
+    said = recent.save(tmp_path, 6, "loss is nan")
+    assert said == f"; first so at step 5; that step's examples are listed in {tmp_path / 'failed-step-00000005.json'}"
+    assert json.loads((tmp_path / "failed-step-00000005.json").read_text()) == {
+        "step": 5,
+        "problem": "loss is nan",
+        "examples": {"text": [50, 51]},
+    }
+
+
+def test_what_was_found_right_is_forgotten_but_for_the_last_step(tmp_path: Path) -> None:
+    """Its gradient may have spoilt the weights, which are looked at when they are saved."""
+    recent = Recent()
+    for step in (1, 2, 3):
+        recent.add(step, {"text": [torch.tensor([step])]}, [FINE])
+    recent.looked()
+    assert list(recent.ids) == [3] and "step 3" not in recent.save(tmp_path, 3, "weights_norm is inf")
+    assert json.loads((tmp_path / "failed-step-00000003.json").read_text())["examples"] == {"text": [3]}
+
+
+def test_a_loss_far_above_chance_ends_a_run() -> None:
+    check_limit(99.0, 100.0, 7)
+    with pytest.raises(FloatingPointError, match=r"loss is 101 at step 7, above 100: .*raise training\.loss_limit"):
+        check_limit(101.0, 100.0, 7)
+
+
+def test_an_objectives_own_metrics_may_be_undefined() -> None:
+    check_finite({"loss": 1.0, "spans/uniformity": float("nan")}, 1)
+    with pytest.raises(FloatingPointError, match=r"mlm/loss is inf at step 1"):
+        check_finite({"loss": 1.0, "mlm/loss": float("inf")}, 1)
+
+
+GIVEN = ["data.text.path=d", "output=o"]
+
+
+def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
+    began = load("demo", GIVEN)
+    free = ["output=elsewhere", "data.text.path=moved", "training.max_steps=500", "training.save_steps=7"]
+    free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv", "training.wandb=p"]
+    free += ["training.max_hours=2", "training.gradient_norms=true", "training.loss_limit=0"]
+    free += ["training.zero_stage=2"]
+    assert shaping(began, load("demo", [*GIVEN, *free])) == []
+    shaped = [
+        "optimizer.learning_rate=1",
+        "training.seed=1",
+        "data.text.batch_size=2",
+        "objectives.mlm.probability=0.2",
+    ]
+    assert shaping(began, load("demo", [*GIVEN, *free, *shaped])) == [
+        "data.text.batch_size",
+        "objectives.mlm.probability",
+        "optimizer.learning_rate",
+        "training.seed",
+    ]
+
+
+def test_scores_of_other_pairs_or_other_examples_do_not_compare() -> None:
+    ways = [
+        [],
+        ["training.eval_steps=5", "training.eval_data=a.csv"],
+        ["training.eval_steps=5", "training.eval_data=b.csv"],
+        ["training.eval_steps=5", "data.text.validation=v"],
+    ]
+    assert len({judged_by(load("demo", [*GIVEN, *way])) for way in ways}) == len(ways)
+    assert judged_by(load("demo", GIVEN)) == ""

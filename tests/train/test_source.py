@@ -1,0 +1,200 @@
+"""Training on from a folder: what its model did besides its weights is kept, and the export does it again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+from clearspan.eval.models.library import load as load_model
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.train.build import build_encoder
+from clearspan.train.config.recipe import load
+from clearspan.train.export import load_skeleton, save_model, save_skeleton
+from clearspan.train.model.encoder import Encoder, encode_texts
+from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.options import Recipe, RecipeError
+from tests.eval.models.test_folder import ANOTHERS
+
+TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
+
+
+def trained_on(folder: Path, *overrides: str) -> Encoder:
+    given = ["data.text.path=d", "output=o", f"model.path={folder}", "model.pooling=null", *overrides]
+    encoder = build_encoder(load("mlm-only", given), load_tokenizer(folder))
+    encoder.drop_mlm_head()
+    return encoder
+
+
+def exported(encoder: Encoder, source: Path, folder: Path) -> SentenceTransformer:
+    save_model(encoder, load_tokenizer(source), folder, "")
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+@pytest.fixture
+def rich(minilm: Path, tmp_path: Path) -> Path:
+    """all-MiniLM-L6-v2 pooled by its first token, with a Dense module, prompts and cut dimensions."""
+    torch.manual_seed(0)
+    modules = [Transformer(str(minilm)), Pooling(384, "cls"), Dense(384, 384), Normalize()]
+    prompts = {"query": "Find: ", "document": ""}
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts, default_prompt_name="query")
+    model.truncate_dim = 64
+    model.save_pretrained(str(tmp_path / "rich"))
+    return tmp_path / "rich"
+
+
+def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
+    minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    encoder = trained_on(minilm)
+    assert (encoder.max_tokens, encoder.pooling, encoder.notes) == (256, "mean", [])
+    tokenizer = load_tokenizer(minilm)
+    ours = encode_texts(encoder, tokenizer, TEXTS, batch_tokens=300)
+    model = exported(encoder, minilm, tmp_path / "model")
+    assert model.max_seq_length == 256
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(model.encode(TEXTS), ours, atol=1e-5)
+    np.testing.assert_allclose(SentenceTransformer(str(minilm), device="cpu").encode(TEXTS), ours, atol=1e-5)
+    assert "LOAD REPORT" not in "".join(capfd.readouterr())
+    assert "clearspan" not in (tmp_path / "model" / "config.json").read_text().lower()
+
+
+def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
+    encoder = trained_on(rich)
+    expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)
+    tokenizer = load_tokenizer(rich)
+    np.testing.assert_allclose(encode_texts(encoder, tokenizer, TEXTS)[:, :64], expected, atol=1e-5)
+    (tmp_path / "run").mkdir()
+    save_skeleton(encoder, tokenizer, tmp_path / "run")
+    again = load_skeleton(tmp_path / "run")
+    again.drop_mlm_head()
+    again.load_state_dict(encoder.state_dict())
+    model = exported(again, tmp_path / "run", tmp_path / "model")
+    assert (model.prompts, model.default_prompt_name) == ({"query": "Find: ", "document": ""}, "query")
+    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(load_model(tmp_path / "model").encode(TEXTS), expected, atol=1e-5)
+
+
+def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
+    encoder = trained_on(rich, "model.pooling=mean")
+    assert encoder.pooling == "mean"
+    assert encoder.notes == [f"model.path {rich}: pools cls, from here on mean"]
+
+
+def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    (folder / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 384, "pooling_mode": "max"}')
+    with pytest.raises(RecipeError, match="pooling 'max' is not one of mean, cls"):
+        trained_on(folder)
+    assert trained_on(folder, "model.pooling=mean").pooling == "mean"
+
+
+def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path, rich: Path, tmp_path: Path) -> None:
+    heads = [trained_on(minilm, "model.head=tanh", f"training.seed={seed}").head for seed in (1, 1, 2)]
+    first, same, other = (head[0].linear.weight for head in heads)
+    assert torch.equal(first, same) and not torch.equal(first, other)
+    assert len(trained_on(rich, "model.head=tanh").head) == 1
+    encoder = trained_on(minilm, "model.head=tanh")
+    ours = encode_texts(encoder, load_tokenizer(minilm), TEXTS)
+    np.testing.assert_allclose(exported(encoder, minilm, tmp_path / "model").encode(TEXTS), ours, atol=1e-5)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    assert [one["type"].rsplit(".")[-1] for one in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
+
+
+def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: Path) -> None:
+    for number, (after, named) in enumerate(
+        (
+            ([Normalize(), Dense(384, 384)], "training keeps Transformer, Pooling, Dense, Normalize in this order"),
+            ([Dense(384, 64)], "cannot keep a Dense of 384 to 64 dimensions"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        modules = [Transformer(str(minilm)), Pooling(384), *after]
+        SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+        with pytest.raises(RecipeError, match=named):
+            trained_on(folder)
+
+
+def edit(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def without_tokenizer(folder: Path) -> None:
+    for path in (*folder.glob("*token*"), *folder.glob("vocab.txt")):
+        path.unlink()
+
+
+def absurd_id(folder: Path) -> None:
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    edit(folder / "tokenizer.json", model={**model, "vocab": {**model["vocab"], "zebra crossing": 4_000_000_000}})
+
+
+def not_finite(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.3.output.dense.weight"][5, 7] = torch.inf
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def integers(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = "encoder.layer.3.output.dense.weight"
+    weights[name] = weights[name].to(torch.int8)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def damaged(minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], plain: bool) -> tuple[Path, Recipe]:
+    """Return a damaged copy of MiniLM, and a recipe that begins from it; `plain`: without its modules.json."""
+    folder = shutil.copytree(minilm, tmp_path / "model")
+    damage(folder)
+    if plain:
+        (folder / "modules.json").unlink()
+    return folder, load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (without_tokenizer, "no tokenizer here"),
+        (absurd_id, "'zebra crossing' has id 4,000,000,000 in a vocabulary of 30,523"),
+        (integers, r"layer\.3\.output\.dense\.weight holds int8, not floating-point"),
+        (not_finite, r"layer\.3\.output\.dense\.weight holds a NaN or an infinity"),
+        (lambda folder: edit(folder / "config.json", num_hidden_layers=7), "lacks 16 of its weights"),
+        (lambda folder: edit(folder / "config.json", num_hidden_layers=5), "no place for 16 of its weights"),
+        (lambda folder: edit(folder / "config.json", model_type="own"), "model_type 'own' is unknown"),
+        (lambda folder: (folder / "tokenizer.json").write_bytes(b"{"), "tokenizer"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "an adapter's weights are not supported"),
+    ],
+)
+def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
+    minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], named: str, plain: bool
+) -> None:
+    folder, recipe = damaged(minilm, tmp_path, damage, plain)
+    with pytest.raises(RecipeError, match=f"{folder}.*{named}") as error:
+        build_encoder(recipe, load_tokenizer(minilm))
+    assert "\n" not in str(error.value)
+    with pytest.raises(EncoderError, match=named):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("damage", ANOTHERS)
+def test_a_tokenizer_of_another_model_is_refused_though_it_made_the_shards(
+    minilm: Path, tmp_path: Path, damage: Callable[[Path], None], plain: bool
+) -> None:
+    folder, recipe = damaged(minilm, tmp_path, damage, plain)
+    with pytest.raises(RecipeError, match=f"model: {folder}: {ANOTHERS[damage]}"):
+        build_encoder(recipe, load_tokenizer(folder))
+
+
+def test_an_activation_of_ones_own_is_refused(rich: Path) -> None:
+    edit(rich / "2_Dense" / "config.json", activation_function="own.Swish")
+    with pytest.raises(RecipeError, match=r"2_Dense/config\.json: activation_function 'own.Swish' is not one of"):
+        trained_on(rich)

@@ -1,0 +1,45 @@
+"""Collectives of a training run: ranks, gathered rows, sums over ranks. Without a process group there is one rank."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of ranks); (0, 1) without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def gather(rows: Tensor) -> Tensor:
+    """Rows of all ranks in rank order, differentiable: (n, d) on each of R ranks -> (R n, d)."""
+    if world()[1] == 1:
+        return rows
+    from torch.distributed.nn.functional import all_gather
+
+    return torch.cat(all_gather(rows.contiguous()))
+
+
+def gather_labels(labels: Tensor) -> Tensor:
+    """The labels of all ranks in rank order."""
+    ranks = world()[1]
+    if ranks == 1:
+        return labels
+    parts = [torch.empty_like(labels) for _ in range(ranks)]
+    dist.all_gather(parts, labels.contiguous())
+    return torch.cat(parts)
+
+
+def sum_over_ranks(value: Tensor) -> Tensor:
+    """The sum of a detached tensor over ranks."""
+    total = value.detach().clone()
+    if world()[1] > 1:
+        dist.all_reduce(total)
+    return total
+
+
+def autocast(engine: Any) -> torch.autocast:
+    """What DeepSpeed's engine does around its forward, for a forward of its module that it has no part in."""
+    enabled = engine.torch_autocast_enabled()
+    return torch.autocast(engine.device.type, engine.torch_autocast_dtype() if enabled else None, enabled)

@@ -1,0 +1,92 @@
+"""A model folder that training goes on from: what its model does at inference, which the export does again.
+
+A sentence-transformers folder says more than its weights: how it pools, a length limit, layers after the pooling,
+prompts. Training keeps all of it. A plain Hugging Face folder says nothing, and a fresh model neither.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from torch import nn
+
+from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.eval.models.settings import read_modules
+
+
+@dataclasses.dataclass
+class Inference:
+    """What a model does with a text besides encoding and pooling it.
+
+    Attributes:
+        max_tokens: the longest sequence, special tokens included; None: what the architecture takes.
+        normalize: embeddings get unit length.
+        lower_case: texts are lower-cased first, whatever the tokenizer does.
+        prompts, default_prompt_name, similarity_fn_name, truncate_dim: as sentence-transformers has them.
+    """
+
+    max_tokens: int | None = None
+    normalize: bool = False
+    lower_case: bool = False
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+    truncate_dim: int | None = None
+
+    @property
+    def prompt(self) -> str:
+        """What goes before every text."""
+        return self.prompts.get(self.default_prompt_name or "", "")
+
+
+@dataclasses.dataclass
+class Source:
+    """What a folder gives: `weights` is where its transformer lies; `pooling` None, where it says nothing of that."""
+
+    weights: Path = Path()
+    pooling: str | None = None
+    head: list[nn.Module] = dataclasses.field(default_factory=list)
+    inference: Inference = dataclasses.field(default_factory=Inference)
+
+
+def read_source(folder: Path) -> Source:
+    """What to go on from, of a local folder.
+
+    Raises:
+        EncoderError: it is a sentence-transformers folder that is not whole, or of modules that training cannot keep.
+    """
+    listed = read_modules(folder)
+    if not listed:
+        return Source(folder)
+    # Only now: sentence-transformers takes seconds to import.
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    from clearspan.eval.models.library import load
+
+    model = load(folder).modules
+    transformer, pooling, *after = model
+    normalize = bool(after) and isinstance(after[-1], Normalize)
+    head = after[:-1] if normalize else after
+    kinds = (isinstance(transformer, Transformer), isinstance(pooling, Pooling), *(isinstance(m, Dense) for m in head))
+    if not all(kinds):
+        names = ", ".join(type(module).__name__ for module in model)
+        raise EncoderError(
+            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, not {names}"
+        )
+    for dense in head:
+        if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
+            raise EncoderError(
+                f"{folder}: training cannot keep a Dense of {dense.in_features} to {dense.out_features} dimensions"
+            )
+    if not pooling.include_prompt:
+        raise EncoderError(f"{folder}: training cannot keep a pooling that leaves the prompt out")
+    inference = Inference(
+        max_tokens=transformer.max_seq_length,
+        normalize=normalize,
+        lower_case=transformer.do_lower_case,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=model.truncate_dim,
+    )
+    mode = pooling.pooling_mode
+    return Source(listed[0].folder, mode if isinstance(mode, str) else "+".join(mode), head, inference)

@@ -1,0 +1,67 @@
+"""Remarks on a sweep's figures: which runs end as they began, and why rows are equal.
+
+a run's checkpoints                    -> whether any of them was better than the model that it began with
+equal figures: recipes, weights, losses -> what the runs have in common, and what their settings changed
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from clearspan.shards import storage
+from clearspan.train.card import UNCHANGED
+from clearspan.train.config.recipe import load
+from clearspan.train.config.resume_policy import flat
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.engine.tracking import lines_up_to
+from clearspan.train.export import WEIGHTS
+from clearspan.train.sweeps.grid import Run
+from clearspan.train.sweeps.scores import Scores
+
+NAMED = 3
+"""Number of runs that are named where many are equal."""
+
+
+def remarks(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> dict[str, str]:
+    """Return the remark in a run's row by the run's name, for the runs that need one."""
+    said = {run.name: "without a score" for run in runs if run.name not in found}
+    return said | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
+
+
+def equal_rows(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> list[str]:
+    """Return a line for each set of runs whose figures are all the same: it names them and says why."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if found.get(run.name):
+            groups.setdefault(json.dumps(found[run.name], sort_keys=True), []).append(run)
+    return [f"{_named(group)} have equal figures: {_why(folder, group)}" for group in groups.values() if len(group) > 1]
+
+
+def _named(group: Sequence[Run]) -> str:
+    names = [run.name for run in group]
+    if len(names) > NAMED:
+        names = [*names[:NAMED], f"{len(names) - NAMED} others"]
+    return f"{'; '.join(names[:-1])} and {names[-1]}"
+
+
+def _why(folder: Path, group: Sequence[Run]) -> str:
+    """Return the reason for equal figures, as far as recipes, weights and losses tell."""
+    places = [folder / run.name for run in group]
+    varied = ", ".join(key for key in group[0].settings if len({run.settings.get(key) for run in group}) > 1)
+    recipes = [flat(dataclasses.asdict(load(str(place / "recipe.yaml")))) for place in places]
+    if all({**recipe, "output": ""} == {**recipes[0], "output": ""} for recipe in recipes):
+        return f"{varied} comes to the same recipe in all of them"
+    if len({storage.sha256(place / "model" / WEIGHTS) for place in places}) > 1:
+        return "their models differ, but the figures do not tell them apart: compare them by another score"
+    if all(Checkpoints(place).began_best() for place in places):
+        return f"{UNCHANGED}, and all of them export that model"
+    if all(_losses(place) == _losses(places[0]) for place in places):
+        return f"{varied} changes nothing that the rest of the recipe trains: every logged loss and weight is the same"
+    return f"their models are the same in every weight, whatever {varied} changed on the way"
+
+
+def _losses(run: Path) -> list[tuple[int, float]]:
+    """Return a run's logged losses with their steps."""
+    lines = map(json.loads, lines_up_to(run / "metrics.jsonl", 1 << 62))
+    return [(line["step"], line["loss"]) for line in lines if "loss" in line]
