@@ -23,10 +23,10 @@ import torch
 from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
+from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
 from clearspan.common.terminal import one_line, visible
 from clearspan.eval.models.sentence_encoder import MOST_SAID
 from clearspan.shards.sealed import FileInfo
-from clearspan.shards.storage import COPY_BYTES, TEMPORARY, naming_disk
 from clearspan.train.distributed import world
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
@@ -82,7 +82,7 @@ def write_states(states: Any, path: Path) -> FileInfo:
     Raises:
         OSError: the disk is full or broken; it names the file.
     """
-    with naming_disk(path), ThreadPoolExecutor(1) as pool, path.open("wb", buffering=COPY_BYTES) as stream:
+    with path_in_errors(path), ThreadPoolExecutor(1) as pool, path.open("wb", buffering=COPY_BYTES) as stream:
         hashed = _Hashed(stream, pool)
         try:
             torch.save(states, hashed)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ class Checkpoints:
             _remove(part)
             mend = "go on with --resume from the step before it" if self.tags() else "run it again"
             raise CheckpointError(f"{self.folder / tag}: could not be saved ({error}): make room and {mend}") from None
-        _sync(self.folder)
+        sync(self.folder)
         self.kept = [*self.kept, (tag, chosen)][-2:]
         wanted = {name for pair in self.kept for name in pair}
         for old in self.tags():
@@ -342,11 +342,3 @@ def _remove(checkpoint: Path) -> None:
             path.unlink()
     with contextlib.suppress(OSError):
         checkpoint.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
