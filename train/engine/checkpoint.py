@@ -23,8 +23,7 @@ import torch
 from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from clearspan.common.terminal import one_line, visible
-from clearspan.eval.models.sentence_encoder import MOST_SAID
+from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.shards.sealed import FileInfo
 from clearspan.shards.storage import COPY_BYTES, TEMPORARY, naming_disk
 from clearspan.train.distributed import world
