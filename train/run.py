@@ -154,7 +154,7 @@ def check_own(run: Path) -> None:
 
 def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
     """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
-    from clearspan.common.pretrained import some
+    from clearspan.common.model_folder import some
     from clearspan.train.model.attention import VARLEN_DROPOUT
 
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
@@ -289,7 +289,7 @@ def work(options: argparse.Namespace) -> int:
 
     name_accelerator()
     from clearspan.common import terminal
-    from clearspan.eval.models.sentence_encoder import EncoderError
+    from clearspan.common.model_folder import EncoderError
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError
     from clearspan.train.data.stream import StreamError

@@ -24,8 +24,7 @@ from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
 from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
-from clearspan.common.terminal import one_line, visible
-from clearspan.eval.models.sentence_encoder import MOST_SAID
+from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.shards.sealed import FileInfo
 from clearspan.train.distributed import world
 from clearspan.train.engine.integrity import NAME as MANIFEST
