@@ -361,7 +361,7 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Return the hash of all shards, in order, and of the objectives' files. It and the recipe decide every batch."""
+        """Return the hash of all shards and of the objectives' files: with the recipe, it decides every batch."""
         contents = ""
         for name, stream in self.feed.streams.items():
             contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)
