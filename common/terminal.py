@@ -20,6 +20,8 @@ GAP = 3
 NARROWEST = 8
 ALIKE = 0.6
 """Least similarity, from 0 to 1, at which a name is taken for another one mistyped."""
+MOST_SAID = 300
+"""Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
 
 def version() -> str:

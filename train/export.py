@@ -118,7 +118,7 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Inference
@@ -195,7 +195,7 @@ def described(run: Path, which: str) -> str:
 
 def _origin(run: Path, step: int) -> Origin:
     """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
 
     known = run / SKELETON / DATA
     return Origin(step, read_json(known) if known.is_file() else {}, read_scores(run / "metrics.jsonl", step))
@@ -259,7 +259,7 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     with ending_at_once("train.export", "run it again"):
         from clearspan.common import terminal
-        from clearspan.eval.models.sentence_encoder import EncoderError
+        from clearspan.common.model_folder import EncoderError
 
         parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")

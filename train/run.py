@@ -11,9 +11,9 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0
 
@@ -27,14 +27,28 @@ EXAMPLE = """examples:
 """
 
 
+class ListRecipes(argparse.Action):
+    """`--list`: print the recipes and exit, whatever else is missing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="list the recipes, and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from clearspan.common import terminal
+        from clearspan.train.config.reference import catalog
+
+        terminal.notice(catalog())
+        parser.exit()
+
+
 def parser() -> "Parser":
     from clearspan.common import terminal
-    from clearspan.train.config import recipe
 
     root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
-        "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
+        "--recipe", required=True, metavar="NAME-or-FILE", help="a recipe of --list, or a YAML file of your own"
     )
+    root.add_argument("--list", action=ListRecipes)
     root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
     root.add_argument(
         "--resume",
@@ -154,7 +168,7 @@ def check_own(run: Path) -> None:
 
 def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
     """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
-    from clearspan.common.pretrained import some
+    from clearspan.common.model_folder import some
     from clearspan.train.model.attention import VARLEN_DROPOUT
 
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
@@ -289,7 +303,7 @@ def work(options: argparse.Namespace) -> int:
 
     name_accelerator()
     from clearspan.common import terminal
-    from clearspan.eval.models.sentence_encoder import EncoderError
+    from clearspan.common.model_folder import EncoderError
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError
     from clearspan.train.data.stream import StreamError
