@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from clearspan.common.files import sha256, write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.data.catalogue import other_rows
-from clearspan.eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.load import load

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tqdm import tqdm
 
+from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.files import sha256
 from clearspan.eval.models.fingerprint import digest
 from clearspan.eval.models.vector_files import open_vectors
 
