@@ -14,9 +14,9 @@ import numpy as np
 from clearspan.common import terminal
 from clearspan.common.terminal import say
 from clearspan.shards import classes, lengths, reader, sheet, storage, summary, verification
-from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
-from clearspan.shards.schema import LABEL, token_columns
+from clearspan.shards.schema import KINDS, LABEL, token_columns
 from clearspan.shards.values import for_programs, in_words
 
 EXAMPLES = """examples:
@@ -79,7 +79,9 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
     if tokenizer:
         say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
     if statistics := manifest.statistics:
-        say(f"  frames' values: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}")
+        say(
+            f"  values of {KINDS[manifest.kind].statistics}: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}"
+        )
     for line in summary.options(manifest.fingerprint.get("options", {})):
         say(f"  {line}")
     for path, sha256 in manifest.resources.items():
@@ -119,7 +121,7 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, An
     for batch in dataset:
         part = batch.slice(0, limit)
         columns = [
-            [frames_of(value) for value in column] if column.type == FRAMES else column.to_pylist() for column in part
+            [array_of(value) for value in column] if is_array(column.type) else column.to_pylist() for column in part
         ]
         for values in zip(*columns, strict=True):
             yield dict(zip(part.schema.names, values, strict=True)), token_columns(part.schema)

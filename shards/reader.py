@@ -76,7 +76,7 @@ def read_batches(
     contents = measured()
     try:
         for batch in shard.kind.layout.batches(members(path), shard.kind.check):
-            contents.add(batch)
+            contents.add(batch, shard.kind)
             yield batch
     except tarfile.TarError as error:
         raise ShardError(f"{shard.name}: not a readable tar ({error})") from None

@@ -50,7 +50,7 @@ class ShardWriter:
                 self._file.write(ustar.header(key + name, len(data)))
                 self._file.write(data)
                 self._file.write(ustar.padding(len(data)))
-        self._contents.add(batch)
+        self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
         """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""

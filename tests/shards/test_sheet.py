@@ -11,7 +11,7 @@ from PIL import Image
 
 from clearspan.shards import Dataset, sheet
 from clearspan.shards.__main__ import main
-from clearspan.shards.layouts import frames_of
+from clearspan.shards.layouts import array_of
 from clearspan.shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw
 from clearspan.shards.values import pixels
 from tests.shards.conftest import MemoryStore
@@ -110,7 +110,7 @@ def test_cat_draws_pictures_with_their_classes(
 
 def test_cat_draws_clips(audio: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cat", str(audio), "--picture", str(tmp_path / "cat.png")]) == 0
-    spectrograms = [frames_of(value) for batch in Dataset(audio) for value in batch["frames"]]
+    spectrograms = [array_of(value) for batch in Dataset(audio) for value in batch["frames"]]
     cells = map(Cell, spectrograms, ("george", "jackson", "jackson"))
     draw(cells, tmp_path / "drawn.png", str(audio))
     assert (tmp_path / "cat.png").read_bytes() == (tmp_path / "drawn.png").read_bytes()

@@ -13,10 +13,10 @@ import pytest
 
 from clearspan.shards import Dataset, Manifest, ShardError, verify
 from clearspan.shards.contents import Contents
-from clearspan.shards.layouts import frames_column
+from clearspan.shards.layouts import array_column
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import read_back, read_batches
-from clearspan.shards.schema import schema
+from clearspan.shards.schema import KINDS, MEL_BINS, schema
 from tests.shards.conftest import publish_labelled
 from tests.shards.test_manifest import edit
 
@@ -99,7 +99,7 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
     shard = Manifest.load(str(dataset)).shards[0]
     contents = Contents()
     for batch in Dataset(dataset).batches(shard):
-        contents.add(batch)
+        contents.add(batch, KINDS["documents"])
     assert contents.difference(shard) == ""
     other = getattr(shard, name) + 1 if isinstance(getattr(shard, name), int) else {"other": {"0": 1}}
     said = contents.difference(dataclasses.replace(shard, **{name: other}))
@@ -177,7 +177,7 @@ def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(im
 def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path, value: float) -> None:
     clips = [np.full((3, 128), -4.0, np.float16) for _ in range(2)]
     clips[1][2, 127] = value
-    columns = [pa.array([7, 8]), frames_column(clips), pa.array([0, 1])]
+    columns = [pa.array([7, 8]), array_column(clips, MEL_BINS), pa.array([0, 1])]
     batch = pa.record_batch(columns, schema=schema("audio"))
     folder = publish_labelled(tmp_path / "audio", batch, "audio", ["george", "jackson"], {})
     name = "audio-00000-000.tar/00000-000-00000-00001-0000000000000008.npy"
@@ -189,7 +189,7 @@ def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path,
 def test_the_largest_finite_frames_are_read(tmp_path: Path) -> None:
     clip = np.full((1, 128), 65504, np.float16)
     clip[0, ::2] = -65504
-    batch = pa.record_batch([pa.array([7]), frames_column([clip]), pa.array([0])], schema=schema("audio"))
+    batch = pa.record_batch([pa.array([7]), array_column([clip], MEL_BINS), pa.array([0])], schema=schema("audio"))
     folder = publish_labelled(tmp_path / "audio", batch, "audio", ["george"], {})
     assert verify(folder) == []
     assert len(list(Dataset(folder))) == 1
