@@ -201,10 +201,10 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     _claim(job, plan)
     _tidy(job)
     storage.remove(job.stopped_path)
-    storage.keep(plan.to_json(), job.path(planning.NAME))
+    storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
     for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
         for path, data in resources.items():
-            storage.keep(data, storage.join(dataset, *path.split("/")))
+            storage.publish_if_changed(data, storage.join(dataset, *path.split("/")))
     results = load_results(job)
     lost = damaged(job, results)
     for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(results):

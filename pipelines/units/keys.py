@@ -35,7 +35,7 @@ def token_hashes(lists: Ragged) -> np.ndarray:
     """64-bit hashes of lists of whole numbers, (n,) int64."""
     places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
-    sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
+    sums = bounds(keyed.draw(keyed.finalize(lists.values.astype(np.int64)), places + 1))
     return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
 
 

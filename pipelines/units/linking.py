@@ -54,7 +54,7 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
     num_rows = int(is_kept.sum())
     is_small = sizes <= max(1, fraction * num_rows)
     rate = fraction * num_rows / max(1, int(sizes[is_small].sum()))
-    draws = (keyed.finalise(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
+    draws = (keyed.finalize(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
     chosen = is_kept & (is_small & (draws < rate))[group]
     return [chosen[start:end] for start, end in itertools.pairwise(starts)]
 

@@ -276,7 +276,7 @@ def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:
 def test_cat_takes_another_tokenizer(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (dataset / "tokenizer" / "tokenizer.json").unlink()
     assert main(["cat", str(dataset)]) == 1
-    assert "name one with --tokenizer" in capsys.readouterr().err
+    assert "pass --tokenizer" in capsys.readouterr().err
     path = shared_data / "tokenizers" / "roberta-base"
     assert main(["cat", str(dataset), "--limit", "1", "--tokenizer", str(path)]) == 0
     assert "Dunedin" in capsys.readouterr().out

@@ -127,7 +127,7 @@ def test_cat_draws_what_is_on_an_object_store(
 
 def test_texts_are_nothing_to_draw(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cat", str(dataset), "--picture", str(tmp_path / "a.png")]) == 1
-    said = f"shards: {dataset}: documents have nothing to draw: leave --picture out\n"
+    said = f"shards: {dataset}: documents have nothing to draw: leave out --picture\n"
     assert capsys.readouterr().err == said and not (tmp_path / "a.png").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_sheet_on_which_nothing_can_be_drawn_is_an_error(
     many_classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cat", str(many_classes), "--picture", str(tmp_path / "a.png")]) == 1
-    said = "none of 25 examples is a picture that can be decoded: leave --picture out"
+    said = "none of 25 examples is an image that can be decoded: leave out --picture"
     captured = capsys.readouterr()
     assert captured.err == f"shards: {many_classes}: {said}\n" and captured.out == ""
     assert not (tmp_path / "a.png").exists()
@@ -156,10 +156,10 @@ def test_a_folder_that_is_not_there_is_one_line(
         (["ls", "--histogram", "a.txt"], "a.txt: a picture's name ends in .png, .jpg, .pdf, .svg"),
         (
             ["cat", "--picture", "a.png", "--limit", "401"],
-            "--limit 401: a picture shows at most 400 examples: lower it",
+            "--limit 401: an image shows at most 400 examples: lower it",
         ),
         (["cat", "--picture", "a.png", "--limit", "0"], "--limit must be at least 1"),
-        (["cat", "--picture", "a.png", "--tokenizer", "x"], "--picture shows no text: leave --tokenizer out"),
+        (["cat", "--picture", "a.png", "--tokenizer", "x"], "--picture shows no text: leave out --tokenizer"),
     ],
 )
 def test_what_makes_no_sense_is_bad_usage(

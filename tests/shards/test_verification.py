@@ -50,7 +50,7 @@ def test_class_counts_that_are_not_the_shards_are_named(images: Path) -> None:
 def test_a_class_that_the_shards_do_not_hold_is_named(images: Path) -> None:
     edit(images, lambda record: record["shards"][0].update(classes={"0": 4, "1": 3, "7": 2}))
     table, shard = verify(images)
-    assert table.endswith("classes.json: names 3 classes, and the shards have classes 0 to 7")
+    assert table.endswith("classes.json: names 3 classes, but the shards have classes 0 to 7")
     assert shard.endswith("classes.7 = nothing where the manifest says 2 (and 1 more of its classes)")
 
 
@@ -113,7 +113,7 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
         (lambda record: record["statistics"].update(std=1.0), "statistics .* are not the sum over its shards"),
         (lambda record: record.pop("statistics"), "statistics None are not the sum over its shards"),
         (lambda record: record["shards"][0].pop("moments"), "statistics .* are not the sum over its shards {}"),
-        (lambda record: record["shards"][0]["moments"].pop("sum"), "it lacks 'sum'"),
+        (lambda record: record["shards"][0]["moments"].pop("sum"), "missing field 'sum'"),
         (lambda record: record["shards"][0].update(unit=7), "audio-00000-000.tar: its unit is not 7"),
     ],
 )
@@ -142,11 +142,11 @@ def test_a_figure_that_no_shard_tells_is_not_compared(dataset: Path, field: str)
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (["ant", "barrel"], "names 2 classes, and the shards have classes 0 to 2"),
+        (["ant", "barrel"], "names 2 classes, but the shards have classes 0 to 2"),
         (["ant", "barrel", "bass", "bee"], "names 4 classes of 3"),
-        (["ant", "barrel", "ant"], "not a list of names, each once: run the pipeline again"),
-        (["ant", "barrel", 3], "not a list of names, each once: run the pipeline again"),
-        ({"0": "ant"}, "not a list of names, each once: run the pipeline again"),
+        (["ant", "barrel", "ant"], "not a list of distinct names: run the pipeline again"),
+        (["ant", "barrel", 3], "not a list of distinct names: run the pipeline again"),
+        ({"0": "ant"}, "not a list of distinct names: run the pipeline again"),
     ],
 )
 def test_names_that_are_not_those_of_the_shards_classes_are_reported(images: Path, table: object, said: str) -> None:
@@ -155,7 +155,7 @@ def test_names_that_are_not_those_of_the_shards_classes_are_reported(images: Pat
 
 def test_a_table_of_classes_that_is_no_json_is_reported(images: Path) -> None:
     assert retable(images, b"ant, barrel") == [
-        f"{images}/_files/classes.json: not a list of names, each once: run the pipeline again"
+        f"{images}/_files/classes.json: not a list of distinct names: run the pipeline again"
     ]
 
 
@@ -169,7 +169,7 @@ def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(im
     edit(images, lambda record: record["fingerprint"]["options"].pop("files"))
     assert verify(images) == [
         f"{images}/_files/classes.json: names 0 classes of 3",
-        "_files/classes.json: a file that manifest.json does not name: no part of the dataset; delete it",
+        "_files/classes.json: a file that manifest.json does not name: not part of the dataset; delete it",
     ]
 
 
