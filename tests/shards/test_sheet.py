@@ -152,8 +152,8 @@ def test_a_folder_that_is_not_there_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cat", "--picture", "a.bmp2"], "a.bmp2: a picture's name ends in .png, .jpg, .pdf, .svg"),
-        (["ls", "--histogram", "a.txt"], "a.txt: a picture's name ends in .png, .jpg, .pdf, .svg"),
+        (["cat", "--picture", "a.bmp2"], "a.bmp2: the name of an image must end in .png, .jpg, .pdf, .svg"),
+        (["ls", "--histogram", "a.txt"], "a.txt: the name of an image must end in .png, .jpg, .pdf, .svg"),
         (
             ["cat", "--picture", "a.png", "--limit", "401"],
             "--limit 401: an image shows at most 400 examples: lower it",
