@@ -107,7 +107,8 @@ def _repeats(part: np.ndarray) -> np.ndarray:
 def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
     values = values[order]
-    return np.equal(values[1:], values[:-1])
+    is_equal: np.ndarray = values[1:] == values[:-1]
+    return is_equal
 
 
 def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]) -> list[np.ndarray]:
