@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearspan.train import __main__ as launcher
-from clearspan.train import run
-from clearspan.train.config import recipe, reference
+from clearspan.train import reference, run
+from clearspan.train.config import recipe
 from clearspan.train.config.keys import known_keys
 from clearspan.train.options import DatasetConfig
 from clearspan.train.sweeps import grid
