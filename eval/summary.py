@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from clearspan.common.terminal import printable
 from clearspan.eval.details import Cell, cell_text
-from clearspan.eval.files import printable
 from clearspan.eval.report.console import fitting, folded, text_table
 from clearspan.eval.results import Scored
 from clearspan.eval.scores import TaskScores, in_percent

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearspan.common.files import write_text
 from clearspan.eval.details import Table, cell_text
-from clearspan.eval.files import write_text
 from clearspan.eval.report.layout import css, layout
 
 if TYPE_CHECKING:  # matplotlib and jinja2 take half a second to import, which --help must not

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clearspan.common.terminal import printable
 from clearspan.eval.details import RankCurve, Scatter
-from clearspan.eval.files import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

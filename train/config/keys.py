@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from clearspan.common.terminal import closest
+from clearspan.common.parsing import closest
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError
 from clearspan.train.schedules import OptimizerConfig
 
