@@ -1,4 +1,4 @@
-"""The words that `--tasks` understands. A new task is a file with a `FAMILY`, and a line here."""
+"""The words that `--tasks` accepts. A new task is a module with a `FAMILY`, and a line here."""
 
 from clearspan.eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
 from clearspan.eval.tasks.task import Family
