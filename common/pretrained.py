@@ -7,7 +7,6 @@ here with what it scores, and the trainer with what it goes on from: checked in 
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,39 +17,7 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
 
-from clearspan.eval.models.sentence_encoder import EncoderError
-
-MOST_BYTES = 1 << 24
-"""Of one JSON file of settings."""
-MEND = "take the whole folder from its source again"
-
-
-def read_json(path: Path, shape: type = dict, most_bytes: int = MOST_BYTES) -> Any:
-    """The content of a JSON file of settings.
-
-    Raises:
-        EncoderError: it cannot be read, or holds something else than a `shape`.
-    """
-    try:
-        if path.stat().st_size > most_bytes:
-            raise EncoderError(f"{path}: more than {most_bytes:,} bytes, which is no file of settings")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None
-    except RecursionError:
-        raise EncoderError(f"{path}: cannot be read as JSON (nested too deep)") from None
-    except EncoderError:
-        raise
-    except ValueError as error:
-        raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(content, shape):
-        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
-    return content
-
-
-def some(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+from clearspan.common.model_folder import MEND, EncoderError, read_json, some
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ GAP = 3
 NARROWEST = 8
 ALIKE = 0.6
 """Least similarity, from 0 to 1, at which a name is taken for another one mistyped."""
+MOST_SAID = 300
+"""Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
 
 def version() -> str:
@@ -30,9 +32,14 @@ def version() -> str:
         return "clearspan, not installed"
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Escape control and direction characters, so that data cannot steer the terminal; those in `keep` stay."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def visible(text: str) -> str:
-    """The text with control and direction characters written out: a corpus is not to steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    """Return `printable` text of several lines: newlines and tabs stay."""
+    return printable(text, keep="\n\t")
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import Parser, printable
 from clearspan.eval import saved
 from clearspan.eval.command import run
-from clearspan.eval.files import DataError, json_text, printable
+from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.console import text_table
 from clearspan.eval.saved import Saved
 from clearspan.eval.scores import Examples, difference, figure

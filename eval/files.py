@@ -1,11 +1,9 @@
 """Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
 
 import csv
-import hashlib
 import json
 import math
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,11 +68,6 @@ def head(text: str, limit: int = 60) -> str:
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-def printable(text: str) -> str:
-    """The text on one line, with what would steer a terminal written out; names and data may hold anything."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def json_text(value: Any) -> str:
     """Strict JSON in ASCII, which any terminal shows; NaN and infinities, which JSON lacks, are null. Ends its line."""
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
@@ -92,33 +85,6 @@ def check_writable(folder: Path) -> None:
             file.write(b"whether this can be written")
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from None
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of UTF-8 `text`; a lone surrogate is written out."""
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to a temporary file beside `path`, then rename it there. Its name is like no other file's.
-
-    Raises:
-        OSError: the folder is missing, cannot be written or is full; names the file.
-    """
-    temporary = path.with_name(f".{uuid.uuid4().hex}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:  # a full disk is met when writing, which names no file
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:

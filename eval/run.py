@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from clearspan.common.files import sha256, write_bytes, write_text
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.data.catalogue import other_rows
-from clearspan.eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.load import load
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.results import Results, Scored, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
 from clearspan.eval.report.console import fitting, folded, text_table
 from clearspan.eval.report.table import Cell, cell_text
 from clearspan.eval.results import Scored

@@ -9,10 +9,9 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
-from clearspan.common.pretrained import load_model, quiet_transformers, some
-from clearspan.common.terminal import one_line
-from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
-from clearspan.eval.models.settings import check_tokenizer
+from clearspan.common.model_folder import EncoderError, check_tokenizer, some
+from clearspan.common.pretrained import load_model, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import answer_to
 from clearspan.train.config.recipe import modality

@@ -33,9 +33,9 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
+from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.pretrained import first_position, load_model, quiet_transformers
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
-from clearspan.eval.models.settings import read_modules
+from clearspan.common.terminal import MOST_SAID, one_line
 
 Texts = tuple[list[str], ...]
 Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ def finetune(
     except EncoderError:
         raise
     except Exception as error:  # what the library raises for a model without such a head is of any type
-        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error)})") from None
+        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error, MOST_SAID)})") from None
     texts, labels = train
     limit = _limit(model, settings.max_length)
     gold = [int(label) for label in labels] if num_classes else labels.tolist()

@@ -11,7 +11,6 @@ deleted at any time.
 
 import hashlib
 import os
-import re
 import struct
 import time
 import zlib
@@ -20,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from clearspan.common.files import atomic_write, remove_temporaries
 
 Rows = NDArray[np.float32]
 
@@ -30,10 +31,8 @@ _ENTRY = np.dtype([("hash", "<u8", 2), ("crc", "<u4")])
 """The hash of a text and the CRC-32 of its row."""
 Entries = NDArray[np.void]
 _KEY_BYTES = 16
-_PART = re.compile(r"\.\d{20}-\d+\.part")
-"""The name of a file until it is whole."""
 _STALE_S = 24 * 3600
-"""The age in seconds at which such a file was left by a run that is gone."""
+"""Age in seconds at which a temporary file was left by a process that is gone."""
 
 
 class Cache:
@@ -57,8 +56,8 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             # The newest first: of a text that is there twice the first counts, and a row that replaces a damaged one
             # is the newer one.
-            paths = sorted(folder.glob(f"*{_SUFFIX}"), reverse=True)
-            self._clear(folder)
+            paths = sorted(folder.glob(f"[0-9]*{_SUFFIX}"), reverse=True)
+            remove_temporaries(folder, older_than_s=_STALE_S)
         except OSError as error:
             paths, self.takes = [], False
             self.warnings.append(
@@ -108,20 +107,14 @@ class Cache:
         if not self.takes or not len(rows):
             return rows
         name = f"{time.time_ns():020d}-{os.getpid()}"
-        part, path = self._folder / f".{name}.part", self._folder / f"{name}{_SUFFIX}"
+        path = self._folder / f"{name}{_SUFFIX}"
         content = np.ascontiguousarray(rows, "<f4")
         entries = np.empty(len(rows), _ENTRY)
         entries["hash"], entries["crc"] = _hashes(texts), [zlib.crc32(row) for row in content]
         header = _HEADER.pack(_MAGIC, len(rows), self._dim, zlib.crc32(entries.data))
         try:
-            try:
-                with part.open("xb") as file:
-                    file.writelines([header, entries.data, content.data])
-                    file.flush()
-                    os.fsync(file.fileno())  # or after a crash the name might be there before the rows
-                part.rename(path)
-            finally:
-                part.unlink(missing_ok=True)
+            with atomic_write(path) as file:
+                file.writelines([header, entries.data, content.data])
             return _read(path, self._dim)[1]
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -130,11 +123,6 @@ class Cache:
                 f"{self._folder} takes no more embeddings ({reason}): other runs will compute them again"
             )
             return rows
-
-    def _clear(self, folder: Path) -> None:
-        for part in folder.glob(".*.part"):
-            if _PART.fullmatch(part.name) and time.time() - part.stat().st_mtime > _STALE_S:
-                part.unlink(missing_ok=True)
 
 
 def _read(path: Path, dim: int) -> tuple[Entries, Rows]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from clearspan.eval.files import sha256
+from clearspan.common.files import sha256
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.embed import batches_by_length
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
 
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # of a token, about: how long a text is, without the function's tokenizer
@@ -103,4 +104,4 @@ def _array(found: Any) -> NDArray[Any]:
 
 
 def _what(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
+    return f"{type(error).__name__}: {one_line(error, MOST_SAID)}"

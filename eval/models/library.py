@@ -20,12 +20,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
+from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, first_position, load_model, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.embed import batches_by_length
 from clearspan.eval.models.fingerprint import folder_fingerprint
 from clearspan.eval.models.pooling import as_float32, pooled
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
-from clearspan.eval.models.settings import check_modules, check_tokenizer, check_transformer, read_modules
+from clearspan.eval.models.settings import check_modules, check_transformer
 
 
 class Model:
@@ -63,7 +64,7 @@ class Model:
         except EncoderError:
             raise
         except Exception as error:  # what tokenizers and the folder's modules raise is of any type
-            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error)})") from None
+            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
         return out
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
@@ -122,7 +123,7 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: s
     except EncoderError:
         raise
     except Exception as error:  # what the libraries raise for odd files is of any type
-        raise EncoderError(f"{folder}: no usable model ({one_line(error)})") from None
+        raise EncoderError(f"{folder}: no usable model ({one_line(error, MOST_SAID)})") from None
     return model
 
 

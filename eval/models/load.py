@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from clearspan.eval.models.sentence_encoder import Encoder, EncoderError
+from clearspan.common.model_folder import EncoderError
+from clearspan.eval.models.sentence_encoder import Encoder
 
 
 def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:

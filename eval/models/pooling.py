@@ -16,7 +16,8 @@ from sentence_transformers.base.modules import Module
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from clearspan.eval.models.sentence_encoder import POOLINGS, EncoderError
+from clearspan.common.model_folder import EncoderError
+from clearspan.eval.models.sentence_encoder import POOLINGS
 
 HEAD = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 

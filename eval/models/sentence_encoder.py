@@ -9,18 +9,6 @@ from numpy.typing import NDArray
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
 """Of a plain Hugging Face folder; `eval.models.pooling` says what each is."""
-MOST_SAID = 300
-"""Characters of a library's message, which may be pages, at the end of one of ours."""
-
-
-class EncoderError(ValueError):
-    """A folder, file, function or configuration that gives no usable encoder. The message says why and what to do."""
-
-
-def one_line(error: BaseException) -> str:
-    """A library's message, which may be pages, for the end of a message of ours."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= MOST_SAID else text[:MOST_SAID] + " ..."
 
 
 class Encoder(Protocol):

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.files import head
-from clearspan.eval.models.sentence_encoder import EncoderError
 
 Row = NDArray[np.float32]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -13,7 +13,7 @@ import rich.table
 from rich.cells import cell_len
 from rich.console import Console
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
 
 _HEADING_CELLS, _TEXT_CELLS = 12, 36
 _GAP = 3  # cells between two columns

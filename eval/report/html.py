@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clearspan.eval.files import write_text
+from clearspan.common.files import write_text
 from clearspan.eval.report.style import STYLE
 from clearspan.eval.report.table import Table, table_html
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Every recipe and every key, as a page: `python -m train.config.reference`.
+"""Every recipe and every key, as a page: `python -m train.config.reference`; the recipes as a list for `--list`.
 
     train/recipes, train/sweeps (what their first lines say) + the options' dataclasses -> docs/recipes.md
 
@@ -29,6 +29,16 @@ SECTION = re.compile(r"(?:Args|Attributes):")
 ENTRY = re.compile(r"(\w+(?:, \w+)*): (.+)")
 COMMENTED = re.compile(r" {4}(\w+): .*?  # (.+)")
 GIVEN = "must be given"
+CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
+GROUPS = {
+    "DeCLUTR": ("declutr", "contrastive-only", "mlm-only"),
+    "CLEAR": ("clear",),
+    "SimCSE": ("simcse",),
+    "VisualCSE": ("visualcse",),
+    "AudioCSE": ("audiocse",),
+    "Others": ("",),
+}
+"""Headings of `catalog`, and how the names of their recipes begin; a recipe stands under the first that matches."""
 INTRODUCTION = """# Recipes and their keys
 
 Written by `python -m train.config.reference`: change the recipes or the options' docstrings, not this page.
@@ -163,6 +173,23 @@ def purpose(path: Path) -> str:
     if not lines:
         raise UnsaidError(f"{path}: its first line does not say what it is for: begin it with a comment")
     return " ".join(lines)
+
+
+def catalog() -> str:
+    """Return the recipes by paper, a line each: the name, and the first sentence of its comment without citations."""
+    from clearspan.train.config import recipe
+
+    left, lines = recipe.names(), []
+    width = max(map(len, left))
+    for heading, prefixes in GROUPS.items():
+        group = [name for name in left if name.startswith(prefixes)]
+        left = [name for name in left if name not in group]
+        lines.append(f"{heading}:")
+        for name in group:
+            sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(recipe.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
+            lines.append(f"  {name:<{width}}  {CITATION.sub('', sentence)}")
+        lines.append("")
+    return "\n".join([*lines, "What each needs and every key: docs/recipes.md. `--dry-run` prints a recipe in full."])
 
 
 def page() -> str:

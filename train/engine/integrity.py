@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.files import write_bytes
 from clearspan.shards.sealed import FileInfo, build, seal, unseal
-from clearspan.shards.storage import publish_bytes
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
@@ -50,7 +50,7 @@ def seal_folder(
         **(content or {}),
         "files": {name: asdict(described[name]) for name in sorted(described)},
     }
-    publish_bytes(seal(record, indent=1), str(folder / NAME))
+    write_bytes(folder / NAME, seal(record, indent=1))
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:

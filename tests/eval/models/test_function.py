@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder, load
-from clearspan.eval.models.sentence_encoder import EncoderError
 
 TEXTS = ["a text", "a much longer text, of many more words than the others have", "", "ein Satz"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder
 from clearspan.eval.models.library import Model
 from clearspan.eval.models.load import default_name, load
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.models.vectors import WordVectors
 
 

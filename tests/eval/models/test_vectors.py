@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models import vector_files
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.models.vectors import load
 
 WORDS = {"the": [0.5, -1.0, 2.0], "owl": [0.25, 3.0, -0.125], "The": [7.0, 8.0, 9.0], ".": [1.0, 1.0, 1.0]}
