@@ -91,7 +91,7 @@ class Learner(nn.Module):
         return {one.name: fingerprint for one in self._objectives if (fingerprint := one.fingerprint())}
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """Return each objective's columns for a rank's rows of its dataset, by name. Runs on the host, in the stream."""
+        """Return each objective's columns for a rank's rows of its dataset, by name. Called on the host."""
         return {one.name: one.collate(rows) for one in self._objectives if one.data == rows.dataset}
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:

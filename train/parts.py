@@ -36,14 +36,13 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
     Raises:
         PluginError: there is no class `module:Class`, or it does not meet the contract.
     """
-    if ":" in name:
+    if name not in names(package):
         return plugins.load(name, base, what)
     module = importlib.import_module(f"{package}.{name}")
     classes = (
         value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
     )
-    part: type[Part] = next(one for one in classes if issubclass(one, base))  # type: ignore[arg-type]  # a class
-    return part
+    return next(one for one in classes if issubclass(one, base))  # type: ignore[arg-type, return-value]  # a class
 
 
 def options_class(name: str, part: type, base: type) -> type[Any]:

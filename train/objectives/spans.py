@@ -111,7 +111,7 @@ class SpanContrast(ContrastiveObjective):
         )
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return a document's first anchor and its positive, its second anchor, and the next document's first anchor."""
+        """Return a document's first anchor and its positive, its second anchor, and the next document's first."""
         anchors, positives = (request.sequences[block].content for block in ("anchors", "positives"))
         assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
         split, per_anchor = self.config.sampler.num_anchors, self.config.sampler.num_positives
