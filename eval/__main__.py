@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from clearspan.common.terminal import Parser, nearest, version
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import Parser, version
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.load import default_name
@@ -206,7 +207,7 @@ def _task_words(text: str) -> list[str]:
     words = list(dict.fromkeys(word.strip() for word in text.split(",")))
     unknown = [word for word in words if word not in FAMILIES]
     if unknown:
-        choices = f"choose from {', '.join(FAMILIES)}{nearest(unknown[0], FAMILIES)}"
+        choices = f"choose from {', '.join(FAMILIES)}{did_you_mean(unknown[0], FAMILIES)}"
         raise argparse.ArgumentTypeError(f"unknown task {unknown[0]!r}; {choices}")
     return words
 

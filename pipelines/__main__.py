@@ -8,15 +8,16 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from clearspan.common import terminal
+from clearspan.common import plugins, terminal
 from clearspan.pipelines import kinds, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind, flag
 from clearspan.pipelines.run import Options, run
+from clearspan.shards import schema as schemas
 from clearspan.shards import storage
 
 
@@ -30,19 +31,34 @@ def find_kinds() -> dict[str, type[Kind]]:
 
 
 KINDS = find_kinds()
+OWN = "A kind of your own: `module:Class` in place of KIND (docs/data.md); add --help for its options."
 AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
 
 
-def parser() -> terminal.Parser:
+def load_kind(spec: str) -> type[Kind]:
+    """Return the kind of dataset that a class outside this package defines, named as `module:name`.
+
+    Raises:
+        PluginError: there is no such class, or it does not keep the contract of `Kind`.
+    """
+    kind = plugins.load(spec, Kind, "a kind of dataset")
+    if kind.name not in schemas.KINDS:
+        raise plugins.PluginError(
+            f"{spec}: its module registers no columns for {kind.name!r}: call clearspan.shards.schema.register"
+        )
+    return kind
+
+
+def parser(known: Mapping[str, type[Kind]] = KINDS) -> terminal.Parser:
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
     root = terminal.Parser(
         prog="python -m pipelines",
         description=__doc__,
-        epilog="\n  ".join(["examples:", *examples]) + f"\n\n{AFTER}\n",
+        epilog="\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n",
     )
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="kind", required=True)
-    for name, kind in KINDS.items():
+    for name, kind in known.items():
         command = commands.add_parser(
             name,
             help=kind.summary,
@@ -54,7 +70,7 @@ def parser() -> terminal.Parser:
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
         kind.add_arguments(command)
         command.set_defaults(parser=command)
-        add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
+        add("--limit", type=int, metavar="N", help=f"keep the first N {kind.name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
         add("--unit-bytes", type=int, metavar="N", help="input of a work unit (default at most 128 MB)")
@@ -113,13 +129,20 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    root = parser()
-    arguments, rest = root.parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    known = KINDS
+    if words and ":" in words[0]:
+        try:
+            known = {**KINDS, words[0]: load_kind(words[0])}
+        except plugins.PluginError as error:
+            parser().error(str(error))
+    root = parser(known)
+    arguments, rest = root.parse_known_args(words)
     if arguments.kind == vocabulary.NAME:
         return learn_vocabulary(arguments, rest)
     try:
         check(arguments)
-        kind = KINDS[arguments.kind].from_arguments(arguments)
+        kind = known[arguments.kind].from_arguments(arguments)
         if rest:
             check_beam(arguments.parser, rest)
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from clearspan.common.terminal import nearest
+from clearspan.common.parsing import did_you_mean
 from clearspan.train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
@@ -305,7 +305,7 @@ def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
 
 def one_of(value: str, known: Collection[str]) -> str:
     """Return the end of an error about an unknown value: all known values, and the nearest of them."""
-    return f"{', '.join(known)}{nearest(value, known)}"
+    return f"{', '.join(known)}{did_you_mean(value, known)}"
 
 
 def not_one_of(value: str, known: Collection[str]) -> str:

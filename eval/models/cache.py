@@ -56,7 +56,7 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             # The newest first: of a text that is there twice the first counts, and a row that replaces a damaged one
             # is the newer one.
-            paths = sorted(folder.glob(f"[0-9]*{_SUFFIX}"), reverse=True)
+            paths = sorted(folder.glob(f"[!.]*{_SUFFIX}"), reverse=True)
             remove_temporaries(folder, older_than_s=_STALE_S)
         except OSError as error:
             paths, self.takes = [], False

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Inputs, Reading, Record
@@ -58,6 +59,7 @@ class TextKind(Kind):
     dedup: bool = False
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
+    formats: Sequence[str] = ()
 
     whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
     """What may become of whitespace."""
@@ -67,6 +69,8 @@ class TextKind(Kind):
         add, name = parser.add_argument, cls.name
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         cls.add_reading_arguments(parser)
+        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
+        add("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
         spaces = f"collapse: a single space for all between two words (default {cls.whitespace})"
         add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
         add("--lowercase", action="store_true", help="small letters alone")
@@ -97,6 +101,8 @@ class TextKind(Kind):
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_words is not None and arguments.min_words < 1:
             raise ValueError("--min-words must be at least 1")
+        for spec in arguments.formats:
+            own_format(spec)
         changed = {"document_separator": separator_of(arguments)}
         return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
 
@@ -130,11 +136,16 @@ class TextKind(Kind):
             "prefix_space",
             "min_words",
         )
-        return {name: getattr(self, name) for name in names}
+        own = {"formats": list(self.formats)} if self.formats else {}
+        return {**{name: getattr(self, name) for name in names}, **own}
 
     def reading(self) -> Reading:
         return Reading(
-            field=self.text_field, text_per=self.text_per, separator=self.document_separator, header=self.header
+            field=self.text_field,
+            text_per=self.text_per,
+            separator=self.document_separator,
+            header=self.header,
+            formats=tuple(self.formats),
         )
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:

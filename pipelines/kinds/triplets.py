@@ -142,7 +142,7 @@ class Triplets(TextKind):
         return {**own, **{name: value for name, value in super().options().items() if name not in elsewhere}}
 
     def reading(self) -> Reading:
-        return Reading(columns=self.column_sets, header=self.header, whole=self.nli)
+        return Reading(columns=self.column_sets, header=self.header, whole=self.nli, formats=tuple(self.formats))
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))

@@ -21,7 +21,7 @@ from clearspan.train.export import load_skeleton, save_model, save_skeleton
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
-from tests.eval.models.test_folder import ANOTHERS
+from tests.eval.models.test_model_folder import ANOTHERS
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from clearspan.common.parsing import closest
 from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import closest
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError
 from clearspan.train.schedules import OptimizerConfig
 

@@ -17,8 +17,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from clearspan.common.parsing import did_you_mean
 from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import nearest
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import KeyedError, answer_to, check_names, known_keys, one_length, stated
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
@@ -212,7 +212,7 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
             if not objectives.is_type(str(type_)):
                 types, key = ", ".join(objectives.types()), f"objectives.{name}"
                 near = (
-                    nearest(type_, objectives.types()).removeprefix("; ")
+                    did_you_mean(type_, objectives.types()).removeprefix("; ")
                     if options.get("type")
                     else answer_to(
                         key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
