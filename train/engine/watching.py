@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from clearspan.train.learner import Learner
+from clearspan.train.objectives import ContrastiveObjective
 from clearspan.train.options import ALL, Recipe
 
 LOGS, STEPS = 5, 20
@@ -47,7 +48,7 @@ def watched(recipe: Recipe, learner: Learner) -> dict[str, Watched]:
         rate = f"{f'turns.{turn}' if turn in recipe.turns else 'optimizer'}.learning_rate"
         for one in learner.of_turn(turn):
             mends = f"try another {rate}", f"give data.{one.data} harder examples"
-            if one.contrasts:
+            if isinstance(one, ContrastiveObjective):
                 more = f"a higher objectives.{one.name}.temperature or a larger data.{one.data}.batch_size"
                 mends = f"try a lower {rate}, {more}", f"try {more}"
             chance = one.chance(recipe.contrasted(one.data))
