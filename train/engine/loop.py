@@ -320,7 +320,7 @@ class Trainer:
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
-        self.recent.looked()
+        self.recent.checked()
         return reduced
 
     def _check_loss(self, loss: float) -> None:
@@ -361,7 +361,7 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Return the hash of all shards, in order, and of objectives' files: with the recipe they decide every batch."""
+        """Return a hash of all shards, in order, and of objectives' files: with the recipe they fix batches."""
         contents = ""
         for name, stream in self.feed.streams.items():
             contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)
@@ -375,9 +375,7 @@ class Trainer:
         stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:
             return stop
-        flag = torch.full(
-            (), float(stop), device=self.engine.device
-        )  # a host tensor would be waited for
+        flag = torch.full((), float(stop), device=self.engine.device)  # a host tensor would be waited for
         pending, self._pending_stop = self._pending_stop, (flag, dist.all_reduce(flag, async_op=True))
         if pending is None:
             return False
