@@ -35,7 +35,7 @@ class ListRecipes(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from clearspan.common import terminal
-        from clearspan.train.config.reference import catalog
+        from clearspan.train.reference import catalog
 
         terminal.notice(catalog())
         parser.exit()

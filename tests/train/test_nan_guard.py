@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from clearspan.train.config.recipe import load
-from clearspan.train.config.resume_policy import judged_by, shaping
+from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
+from clearspan.train.selection.model_selection import judged_by
 
 NAN, FINE = torch.tensor(float("nan")), torch.tensor(1.5)
 
