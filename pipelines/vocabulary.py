@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import flag
-from clearspan.pipelines.kinds.text import TextKind, separator_of, text_of
+from clearspan.pipelines.kinds.text import TextKind, reading_options, text_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import RecordError, Tally
