@@ -1,4 +1,4 @@
-"""Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
+"""Text files of data, with errors that name the line; JSON of results."""
 
 import csv
 import json
@@ -12,20 +12,20 @@ import numpy as np
 
 
 class DataError(ValueError):
-    """A data file is not what its format says. The message names file, line and mend, in one line."""
+    """A data file is malformed. The message names the file, the line and the remedy, in one line."""
 
 
 class MissingDataError(Exception):
-    """A data file is not there. The message says which, and where it was looked for, in one line."""
+    """A data file is missing. The message names the file and its expected place, in one line."""
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a UTF-8 or Latin-1 file without their ends (LF or CR LF); a byte order mark of UTF-8 is dropped.
+    """Yield the lines of a UTF-8 or Latin-1 file without line ends (LF or CR LF) and without UTF-8's byte order mark.
 
     Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
 
     Raises:
-        MissingDataError: there is no such file.
+        MissingDataError: the file does not exist.
         DataError: a line is not UTF-8.
     """
     try:
@@ -44,10 +44,10 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a UTF-8 csv, each with the number of its first line.
+    """Yield the rows of a UTF-8 csv file, each with the number of its first line.
 
     Raises:
-        MissingDataError: there is no such file.
+        MissingDataError: the file does not exist.
         DataError: a line is not UTF-8, or quotes do not match.
     """
     rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
@@ -58,37 +58,37 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path}:{number}: no row of a csv ({error}): put a text that holds a quote within quotes, and its quotes "
-            "twice"
+            f"{path}:{number}: not a row of a csv file ({error}): quote a text that contains a quote, and double the "
+            "quotes inside it"
         ) from None
 
 
 def head(text: str, limit: int = 60) -> str:
-    """The beginning of a piece of data, quoted for an error message."""
+    """Return the beginning of a piece of data, quoted, for an error message."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def json_text(value: Any) -> str:
-    """Strict JSON in ASCII, which any terminal shows; NaN and infinities, which JSON lacks, are null. Ends its line."""
+    """Return strict JSON in ASCII with a trailing newline; NaN and infinities, which JSON lacks, become null."""
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def check_writable(folder: Path) -> None:
-    """Makes the folder and writes to it, by a file that is gone again: permission bits alone do not tell.
+    """Create the folder and check that it is writable by a temporary file: permission bits alone do not tell.
 
     Raises:
-        OSError: it cannot be made or written; names the folder.
+        OSError: the folder cannot be created or written; names the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"whether this can be written")
+            file.write(b"writable")
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has, numpy's values and paths as what they stand for."""
+    """Return the value in JSON's types: numpy's arrays and numbers as lists and numbers, paths as strings."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -257,7 +257,7 @@ def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     file.write_text(content)
     code, line = failure(replaced(arguments, "--model", data), capfd)
     assert code == 1
-    assert f"its {name} is not one that python -m eval wrote" in line
+    assert f"its {name} is not a file of this command" in line
     assert file.read_text() == content
 
 
@@ -284,7 +284,7 @@ def test_a_stdout_that_is_full_fails_no_interpreter_at_its_end() -> None:
 def assert_full(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == "python -m eval: standard output cannot be written (No space left on device)"
+    assert last == "python -m clearspan.eval: standard output cannot be written (No space left on device)"
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
@@ -347,7 +347,7 @@ def test_help_shows_an_example() -> None:
     command = [sys.executable, "-m", "eval", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "python -m eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
+    assert "python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
     assert done.stderr == ""
 
 

@@ -120,9 +120,9 @@ def test_one_model_has_its_results_in_the_output_folder_itself(arguments: list[s
     [
         (["mine"], "1 --name for 2 --model: give one each, in the same order"),
         (["mine", "mine"], "two models are called 'mine': tell them apart with --name"),
-        (["mine", "a/b"], "must be a name that a folder can have, not 'a/b'"),
-        (["mine", ".."], "must be a name that a folder can have, not '..'"),
-        (["mine", "report.html"], "must be a name that a folder can have, not 'report.html'"),
+        (["mine", "a/b"], "must be a valid folder name, not 'a/b'"),
+        (["mine", ".."], "must be a valid folder name, not '..'"),
+        (["mine", "report.html"], "must be a valid folder name, not 'report.html'"),
         ([], "two models are called 'tests.eval.test_run:letters'"),
     ],
 )
@@ -246,4 +246,4 @@ def test_what_a_models_code_prints_does_not_get_among_the_results(
 
 def test_ctrl_c_is_one_line_and_a_code_of_its_own(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", f"{__name__}:is_interrupted", *arguments]) == 130
-    assert capsys.readouterr() == ("", "python -m eval: interrupted\n")
+    assert capsys.readouterr() == ("", "python -m clearspan.eval: interrupted\n")

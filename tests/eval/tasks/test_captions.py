@@ -89,7 +89,8 @@ def test_what_is_missing_is_named(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "width", "message"), [(25, 10, "25 pictures.*give 26 or more"), (40, 7, "features of 10 numbers for the 7")]
+    ("num", "width", "message"),
+    [(25, 10, "25 images.*give 26 or more"), (40, 7, "10 numbers per image, train.pkl has 7")],
 )
 def test_splits_that_do_not_do_are_refused(data: Path, num: int, width: int, message: str) -> None:
     content = {

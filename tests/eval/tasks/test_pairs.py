@@ -119,4 +119,4 @@ def test_a_file_that_does_not_do_is_one_line_and_exit_1(
         written(path, content)
     assert main([*command, "--pairs", str(path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("python -m eval: --pairs: ") and str(path) in line and message in line
+    assert line.startswith("python -m clearspan.eval: --pairs: ") and str(path) in line and message in line
