@@ -23,7 +23,7 @@ ENVIRONMENT = {"versions": {}, "protocol": "full", "seed": 1111, "dtype": "fp32"
 def write(
     folder: Path, tasks: dict[str, dict[str, Examples]], model: str = "", data: str = "", **environment: object
 ) -> Path:
-    """An evaluation's folder as `python -m clearspan.eval` leaves it; `data` is what its files' checksums are made of."""
+    """Write an output folder of `python -m clearspan.eval`; `data` goes into the checksums of its data files."""
     folder.mkdir(parents=True)
     results = Results(model or folder.name, environment={**ENVIRONMENT, **environment})
     scored = {}
