@@ -1,4 +1,4 @@
-"""Text files of data, with errors that name the line; JSON of results."""
+"""Read text files with errors that name the line; write JSON."""
 
 import csv
 import json
@@ -16,11 +16,11 @@ class DataError(ValueError):
 
 
 class MissingDataError(Exception):
-    """A data file is missing. The message names the file and its expected place, in one line."""
+    """A data file does not exist. The message names it in one line."""
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a UTF-8 or Latin-1 file without line ends (LF or CR LF) and without UTF-8's byte order mark.
+    """Yield the lines of a UTF-8 or Latin-1 file without LF, CR LF or a UTF-8 byte order mark.
 
     Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
 
@@ -35,8 +35,8 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     with file:
         for number, line in enumerate(file, start=1):
             try:
-                marked = number == 1 and encoding == "utf-8"
-                yield line.decode("utf-8-sig" if marked else encoding).removesuffix("\n").removesuffix("\r")
+                may_have_mark = number == 1 and encoding == "utf-8"
+                yield line.decode("utf-8-sig" if may_have_mark else encoding).removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line; convert the file to UTF-8"
@@ -44,7 +44,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a UTF-8 csv file, each with the number of its first line.
+    """Yield the rows of a UTF-8 csv, each with the number of its first line.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -58,37 +58,37 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path}:{number}: not a row of a csv file ({error}): quote a text that contains a quote, and double the "
-            "quotes inside it"
+            f"{path}:{number}: not a csv row ({error}): enclose a text that contains quotes in quotes, and double its "
+            "own quotes"
         ) from None
 
 
 def head(text: str, limit: int = 60) -> str:
-    """Return the beginning of a piece of data, quoted, for an error message."""
+    """Return the beginning of a text, quoted for an error message."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def json_text(value: Any) -> str:
-    """Return strict JSON in ASCII with a trailing newline; NaN and infinities, which JSON lacks, become null."""
+    """Return strict ASCII JSON with a final newline; NaNs and infinities, which JSON lacks, become null."""
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def check_writable(folder: Path) -> None:
-    """Create the folder and check that it is writable by a temporary file: permission bits alone do not tell.
+    """Create a folder, and write and delete a temporary file in it: permission bits do not suffice as a check.
 
     Raises:
-        OSError: the folder cannot be created or written; names the folder.
+        OSError: the folder cannot be created or written; the message names it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"writable")
+            file.write(b"whether this can be written")
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in JSON's types: numpy's arrays and numbers as lists and numbers, paths as strings."""
+    """Convert numpy values and paths to the types of JSON."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):
