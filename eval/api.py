@@ -1,4 +1,4 @@
-"""Evaluation from Python: `python -m clearspan.eval` and `python -m clearspan.eval.compare` with keyword arguments for options."""
+"""Evaluation from Python: the commands `clearspan.eval` and `clearspan.eval.compare`, options as keyword arguments."""
 
 import contextlib
 import sys

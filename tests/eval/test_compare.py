@@ -100,7 +100,7 @@ def test_holm_is_the_step_down_correction() -> None:
 
 
 def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """1,000 samples alone give no p under 0.002, which Holm's correction over 60 figures raises above 0.1."""
+    """With 1,000 samples p is at least 0.002, which Holm's correction over 60 figures raises above 0.1."""
     names = [f"task{number}" for number in range(60)]
     a = write(tmp_path / "a", {name: accuracy(WEAK) for name in names})
     b = write(tmp_path / "b", {name: accuracy(STRONG if name == "task7" else OTHER) for name in names})

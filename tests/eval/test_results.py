@@ -1,4 +1,4 @@
-"""results.json: strict JSON of all that was found, known again later."""
+"""results.json: strict JSON, and a check that recognizes it."""
 
 import json
 from pathlib import Path

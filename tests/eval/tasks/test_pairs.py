@@ -1,4 +1,4 @@
-"""One's own pairs: a task a file, named after it, with `--pairs` alone."""
+"""The user's own pairs: one task per file, named after it, with `--pairs` alone."""
 
 import json
 import math
