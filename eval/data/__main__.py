@@ -1,4 +1,4 @@
-"""The command `python -m eval.data check DIR`: which data is there and whole, where the rest is obtained.
+"""The command `python -m clearspan.eval.data check DIR`: which data is there and whole, where the rest is obtained.
 
 Exit codes: 0 what is there is whole; 1 something that is there is not; 2 bad usage.
 """
@@ -16,17 +16,17 @@ from clearspan.eval.files import json_text
 from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:
-  python -m eval.data check data
+  python -m clearspan.eval.data check data
 
-DIR is what python -m eval takes as --data. It holds, as far as there: downstream/ and probing/ (SentEval's, or both in
-senteval/), glue/, stsb_multi_mt/, retrieval/. Nothing is downloaded.
+DIR is the folder that python -m clearspan.eval takes as --data. It may hold downstream/ and probing/ (SentEval's, also
+inside senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m eval.data",
+        prog="python -m clearspan.eval.data",
         description="Say for each task whether its data is there, whole, and where it is obtained.",
         epilog=_EXAMPLE,
     )

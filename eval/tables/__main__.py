@@ -1,4 +1,4 @@
-"""The command `python -m eval.tables`: a paper's table, its published rows and one's own beside them.
+"""The command `python -m clearspan.eval.tables`: a paper's table, its published rows and one's own beside them.
 
 Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
@@ -19,8 +19,8 @@ from clearspan.eval.tables.formats import FORMATS
 from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
-  python -m eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
-  python -m eval.tables --list
+  python -m clearspan.eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
+  python -m clearspan.eval.tables --list
 
 Without RESULTS the published rows alone are printed. NonLing-CSE's Table D.1 holds retrieved sentences and no figures:
 the report of --tasks retrieval shows those of one's own models.
@@ -30,7 +30,7 @@ the report of --tasks retrieval shows those of one's own models.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m eval.tables",
+        prog="python -m clearspan.eval.tables",
         description="Print a table of a paper with one's own models in it.",
         epilog=_EXAMPLE,
     )
