@@ -106,7 +106,7 @@ def test_a_damaged_row_is_not_found_but_counted_until_a_new_one_replaces_it(tmp_
 
 
 def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.embeddings").write_text("a list of rows, by hand, that is longer than a header")
+    (tmp_path / "2026-notes.embeddings").write_text("a list of rows, by hand, that is longer than a header")
     (tmp_path / "notes.txt").write_text("more")
     Cache(tmp_path / "other", DIM + 1).add(["text"], np.ones((1, DIM + 1), np.float32))
     (other,) = (tmp_path / "other").glob("*.embeddings")
