@@ -22,7 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from clearspan.common.terminal import nearest, one_line
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import one_line
 
 VARIABLE = "CLEARSPAN_EXTENSIONS"
 """Environment variable: modules, separated by commas, that register parts when they are imported."""
@@ -54,7 +55,7 @@ def resolve(spec: str) -> Any:
     value: Any = _import(module, spec)
     for name in path.split("."):
         if not hasattr(value, name):
-            raise PluginError(f"{spec}: {_name(value)} has no {name!r}{nearest(name, dir(value))}")
+            raise PluginError(f"{spec}: {_name(value)} has no {name!r}{did_you_mean(name, dir(value))}")
         value = getattr(value, name)
     return value
 

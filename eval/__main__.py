@@ -58,12 +58,13 @@ beside this:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
+    return run(make_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
 
 
-def _parser() -> Parser:
+def make_parser(parser_class: type[Parser] = Parser) -> Parser:
+    """Return the parser of the command, of this class."""
     families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
-    parser = Parser(
+    parser = parser_class(
         prog="python -m eval",
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{families}", families),
@@ -121,7 +122,21 @@ def _parser() -> Parser:
 
 
 def _evaluated(args: argparse.Namespace) -> str:
-    """Evaluates, and returns what goes to stdout."""
+    """Evaluate; return the text for stdout."""
+    scored = evaluate(request(args))
+    if not args.json:
+        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+    if len(scored) == 1:
+        return scored[0].results.to_json()
+    return json_text([asdict(one.results) for one in scored])
+
+
+def request(args: argparse.Namespace) -> Request:
+    """Return the evaluation that the arguments describe.
+
+    Raises:
+        UsageError: they do not go together.
+    """
     if not args.tasks and not args.pairs:
         raise UsageError("give --tasks, --pairs or both")
     if args.tasks and args.data is None:
@@ -131,28 +146,21 @@ def _evaluated(args: argparse.Namespace) -> str:
     names = args.name or [default_name(model) for model in args.model]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two models are called {twice!r}: tell them apart with --name")
-    scored = evaluate(
-        Request(
-            models=dict(zip(names, args.model, strict=True)),
-            words=args.tasks,
-            pairs=args.pairs,
-            data=args.data,
-            output=args.output,
-            protocol=args.protocol,
-            seed=args.seed,
-            pooling=args.pooling,
-            dtype=args.dtype,
-            batch_tokens=args.batch_tokens,
-            device=args.device,
-            cache=args.cache,
-            quiet=args.quiet,
-        )
+    return Request(
+        models=dict(zip(names, args.model, strict=True)),
+        words=args.tasks,
+        pairs=args.pairs,
+        data=args.data,
+        output=args.output,
+        protocol=args.protocol,
+        seed=args.seed,
+        pooling=args.pooling,
+        dtype=args.dtype,
+        batch_tokens=args.batch_tokens,
+        device=args.device,
+        cache=args.cache,
+        quiet=args.quiet,
     )
-    if not args.json:
-        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
-    if len(scored) == 1:
-        return scored[0].results.to_json()
-    return json_text([asdict(one.results) for one in scored])
 
 
 def _model(text: str) -> str:

@@ -54,7 +54,7 @@ class Cache:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # Newest first: the first row of a text counts, and the replacement of a damaged row is newer.
-            paths = sorted(folder.glob(f"[0-9]*{_SUFFIX}"), reverse=True)
+            paths = sorted(folder.glob(f"[!.]*{_SUFFIX}"), reverse=True)
             remove_temporaries(folder, older_than_s=_STALE_S)
         except OSError as error:
             paths, self.takes = [], False

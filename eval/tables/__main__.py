@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from clearspan.common.terminal import Parser, nearest
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import Parser
 from clearspan.eval import saved
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.files import json_text
@@ -52,7 +53,8 @@ def _output(args: argparse.Namespace) -> str:
     if args.name is None:
         raise UsageError("name a table; --list prints all names")
     if args.name not in tables():
-        raise UsageError(f"no table {args.name!r}; choose from {', '.join(tables())}{nearest(args.name, tables())}")
+        choices = f"choose from {', '.join(tables())}{did_you_mean(args.name, tables())}"
+        raise UsageError(f"no table {args.name!r}; {choices}")
     grid = beside(tables()[args.name], saved.find(args.results))
     return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
 

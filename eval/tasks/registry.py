@@ -10,7 +10,8 @@ there and DataError if they are malformed.
 from pathlib import Path
 
 from clearspan.common import plugins
-from clearspan.common.terminal import MOST_SAID, nearest, one_line
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
 from clearspan.eval.tasks.task import Family, Loaded, Task
@@ -39,7 +40,7 @@ def family(word: str) -> Family:
     if word in FAMILIES:
         return FAMILIES[word]
     if not plugins.is_spec(word):
-        choices = f"choose from {', '.join(FAMILIES)}{nearest(word, FAMILIES)}"
+        choices = f"choose from {', '.join(FAMILIES)}{did_you_mean(word, FAMILIES)}"
         raise plugins.PluginError(f"unknown task {word!r}; {choices}; or name a class of your own as module:name")
     create = plugins.load_function(word, "a class that implements clearspan.eval.tasks.task.Task")
 
