@@ -1,4 +1,4 @@
-"""COCO's pickles: read as the arrays, containers and texts that they are, and never run."""
+"""COCO's pickles are read as arrays, containers and texts, and none of their code runs."""
 
 import array
 import collections
@@ -18,7 +18,7 @@ FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
 
 
 def coco(features: Any = FEATURES) -> dict[str, Any]:
-    """What a split of COCO holds, of two pictures with six captions each, ids as COCO has them."""
+    """Return the content of a split of COCO: two images with six captions each, with ids like COCO's."""
     ids = {image: [1000 * image + number for number in range(6)] for image in range(2)}
     captions = {i: {"cleaned_caption": f"a man  rides horse {i}", "imgid": i // 1000} for j in ids.values() for i in j}
     return {"features": features, "image_to_caption_ids": ids, "captions": captions}
@@ -71,7 +71,7 @@ def test_ids_and_captions_may_be_lists(tmp_path: Path) -> None:
 
 
 def python_2_array(values: np.ndarray) -> bytes:
-    """An array as Python 2's numpy pickled it: names of the old module, byte strings for codes and numbers."""
+    """Return an array as numpy pickled it under Python 2: old module names, byte strings for codes and numbers."""
     raw = values.astype("<f4").tobytes()
     shape = b"".join(b"K" + bytes([size]) for size in values.shape)
     dtype = b"cnumpy\ndtype\nU\x02f4K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
@@ -95,7 +95,7 @@ def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
 
 
 class Runs:
-    """Would write a file when unpickled."""
+    """An object that would write a file when unpickled."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof

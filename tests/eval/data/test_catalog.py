@@ -1,4 +1,4 @@
-"""`python -m eval.data check`: what is there, what is whole, and where the rest is obtained."""
+"""`python -m clearspan.eval.data check`: the data in a folder, its state, and the source of the rest."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def finding(data: Path, name: str) -> Finding:
 
 
 def copied(shared_data: Path, tmp_path: Path, folder: str) -> Path:
-    """A data folder that holds one data set's files, to be spoilt."""
+    """A data folder with the files of one data set, which tests may damage."""
     place = tmp_path / "senteval" / "downstream" / folder
     shutil.copytree(shared_data / "senteval" / "downstream" / folder, place, copy_function=shutil.copyfile)
     return place
@@ -97,7 +97,7 @@ def test_a_truncated_file_is_not_whole(shared_data: Path, tmp_path: Path) -> Non
 
 
 def test_sentences_and_scores_must_be_as_many(shared_data: Path, tmp_path: Path) -> None:
-    """STS16's score files have lines that are empty, so the lines must match and not the scores."""
+    """STS16's score files have blank lines, so the check compares lines, not scores."""
     place = copied(shared_data, tmp_path, "STS/STS16-en-test")
     file = place / "STS.input.headlines.txt"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-3]))
@@ -133,7 +133,7 @@ def test_data_is_found_where_the_evaluator_finds_it(shared_data: Path) -> None:
     folders = (shared_data, shared_data / "senteval", shared_data / "senteval" / "downstream")
     assert [finding(folder, "TREC").state for folder in folders] == ["whole"] * 3
     assert finding(shared_data / "stsb_multi_mt", "stsb/de").state == "whole"
-    assert finding(shared_data / "glue", "glue/RTE").state == "absent"  # --tasks glue wants the folder around it
+    assert finding(shared_data / "glue", "glue/RTE").state == "absent"  # --tasks glue needs its parent folder
 
 
 def test_a_file_of_unknown_rows_is_said_to_be_one(tmp_path: Path) -> None:

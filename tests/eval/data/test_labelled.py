@@ -1,4 +1,4 @@
-"""SentEval's labelled files as they are, with the published numbers of rows, and a sentence for each broken one."""
+"""SentEval's labelled files have the published numbers of rows; each malformed file has its message."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Files of one's own pairs: what a person or a program writes as csv or tsv, and a sentence for what is neither."""
+"""The user's csv and tsv files of pairs, as people and programs write them; each malformed file has its message."""
 
 import csv
 import tempfile

@@ -1,4 +1,4 @@
-"""Retrieval collections as they are published, and a sentence naming file and line for every way to break them."""
+"""Retrieval collections as published; messages about malformed files name file and line."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, file: str, cont
 
 
 def test_cranfields_queries_go_by_their_place(shared_data: Path) -> None:
-    """The second query is written as number 2 and the third as number 4; the judgements call that one 3."""
+    """The second query is numbered 2 and the third 4; the judgments number the third 3."""
     collection = read_cranfield(shared_data / "retrieval" / "cranfield")
     assert (len(collection.documents), len(collection.queries), collection.num_dropped) == (1400, 225, 0)
     rows = np.loadtxt(shared_data / "retrieval/cranfield/cranqrel", np.int64)
@@ -109,7 +109,7 @@ def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> Non
 
 
 def test_trecqa_keeps_questions_with_a_right_and_a_wrong_answer(shared_data: Path) -> None:
-    """68 questions, the number that papers on the clean test set give."""
+    """The clean test set has 68 questions, as papers report."""
     collection = read_trecqa(shared_data / "retrieval" / "trecqa_wang")
     assert (len(collection.queries), len(collection.documents), collection.num_dropped) == (68, 1442, 27)
     assert collection.candidates is not None

@@ -1,4 +1,4 @@
-"""Word vectors: SentEval's bag of words, of the formats that vectors are published in."""
+"""Word vectors: SentEval's bag of words, from all formats in which vectors are published."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ def glove(words: Vectors) -> bytes:
 
 
 def word2vec_text(words: Vectors) -> bytes:
-    """As its program and fastText's write it: a space ends each line."""
+    """Return word2vec's text format as its program and fastText write it, with a space at the end of each line."""
     return f"{len(words)} 3\n".encode() + glove(words).replace(b"\n", b" \n")
 
 
@@ -33,7 +33,7 @@ def word2vec_binary(words: Vectors) -> bytes:
 
 
 def word2vec_binary_without_new_lines(words: Vectors) -> bytes:
-    """As gensim writes it."""
+    """Return word2vec's binary format as gensim writes it."""
     rows = [f"{word} ".encode() + struct.pack("<3f", *values) for word, values in words.items()]
     return f"{len(words)} 3\n".encode() + b"".join(rows)
 
