@@ -209,26 +209,28 @@ def _collection(
         by_id: a query is the document with its id, unless that document is relevant to it.
     """
     position = {document: i for i, document in enumerate(corpus)}
-    kept = [query for query in queries if judged.get(query)]
-    if not kept:
+    answerable = [query for query in queries if judged.get(query)]
+    if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
-    by_position = [sorted((position[document], grade) for document, grade in judged[query].items()) for query in kept]
-    own = [position[query] if by_id and query in position and query not in judged[query] else -1 for query in kept]
-    itself = np.array(own, np.int64)
+    by_position = [
+        sorted((position[document], grade) for document, grade in judged[query].items()) for query in answerable
+    ]
+    is_document = [by_id and query in position and query not in judged[query] for query in answerable]
+    places = [position[query] if found else -1 for query, found in zip(answerable, is_document, strict=True)]
     return Collection(
         documents=list(corpus.values()),
-        queries=[queries[query] for query in kept],
+        queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
-        itself=itself if (itself >= 0).any() else None,
-        num_dropped=len(queries) - len(kept),
+        itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
+        num_dropped=len(queries) - len(answerable),
     )
 
 
 def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
-    for what, name, known in ids:
+    for kind, name, known in ids:
         if name not in known:
-            raise DataError(f"{place}: there is no {what} {head(name)}")
+            raise DataError(f"{place}: there is no {kind} {head(name)}")
 
 
 def _smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
