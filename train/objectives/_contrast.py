@@ -102,8 +102,7 @@ class ContrastiveObjective(Objective):
     @in_fp32
     def projected(self, *blocks: Tensor) -> Sequence[Tensor]:
         """Return the head's output for the vectors of blocks, (N, h) each -> (N, d) each, in fp32."""
-        projected: Tensor = self.head(torch.cat(blocks))
-        return projected.split([len(block) for block in blocks])
+        return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def joined(self, contexts: Sequence[Any]) -> Any:
         """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""
