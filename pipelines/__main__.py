@@ -16,7 +16,7 @@ from clearspan.pipelines import kinds, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind, flag
-from clearspan.pipelines.run import Options, run
+from clearspan.pipelines.run import Options, Summary, run
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
 
@@ -49,9 +49,11 @@ def load_kind(spec: str) -> type[Kind]:
     return kind
 
 
-def parser(known: Mapping[str, type[Kind]] = KINDS) -> terminal.Parser:
+def parser(
+    known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser
+) -> terminal.Parser:
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
-    root = terminal.Parser(
+    root = parser_class(
         prog="python -m pipelines",
         description=__doc__,
         epilog="\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n",
@@ -129,17 +131,29 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments, make = prepare(sys.argv[1:] if argv is None else argv)
+    return finish(lambda: report(arguments, make()))
+
+
+def prepare(
+    argv: Sequence[str], parser_class: type[terminal.Parser] = terminal.Parser
+) -> tuple[argparse.Namespace, Callable[[], Summary | vocabulary.Summary | None]]:
+    """Parse and check a command line; return its arguments, and the function that does the work.
+
+    That function returns None where Beam's options only ask for a description of the job. An error in the arguments
+    ends the process, or does what the `error` of `parser_class` does.
+    """
+    words = list(argv)
     known = KINDS
     if words and ":" in words[0]:
         try:
             known = {**KINDS, words[0]: load_kind(words[0])}
         except plugins.PluginError as error:
-            parser().error(str(error))
-    root = parser(known)
+            parser(parser_class=parser_class).error(str(error))
+    root = parser(known, parser_class)
     arguments, rest = root.parse_known_args(words)
     if arguments.kind == vocabulary.NAME:
-        return learn_vocabulary(arguments, rest)
+        return arguments, prepare_vocabulary(arguments, rest)
     try:
         check(arguments)
         kind = known[arguments.kind].from_arguments(arguments)
@@ -166,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.parser.error(
             "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
         )
-    return finish(lambda: work(kind, options, arguments.json))
+    return arguments, lambda: make_dataset(kind, options)
 
 
 def finish(work: Callable[[], int]) -> int:
@@ -179,8 +193,8 @@ def finish(work: Callable[[], int]) -> int:
             signal.signal(number, handler)
 
 
-def learn_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> int:
-    """Run the command that makes a tokenizer; return its exit code."""
+def prepare_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> Callable[[], vocabulary.Summary]:
+    """Check the options of the command that makes a tokenizer; return the function that makes it."""
     try:
         options = vocabulary.Vocabulary.from_arguments(arguments)
         if rest:
@@ -190,24 +204,26 @@ def learn_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> int:
     except ValueError as error:
         arguments.parser.error(str(error))
 
-    def learn() -> int:
+    def make() -> vocabulary.Summary:
         if any(map(storage.is_remote, options.inputs)):
             storage.use_options(rest)
-        summary = vocabulary.run(options)
-        terminal.say(summary.to_json() if arguments.json else str(summary))
-        return 0
+        return vocabulary.run(options)
 
-    return finish(learn)
+    return make
 
 
-def work(kind: Kind, options: Options, as_json: bool) -> int:
-    """Makes the dataset and says what it is."""
+def make_dataset(kind: Kind, options: Options) -> Summary | None:
+    """Run the pipeline, without Beam's log on this machine."""
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
-        summary = run(kind, options)
+        return run(kind, options)
+
+
+def report(arguments: argparse.Namespace, summary: Summary | vocabulary.Summary | None) -> int:
+    """Print the summary of what was made."""
     if summary is None:
-        terminal.say(f"{options.output}: planned; the job is described, not run")
+        terminal.say(f"{arguments.output}: planned; the job is described, not run")
     else:
-        terminal.say(summary.to_json() if as_json else str(summary))
+        terminal.say(summary.to_json() if arguments.json else str(summary))
     return 0
 
 

@@ -40,8 +40,9 @@ class Feed:
         }
 
     def begun(self, before: FeedState, after: FeedState) -> list[str]:
-        """Return a line for each dataset that started a new epoch between two states. Only epochs 2, 3 and powers of two
-        are reported, as a small dataset may have thousands.
+        """Return a line for each dataset that started a new epoch between two states.
+
+        Only epochs 2, 3 and powers of 2 are reported, as a small dataset may have thousands.
         """
         return [
             f"data.{name}: starts epoch {after[name].epoch + 1} over its {_count(stream)} examples"

@@ -11,8 +11,8 @@
 
 State is (epoch, position): the number of examples passed in that epoch, skipped ones included. Every rank decodes every
 window, since a shard decodes far faster than it trains, and gathers its part. So nothing depends on ranks or workers,
-and a resumed run reads no window before the one it needs. A thread decodes and collates ahead; its examples do not count
-as consumed.
+and a resumed run reads no window before the one it needs. A thread decodes and collates ahead; its examples count as
+not consumed.
 """
 
 import dataclasses

@@ -27,7 +27,7 @@ PROBES = (
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the transformers tokenizer of a folder. A bare tokenizer.json gets its special tokens by their usual names.
+    """Return the transformers tokenizer of a folder. A bare tokenizer.json gets special tokens by their usual names.
 
     Raises:
         EncoderError: the folder holds no tokenizer, or its files are not a tokenizer's.
