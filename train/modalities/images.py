@@ -41,7 +41,7 @@ class Config(ModalityConfig):
         image_size: height and width of a view, in pixels.
         patch_size: height and width of a patch, in pixels.
         hidden_size: the width of random embeddings; 0: the encoder's hidden size.
-        min_scale: the smallest fraction of an image's area that a crop covers.
+        min_scale: the smallest fraction of an image's area that a crop covers. Lower it for stronger augmentation.
         flip_probability: the probability that a view is mirrored.
         jitter: the largest change of brightness, contrast and saturation (as a factor) and of hue (as a fraction of the
             color circle).
