@@ -17,7 +17,7 @@ from clearspan.shards import keyed
 
 
 class Purpose(enum.IntEnum):
-    """What a draw decides."""
+    """The purpose of a draw."""
 
     SHARDS = 1  # the order of an epoch's shards
     WINDOW = 2  # the order of a window's examples

@@ -71,15 +71,15 @@ def info_nce(
         Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
         negatives.
     """
-    own = _own_columns(anchors)
+    partner = _own_columns(anchors)
     anchors = unit(anchors)
     logits = anchors @ gather(unit(positives)).T / temperature
     if negatives is not None:
         hard = anchors @ gather(unit(negatives)).T / temperature
         rows = torch.arange(len(anchors), device=anchors.device)
-        hard = hard.index_put((rows, own), hard.new_full((), negative_weight), accumulate=True)
+        hard = hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True)
         logits = torch.cat([logits, hard], dim=1)
-    return F.cross_entropy(logits, own)
+    return F.cross_entropy(logits, partner)
 
 
 SUP_CON = ("khosla", "paper", "published-code")
@@ -126,12 +126,12 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     """Return logits (2n, 2N) of this rank's points of both views against those of all ranks, -inf between a point and
     itself, and the column of each point's other view (2n,).
     """
-    n, own = len(first), _own_columns(first)
+    n, column = len(first), _own_columns(first)
     first, second = unit(first), unit(second)
     everything = torch.cat([gather(first), gather(second)])
     total = len(everything) // 2
     logits = torch.cat([first, second]) @ everything.T / temperature
-    itself, partner = torch.cat([own, total + own]), torch.cat([total + own, own])
+    itself, partner = torch.cat([column, total + column]), torch.cat([total + column, column])
     rows = torch.arange(2 * n, device=logits.device)
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 

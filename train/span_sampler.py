@@ -30,8 +30,8 @@ PLACEMENTS = ("grid", "uniform")
 
 @dataclasses.dataclass
 class SpanConfig:
-    """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, section 3.2 and
-    its published code.
+    """The options of drawing spans; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
+    section 3.2 and the published code.
 
     Args:
         num_anchors: anchors of a document.

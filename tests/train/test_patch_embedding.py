@@ -84,8 +84,11 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         (["grey_probability=1.5"], "modality: grey_probability 1.5 must lie between 0 and 1"),
         (["mean=[.nan,0,0]"], r"modality: mean \[nan, 0.0, 0.0\] must be three numbers"),
         (["std=[0,1,1]"], r"modality: std \[0.0, 1.0, 1.0\] must be three numbers above 0"),
-        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32: give a positive one, or path, which has its own"),
-        (["hidden_size=-1"], "modality: hidden_size -1: give a positive one"),
+        (
+            ["path={vit}", "hidden_size=32"],
+            "modality: hidden_size 32 must be 0 or positive, and 0 with path",
+        ),
+        (["hidden_size=-1"], "modality: hidden_size -1 must be 0 or positive"),
         (
             ["image_size=1000000"],
             "modality: image_size 1000000 and patch_size 16: a view would have 3,000,000,000,000 values, and 67",

@@ -14,7 +14,7 @@ from clearspan.train.data.stream import ExampleStream, StreamState
 MicroBatch = dict[str, Batch]
 """One rank's examples of one micro-batch, by dataset."""
 FeedState = dict[str, StreamState]
-"""Where each dataset's next batch begins."""
+"""The position of each dataset's next batch."""
 
 
 class Feed:

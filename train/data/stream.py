@@ -33,7 +33,7 @@ from clearspan.train.data.batch import Batch, Column, Columns, Rows, cut_micro_b
 from clearspan.train.draws import Purpose, integer_seed, name_key
 
 Collate = Callable[[Rows], Mapping[str, Columns]]
-"""Returns each objective's columns for a rank's rows."""
+"""A function from a rank's rows to each objective's columns."""
 
 
 class StreamError(ValueError):

@@ -131,9 +131,8 @@ class Encoder(nn.Module):
 
     def _states(self, packed: Packed, patches: Tensor | None) -> Tensor:
         positions = packed.positions[None] + self.first_position
-        if (
-            patches is not None and self._position_table
-        ):  # patches have positions of their own: only keep the indices in range
+        if patches is not None and self._position_table:
+            # Patches have positions of their own: only keep their indices within the table.
             first, rest = positions[:, : len(patches)], positions[:, len(patches) :]
             positions = torch.cat([first.clamp(max=self._position_table - 1), rest], dim=1)
         ids, self._patches = packed.ids[None], patches

@@ -15,7 +15,7 @@ from clearspan.train.model.packing import Packed
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How to mask the tokens of a block.
+    """The options of masking a block's tokens.
 
     Args:
         probability: the probability that a token is chosen; special tokens never are.
