@@ -50,8 +50,8 @@ def main() -> None:
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, np.maximum(lengths, 1e-12))
+    lengths: NDArray[np.float32] = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-12)
 
 
 if __name__ == "__main__":
