@@ -92,7 +92,11 @@ def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
     Raises:
         PluginError: the object lacks one of them.
     """
-    value = resolve(spec)
+    return check_object(resolve(spec), spec, expected, what)
+
+
+def check_object(value: Any, spec: str, expected: Callable[..., T], what: str) -> T:
+    """Return an object that was made by what `spec` names, after the check of `load_object`."""
     _check_nothing_missing(
         spec, what, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
     )

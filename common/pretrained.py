@@ -163,3 +163,11 @@ def first_position(model: PreTrainedModel) -> int:
     if hasattr(embeddings, "create_position_ids_from_input_ids"):
         return int(model.config.pad_token_id) + 1
     return 0
+
+
+def max_tokens(model: PreTrainedModel) -> int | None:
+    """Return the number of tokens that a model has positions for; None if it has no such limit."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:  # XLNet's configuration holds -1
+        return None
+    return positions - first_position(model)

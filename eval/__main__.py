@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from clearspan.common.parsing import did_you_mean
+from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import Parser, version
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.files import json_text
@@ -21,7 +21,7 @@ from clearspan.eval.models.sentence_encoder import POOLINGS
 from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from clearspan.eval.saved import EXAMPLES, RESULTS
 from clearspan.eval.summary import terminal_summary
-from clearspan.eval.tasks.registry import FAMILIES
+from clearspan.eval.tasks.registry import FAMILIES, family
 
 _EXAMPLE = """example:
   python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
@@ -33,6 +33,7 @@ models:
 
 tasks, and where in DIR, the data folder, they find their files:
 {families}
+  module:name        a task of your own: a class that implements eval.tasks.task.Task, called with DIR
 A task whose files are not there is skipped with a line that says so; the rest runs.
 
 protocols:
@@ -71,7 +72,7 @@ def make_parser(parser_class: type[Parser] = Parser) -> Parser:
     add = parser.add_argument
     add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")
     add("--name", action="append", default=[], type=_name, help="what results call it; one for each --model")
-    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, with commas between")
+    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, separated by commas")
     add("--data", type=_existing_folder, metavar="DIR", help="the data folder; --tasks needs it")
     add(
         "--pairs",
@@ -213,10 +214,11 @@ def _is(what: Callable[[Path], bool], text: str) -> bool:
 
 def _task_words(text: str) -> list[str]:
     words = list(dict.fromkeys(word.strip() for word in text.split(",")))
-    unknown = [word for word in words if word not in FAMILIES]
-    if unknown:
-        choices = f"choose from {', '.join(FAMILIES)}{did_you_mean(unknown[0], FAMILIES)}"
-        raise argparse.ArgumentTypeError(f"unknown task {unknown[0]!r}; {choices}")
+    try:
+        for word in words:
+            family(word)
+    except PluginError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return words
 
 

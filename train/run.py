@@ -299,7 +299,7 @@ def work(options: argparse.Namespace) -> int:
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
 
-    from clearspan.train.engine.ranks import ToldElsewhereError, name_accelerator
+    from clearspan.train.engine.ranks import ReportedElsewhereError, name_accelerator
 
     name_accelerator()
     from clearspan.common import terminal
@@ -313,7 +313,7 @@ def work(options: argparse.Namespace) -> int:
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(options)
-    except ToldElsewhereError as error:
+    except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
         told = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)

@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
-from clearspan.common.pretrained import check_values, first_position, load_model, quiet_transformers
+from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.embed import batches_by_length
 from clearspan.eval.models.fingerprint import folder_fingerprint
@@ -168,9 +168,8 @@ def _check(transformer: Transformer, folder: Path) -> None:
     transformer.tokenizer.padding_side = (
         "right"  # with padding on the left, absolute positions would depend on the batch
     )
-    longest = getattr(transformer.model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and longest > 0:  # XLNet has no limit, and -1 here
-        transformer.max_seq_length = min(transformer.max_seq_length, longest - first_position(transformer.model))
+    if longest := max_tokens(transformer.model):
+        transformer.max_seq_length = min(transformer.max_seq_length, longest)
     limit, special = transformer.max_seq_length, transformer.tokenizer.num_special_tokens_to_add()
     if limit <= special:
         raise EncoderError(f"{folder}: takes {limit} tokens, {special} of them special: none is left for text")

@@ -18,7 +18,7 @@ from clearspan.common import files
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import meeting, text_id
 from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, comparable
 from clearspan.shards import Dataset
@@ -433,7 +433,7 @@ def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp
     kept = {row["id"] for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
     assert not kept & {line["id"] for line in found}
     if "--pack" not in switches:
-        assert {text_id(normalise(line).encode()) for line in long} <= {line["id"] for line in found}
+        assert {text_id(normalize(line).encode()) for line in long} <= {line["id"] for line in found}
         assert {line["source"].split(":")[0] for line in found} == {"wiki.txt"}
 
 

@@ -320,7 +320,7 @@ class Trainer:
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
-        self.recent.looked()
+        self.recent.checked()
         return reduced
 
     def _check_loss(self, loss: float) -> None:
@@ -361,7 +361,7 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:
-        """Return the hash of all shards and of the objectives' files: with the recipe, it decides every batch."""
+        """Return a hash of all shards, in order, and of objectives' files: with the recipe they fix batches."""
         contents = ""
         for name, stream in self.feed.streams.items():
             contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)

@@ -172,7 +172,7 @@ def test_a_full_disk_is_a_warning_and_the_rows_are_still_there(tmp_path: Path, m
     assert cache.add(["a"], rows) is rows
     assert cache.add(["b"], rows) is rows
     (warning,) = cache.warnings
-    assert "takes no more embeddings (No space left on device)" in warning
+    assert "cannot store more embeddings (No space left on device)" in warning
     assert list(tmp_path.iterdir()) == []
 
 
