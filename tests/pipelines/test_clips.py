@@ -172,7 +172,7 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(tone(), name="RF64")[:-1000], "truncated RF64: 1,000 bytes fewer"),
         (written(tone(), name="AU")[:-1000], "AU, which is not read: convert it to WAV or FLAC"),
         (written(tone(), name="W64"), "W64, which is not read: "),
-        (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which one would be read"),
+        (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which only one would be read"),
         (written(noise(1.0), name="FLAC")[:-5000], "damaged FLAC: "),
         (written(noise(1.0), name="OGG")[:-10], "truncated OGG: without its last page"),
         (written(noise(9.0), name="OGG")[:-9000], "OGG"),
@@ -182,7 +182,7 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(np.zeros(16_000)), "silent: "),
         (written(np.zeros(0)), "WAV without samples"),
         (written(tone()[:399]), "24.9 ms: shorter than a frame of 25 ms"),
-        (changed(written(tone()), 24, struct.pack("<I", 3)), "3 samples a second: expected 1,000 to 768,000"),
+        (changed(written(tone()), 24, struct.pack("<I", 3)), "3 samples per second: expected 1,000 to 768,000"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_reason(data: bytes, expected: str) -> None:

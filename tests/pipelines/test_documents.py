@@ -224,7 +224,7 @@ def test_a_space_before_a_text_is_refused_where_the_tokenizer_has_none(
     bert = shared_data / "tokenizers" / "bert-base-uncased"
     outcome = pipeline("--input", head, "--prefix-space", "--tokenizer", bert)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-    assert outcome.err.startswith("pipelines: --prefix-space: the tokenizer has no such setting (its pre_tokenizer is")
+    assert outcome.err.startswith("pipelines: --prefix-space: the tokenizer lacks this setting (its pre_tokenizer is")
     assert not (tmp_path / "out").exists()
 
 

@@ -228,7 +228,7 @@ def test_numbers_are_no_texts_to_look_for(tmp_path: Path, number: str) -> None:
     (tmp_path / "sts.txt").write_text(f"{number}\nA cat sits.\n")
     assert list(read_texts([str(tmp_path / "sts.txt")])) == ["A cat sits."]
     (tmp_path / "gold.txt").write_text(f"{number}\n")
-    with pytest.raises(PipelineError, match=r"gold.txt: holds numbers alone: name the files with the texts"):
+    with pytest.raises(PipelineError, match=r"gold.txt: holds only numbers: name the files with the texts"):
         list(read_texts([str(tmp_path / "gold.txt")]))
 
 
@@ -243,7 +243,7 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
         assert text.startswith("The words of noticed.txt")
     assert len(list(read_texts([str(tmp_path / name) for name in ABOUT]))) == len(ABOUT)
     (tmp_path / "noticed.txt").unlink()
-    with pytest.raises(PipelineError, match="holds licences and readmes alone: name the files with the texts"):
+    with pytest.raises(PipelineError, match="holds only licenses and readmes: name the files with the texts"):
         list(read_texts([str(tmp_path)]))
 
 
@@ -456,7 +456,7 @@ def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, te
     arguments = ("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt")
     outcome = direct(*arguments)
     assert outcome.code == 0
-    assert "2 texts excluded; 1 too short to look for" in outcome.out
+    assert "2 texts excluded; 1 too short to search for" in outcome.out
     found = Dataset(tmp_path / "out")
     assert found.manifest.counts["filtered"]["excluded"] == 1
     assert text_id(texts[0].encode()) not in {row["id"] for batch in found for row in batch.to_pylist()}

@@ -255,7 +255,7 @@ def test_a_byte_a_letter_is_told_from_damage(data: bytes, encoding: str | None) 
 
 
 def test_latin_1_says_how_to_convert_it_and_one_bad_line_stays_a_bad_record(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"a\.txt: no UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
+    with pytest.raises(PipelineError, match=r"a\.txt: not UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
         read_all({"a.txt": GERMAN.encode("latin-1")}, tmp_path, 10**9)
     found = read_all({"b.txt": b"Good.\nna\xefve caf\xe9\nGood.\n"}, tmp_path, 10**9, "line")
     assert [bool(record.problem) for record in found] == [False, True, False]

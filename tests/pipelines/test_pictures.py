@@ -309,12 +309,12 @@ def header_of(name: str, side: int) -> bytes:
 )
 def test_what_takes_too_much_memory_to_decode_is_refused_by_its_header(name: str, most: str) -> None:
     """Decoders that keep several copies, or all coefficients, of a picture: 34 bytes of WebP would take 2.8 GB."""
-    said = f"12,000 x 12,000 pixels: more than {most}, the most of a {name}"
+    said = f"12,000 x 12,000 pixels: more than {most}, the limit of a {name}"
     assert reason(header_of(name, 12_000)) == said
 
 
 def test_a_strip_too_long_for_a_jpeg_is_refused() -> None:
-    assert reason(encoded(Image.new("L", (70_000, 2)), "PNG")).startswith("70,000 x 2 pixels once shrunk")
+    assert reason(encoded(Image.new("L", (70_000, 2)), "PNG")).startswith("70,000 x 2 pixels after scaling")
 
 
 @pytest.mark.parametrize("name", ["GIF", "WEBP", "PNG"])
@@ -351,7 +351,7 @@ def archive(kind: str) -> bytes:
     ],
 )
 def test_what_is_no_picture_is_called_what_it_is(data: bytes, expected: str) -> None:
-    assert reason(data) == f"{expected}, not a picture of pixels"
+    assert reason(data) == f"{expected}, not an image of pixels"
 
 
 def test_bytes_are_the_same_each_time(photographs: list[Image.Image]) -> None:

@@ -133,7 +133,7 @@ def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(b
     bert.enable_truncation(4)
     padded = SynonymTable.build(table, bert)
     assert np.array_equal(padded.options.values, plain.options.values)
-    with pytest.raises(SynonymError, match="can write no word of the table"):
+    with pytest.raises(SynonymError, match="cannot encode any word of the synonyms"):
         SynonymTable.build({"the": ["[CLS]"]}, bert)
 
 

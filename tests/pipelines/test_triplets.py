@@ -247,13 +247,13 @@ def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -
         ),
         (b"a,b,c,d\n1,2,3,4\n", (), "no columns sent0,sent1,hard_neg or sent0,sent1 or anchor,positive,negative or"),
         (b"a,b\n1,2\n1,2,3\n", (), "a.csv:1: 3 cells in a row, of 2 columns"),
-        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: in the row that begins there a quote is opened and not closed"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: the row that begins there has a quote that is not closed"),
         (b"", (), "the inputs hold no records at all"),
-        (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is none of entailment, neutral'),
+        (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is not one of entailment, neutral'),
         (
             b"a,b,c\nx,y,0\n",
             ("--nli",),
-            "none of 1 triplets is kept: 1 are of a premise without a pair: a premise needs an entailed",
+            "none of 1 triplets is kept: 1 have no partner of the same premise: a premise needs an entailed",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_labels_are_not_taken_for_negatives(direct, tmp_path: Path, rows: Rows, 
     else:
         pq.write_table(pa.table(dict(zip("abc", zip(*labelled, strict=True), strict=True))), path)
     done = direct("triplets", "--input", path)
-    assert done.code == 1 and "are labels or numbers, not texts: say --nli if rows" in done.err
+    assert done.code == 1 and "are labels or numbers, not texts: add --nli if rows" in done.err
 
 
 def test_numbers_in_a_column_that_is_named_are_texts(direct, tmp_path: Path) -> None:
@@ -310,11 +310,11 @@ def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -
         json.dumps({"sentence1": "a man eats", "sentence2": "he eats", "gold_label": "neutral", "pairID": "1"})
     )
     done = direct("triplets", "--input", tmp_path / "snli.jsonl")
-    assert done.code == 1 and "gold_label, pairID: say --nli" in done.err
+    assert done.code == 1 and "gold_label, pairID: add --nli" in done.err
 
 
 def test_a_first_row_that_is_no_header_is_refused(direct, tmp_path: Path, rows: Rows) -> None:
     (tmp_path / "rows.csv").write_bytes(as_csv(rows[:5]))
     done = direct("triplets", "--input", tmp_path / "rows.csv")
-    assert done.code == 1 and "looks like a text, not like columns' names: say --no-header if it is one" in done.err
+    assert done.code == 1 and "looks like a text, not like a column name: add --no-header if it is a text" in done.err
     assert direct("triplets", "--input", tmp_path / "rows.csv", "--no-header").code == 0
