@@ -1,4 +1,4 @@
-"""Pictures, lists and tars that cannot be taken: counted with their reason, or refused by their name."""
+"""Unusable images, lists and tars: counted with a reason, or refused with an error that names them."""
 
 import errno
 import io
@@ -27,7 +27,7 @@ def animated(name: str) -> bytes:
 
 
 def bomb() -> bytes:
-    """A PNG of a few bytes that says it has 2.5 billion pixels."""
+    """A PNG of a few bytes that declares 2.5 billion pixels."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 1, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
 
@@ -275,7 +275,7 @@ def test_options_that_make_no_sense_are_bad_usage(
 def test_a_file_that_is_linked_into_two_classes_is_refused(
     direct: Command, zoo: Path, link: Callable[[Path, Path], None], apart: bool
 ) -> None:
-    """It counts once, so that one of them would lose it in silence; within one class it counts once."""
+    """A file counts once, so that one class would lose it silently; within one class, links are fine."""
     linked = next((zoo / "ant").iterdir())
     link(zoo / "ant" / "same.jpg", linked)
     inputs = [zoo / name for name in ("ant", "barrel", "bass")] if apart else [zoo]

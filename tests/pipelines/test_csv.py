@@ -1,4 +1,4 @@
-"""csv and tsv: a row a record, whatever its quotes hold; what is wrong with a row or a quote is said."""
+"""csv and tsv: one record per row, whatever its quotes hold; a bad row or quote is reported."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Which class a name says, and which are taken: functions of names alone."""
+"""Classes in names, and the choice of a subset: functions of names alone."""
 
 import random
 
@@ -88,7 +88,7 @@ def test_classes_that_differ_in_case_alone_are_refused_unless_one_is_left_out() 
 
 
 def test_classes_that_unicode_writes_in_two_ways_are_refused() -> None:
-    """As folders that were copied from a Mac are beside those of another machine."""
+    """Folders copied from a Mac are written differently from those of other machines."""
     ones = listed("caf\u00e9/1.jpg", "cafe\u0301/1.jpg")
     with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ only in how Unicode writes"):
         find(ones, Wanted())

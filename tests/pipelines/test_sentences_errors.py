@@ -1,4 +1,4 @@
-"""What makes no sense of sentences and their views is one line that names the option or file."""
+"""Impossible options of sentences and views: one line that names the option or file."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Triplets: rows to examples, NLI's rows paired, and every row accounted for."""
+"""Triplets: rows become examples, NLI rows are paired, and each row is counted."""
 
 import csv
 import io
@@ -29,14 +29,14 @@ def snli(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(snli: Path) -> Rows:
-    """The file's rows, by Python's own reader."""
+    """Return the file's rows, read with Python's csv module."""
     with snli.open(encoding="utf-8", newline="") as lines:
         return [tuple(row) for row in list(csv.reader(lines))[1:]]
 
 
 @pytest.fixture
 def decoded(roberta_tokenizer: Path) -> Callable[[Path], Rows]:
-    """The texts of a dataset's examples."""
+    """Return the texts of a dataset's examples."""
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
 
     def texts(folder: Path) -> Rows:
@@ -107,7 +107,7 @@ def nli_parquet(rows: Rows) -> bytes:
 
 
 def snli_txt(rows: Rows) -> bytes:
-    """As SNLI's own files are: a quote is a character of a text."""
+    """Write rows like SNLI's files, in which a quote is an ordinary character."""
     quoted = [f'"{row[1]}' if row[1].strip() else row[1] for row in rows]
     names = ("gold_label", "sentence1", "sentence2", "captionID")
     lines = [names, *((row[2], row[0], text, "7") for row, text in zip(rows, quoted, strict=True))]
@@ -207,7 +207,7 @@ def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def finished(snli: Path, roberta_tokenizer: Path, tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of an undisturbed run over eight files with one worker."""
+    """The dataset of an uninterrupted run over eight files with one worker."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     assert main([*command(snli, roberta_tokenizer), "--output", str(folder), "--workers", "1"]) == 0
     return tree(folder)

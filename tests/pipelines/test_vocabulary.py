@@ -1,4 +1,4 @@
-"""`python -m pipelines vocabulary`: a tokenizer of any format's texts, the same every time, and nothing lost unsaid."""
+"""`python -m pipelines vocabulary`: a tokenizer from texts in any format, reproducible, with each record counted."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ SIZE = ("--size", "600")
 
 @pytest.fixture
 def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The command in this process, to tmp_path/learned unless named: its exit code, output and errors."""
+    """Run the command in this process, to tmp_path/learned by default; return its exit code, output and errors."""
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         words = ["vocabulary", *map(str, arguments)]
