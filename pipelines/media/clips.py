@@ -26,7 +26,7 @@ import soxr
 
 from clearspan.pipelines.media.identify import name_of_content
 from clearspan.pipelines.tally import RecordError
-from clearspan.shards.layouts import MEL_BINS
+from clearspan.shards.schema import MEL_BINS
 
 RATE = 16_000
 """Samples per second, after resampling."""
