@@ -40,9 +40,9 @@ class Run:
 
 
 class UnscoredError(Exception):
-    """The task cannot be scored with this model or on this device, for the reason in the message, one line.
+    """The task cannot be scored with this model or on this device; all other tasks run.
 
-    All other tasks run.
+    The message gives the reason, in one line.
     """
 
 
