@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.keywords import Option, RaisingParser, UsageError, words
+from clearspan.common.commands import Option, RaisingParser, UsageError, words
 from clearspan.eval import command
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders

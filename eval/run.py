@@ -14,7 +14,7 @@ from pathlib import Path
 from clearspan.common.files import sha256, write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
-from clearspan.eval.data.catalogue import other_rows
+from clearspan.eval.data.catalog import other_rows
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
