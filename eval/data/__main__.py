@@ -1,4 +1,4 @@
-"""The command `python -m eval.data check DIR`: list the data in a folder, and where to obtain the rest.
+"""The command `python -m clearspan.eval.data check DIR`: list the data in a folder, and where to obtain the rest.
 
 Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usage.
 """
@@ -16,17 +16,17 @@ from clearspan.eval.files import json_text
 from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:
-  python -m eval.data check data
+  python -m clearspan.eval.data check data
 
-DIR is the --data folder of python -m eval. It may contain SentEval's downstream/ and probing/ (also inside senteval/),
-glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
+DIR is the --data folder of python -m clearspan.eval. It may contain SentEval's downstream/ and probing/ (also inside
+senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m eval.data",
+        prog="python -m clearspan.eval.data",
         description="List for each task whether its data is in DIR and whole, and where to obtain it.",
         epilog=_EXAMPLE,
     )
