@@ -131,6 +131,9 @@ class Unfinished(ExampleObjective):
 
 
 class Untold(Objective):
+    def workload(self) -> Workload:
+        return Workload()
+
     def request(self, batch: Batch) -> Request:
         return Request()
 
@@ -241,7 +244,7 @@ REFUSED = {
     "objectives.classes.type=birds:Songs": "objectives.classes.type birds:Songs: there is no module birds",
     "objectives.classes.type=toys:Class": "toys:Class: toys has no 'Class'; did you mean 'Classes'?",
     "objectives.classes.type=toys:Pixels": "toys:Pixels: the class toys.Pixels, not an objective (a subclass of",
-    "objectives.classes.type=toys:Unfinished": "toys:Unfinished: not an objective: it lacks loss (see",
+    "objectives.classes.type=toys:Unfinished": "toys:Unfinished: not an objective: it lacks loss, workload (see",
     "objectives.classes.type=toys:Untold": "derive from one of ContrastiveObjective, TokenObjective, ExampleObjective",
     "objectives.classes.type=toys:Loose": "toys:Loose: Loose annotates config as dict: it must be a dataclass",
     "objectives.classes.clases=3": "unknown key 'objectives.classes.clases'; did you mean objectives.classes.classes?",
