@@ -18,7 +18,8 @@ import pyarrow as pa
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.tally import Counts
-from clearspan.shards.layouts import frames_column
+from clearspan.shards.layouts import array_column
+from clearspan.shards.schema import MEL_BINS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ class Clips:
             yield frames
 
     def column(self, values: list[np.ndarray]) -> pa.Array:
-        return frames_column(values)
+        return array_column(values, MEL_BINS)
 
     def num_bytes(self, value: np.ndarray) -> int:
         return value.nbytes

@@ -92,7 +92,7 @@ class Triplets(TextKind):
         add = parser.add_argument
         add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
         add("--nli", action="store_true", help="rows are premise, hypothesis and label: build triplets from them")
-        cls.add_header_argument(parser)
+        cls.add_file_arguments(parser)
         parser.set_defaults(text_field=None, text_per="file", document_separator=None)
 
     @classmethod
@@ -145,7 +145,7 @@ class Triplets(TextKind):
         }
 
     def reading(self) -> Reading:
-        return Reading(columns=self.column_sets, header=self.header, whole=self.nli, formats=tuple(self.formats))
+        return Reading(columns=self.column_sets, header=self.header, whole=self.nli, formats=self.formats)
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))

@@ -28,7 +28,7 @@ from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
 from clearspan.shards import Dataset, Manifest, verify
-from clearspan.shards.layouts import frames_of
+from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
 from tests.pipelines.conftest import Command, killed, peak_memory
 from tests.pipelines.test_bad_input import rejected
@@ -69,7 +69,7 @@ def rows(folder: Path) -> list[tuple[int, str, np.ndarray]]:
     """Id, class and frames of each example, in order."""
     names = classes_of(folder)
     return [
-        (number, names[label], frames_of(frames))
+        (number, names[label], array_of(frames))
         for batch in Dataset(folder)
         for number, label, frames in zip(
             batch["id"].to_pylist(), batch["label"].to_pylist(), batch["frames"], strict=True

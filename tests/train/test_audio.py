@@ -11,7 +11,8 @@ from scipy import stats
 
 from clearspan.pipelines.media.clips import log_mel, read_clip
 from clearspan.shards import Dataset, ShardError, keyed
-from clearspan.shards.layouts import MEL_BINS, frames_of
+from clearspan.shards.layouts import array_of
+from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
@@ -29,7 +30,7 @@ def clips(audio_folder: Path) -> dict[int, np.ndarray]:
     """The log-mel frames of every example, by id."""
     batches = [batch for batch in Dataset(audio_folder) if batch.num_rows]
     return {
-        number: frames_of(frames).astype(np.float32)
+        number: array_of(frames).astype(np.float32)
         for batch in batches
         for number, frames in zip(batch["id"].to_pylist(), batch["frames"], strict=True)
     }

@@ -106,7 +106,7 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         (["path={nowhere}"], "modality: path .*nowhere: no config.json here; give a local folder with a ViT"),
         (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
         (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
-        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: take the whole folder from its source again"),
+        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
         (
             ["colour=red"],
             r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",

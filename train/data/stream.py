@@ -26,7 +26,7 @@ import pyarrow as pa
 import torch
 
 from clearspan.shards import Dataset, ShardError, ShardInfo, keyed
-from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import token_columns
 from clearspan.train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
@@ -259,7 +259,7 @@ class _Window:
         batch = int(np.searchsorted(self.ends, row, side="right"))
         value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
         if isinstance(value, pa.Scalar):
-            return frames_of(value) if value.type.equals(FRAMES) else value.as_py()
+            return array_of(value) if is_array(value.type) else value.as_py()
         return value
 
 
@@ -272,7 +272,7 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
     """Return a column in a form that rows can be taken from quickly."""
-    if pa.types.is_list(column.type) and not column.type.equals(FRAMES):
+    if pa.types.is_list(column.type) and not is_array(column.type):
         return Ragged.from_arrow(column)
     return column.to_numpy() if pa.types.is_primitive(column.type) else column
 

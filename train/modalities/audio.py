@@ -17,7 +17,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from clearspan.shards import Dataset, ShardError
-from clearspan.shards.layouts import MEL_BINS
+from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads

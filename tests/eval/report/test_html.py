@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else and shows what it was given."""
+"""The report: one self-contained file that shows all of its input."""
 
 import base64
 import re
@@ -18,7 +18,7 @@ LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "back
 
 
 class Page(HTMLParser):
-    """What a browser would load, show and run."""
+    """The parts of a page that a browser would load, show and run."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
