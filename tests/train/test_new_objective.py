@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from clearspan.shards import ShardError, keyed, schema
+from clearspan.shards.layouts import Samples
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
 from clearspan.train.modalities import Modality, ModalityConfig
@@ -47,7 +48,7 @@ from clearspan.train.objectives import (
 )
 
 COLUMNS = ("id:int64", "image:binary", "label:int64")
-schema.register(schema.Kind("toy", COLUMNS, layout=schema.Samples(image="raw", label="cls")))
+schema.register(schema.Kind("toy", COLUMNS, layout=Samples(image="raw", label="cls")))
 
 
 @dataclasses.dataclass
