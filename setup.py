@@ -37,7 +37,7 @@ setup(
     package_data={
         "clearspan": ["py.typed"],
         "clearspan.train": ["recipes/*.yaml", "sweeps/*.yaml"],
-        "clearspan.eval": ["data/*.yaml", "tables/papers/*.yaml"],
+        "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
     entry_points={
         "console_scripts": [
@@ -54,6 +54,7 @@ setup(
         "accelerate>=1.1,<2",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
+        "jinja2>=3.1,<4",
         "matplotlib>=3.9",
         "omegaconf>=2.3,<3",
         "psutil>=5.9",

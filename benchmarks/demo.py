@@ -23,10 +23,10 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
 from clearspan.common import terminal
 from clearspan.eval.data.retrieval import read_collection
+from clearspan.eval.details import Scatter, Table
 from clearspan.eval.models.library import load as load_model
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.table import Table
 from clearspan.eval.tasks.retrieval import search
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
@@ -164,7 +164,7 @@ def main() -> int:
     header = ["model", *METRICS.values()]
     rows = [[name, *(f"{figures[metric]:.1f}" for metric in METRICS)] for name, figures in scores.items()]
     shown = neighbors(models["spans + MLM"], out, 3)
-    figure = plots.scatter(curves(out, ["spans + MLM", "MLM only"]), "step", "loss")
+    figure = plots.draw(Scatter(curves(out, ["spans + MLM", "MLM only"]), "step", "loss"))
     write_report(
         out / "report.html",
         "Clearspan demo",

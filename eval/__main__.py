@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from clearspan.common.terminal import Parser, nearest, version
+from clearspan.common.plugins import PluginError
+from clearspan.common.terminal import Parser, version
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.load import default_name
@@ -20,7 +21,7 @@ from clearspan.eval.models.sentence_encoder import POOLINGS
 from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from clearspan.eval.saved import EXAMPLES, RESULTS
 from clearspan.eval.summary import terminal_summary
-from clearspan.eval.tasks.registry import FAMILIES
+from clearspan.eval.tasks.registry import FAMILIES, family
 
 _EXAMPLE = """example:
   python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
@@ -32,6 +33,7 @@ models:
 
 tasks, and where in DIR, the data folder, they find their files:
 {families}
+  module:name        a task of your own: a class that implements eval.tasks.task.Task, called with DIR
 A task whose files are not there is skipped with a line that says so; the rest runs.
 
 protocols:
@@ -56,12 +58,13 @@ beside this:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
+    return run(make_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
 
 
-def _parser() -> Parser:
+def make_parser(parser_class: type[Parser] = Parser) -> Parser:
+    """Return the parser of the command, of this class."""
     families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
-    parser = Parser(
+    parser = parser_class(
         prog="python -m eval",
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{families}", families),
@@ -69,7 +72,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")
     add("--name", action="append", default=[], type=_name, help="what results call it; one for each --model")
-    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, with commas between")
+    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, separated by commas")
     add("--data", type=_existing_folder, metavar="DIR", help="the data folder; --tasks needs it")
     add(
         "--pairs",
@@ -119,7 +122,21 @@ def _parser() -> Parser:
 
 
 def _evaluated(args: argparse.Namespace) -> str:
-    """Evaluates, and returns what goes to stdout."""
+    """Evaluate; return the text for stdout."""
+    scored = evaluate(request(args))
+    if not args.json:
+        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
+    if len(scored) == 1:
+        return scored[0].results.to_json()
+    return json_text([asdict(one.results) for one in scored])
+
+
+def request(args: argparse.Namespace) -> Request:
+    """Return the evaluation that the arguments describe.
+
+    Raises:
+        UsageError: they do not go together.
+    """
     if not args.tasks and not args.pairs:
         raise UsageError("give --tasks, --pairs or both")
     if args.tasks and args.data is None:
@@ -129,28 +146,21 @@ def _evaluated(args: argparse.Namespace) -> str:
     names = args.name or [default_name(model) for model in args.model]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two models are called {twice!r}: tell them apart with --name")
-    scored = evaluate(
-        Request(
-            models=dict(zip(names, args.model, strict=True)),
-            words=args.tasks,
-            pairs=args.pairs,
-            data=args.data,
-            output=args.output,
-            protocol=args.protocol,
-            seed=args.seed,
-            pooling=args.pooling,
-            dtype=args.dtype,
-            batch_tokens=args.batch_tokens,
-            device=args.device,
-            cache=args.cache,
-            quiet=args.quiet,
-        )
+    return Request(
+        models=dict(zip(names, args.model, strict=True)),
+        words=args.tasks,
+        pairs=args.pairs,
+        data=args.data,
+        output=args.output,
+        protocol=args.protocol,
+        seed=args.seed,
+        pooling=args.pooling,
+        dtype=args.dtype,
+        batch_tokens=args.batch_tokens,
+        device=args.device,
+        cache=args.cache,
+        quiet=args.quiet,
     )
-    if not args.json:
-        return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
-    if len(scored) == 1:
-        return scored[0].results.to_json()
-    return json_text([asdict(one.results) for one in scored])
 
 
 def _model(text: str) -> str:
@@ -204,10 +214,11 @@ def _is(what: Callable[[Path], bool], text: str) -> bool:
 
 def _task_words(text: str) -> list[str]:
     words = list(dict.fromkeys(word.strip() for word in text.split(",")))
-    unknown = [word for word in words if word not in FAMILIES]
-    if unknown:
-        choices = f"choose from {', '.join(FAMILIES)}{nearest(unknown[0], FAMILIES)}"
-        raise argparse.ArgumentTypeError(f"unknown task {unknown[0]!r}; {choices}")
+    try:
+        for word in words:
+            family(word)
+    except PluginError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return words
 
 

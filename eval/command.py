@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from clearspan.common.terminal import Parser
-from clearspan.eval.files import DataError, printable
+from clearspan.common.terminal import Parser, printable
+from clearspan.eval.files import DataError
 
 
 class UsageError(Exception):

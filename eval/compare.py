@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import Parser, printable
 from clearspan.eval import saved
 from clearspan.eval.command import run
-from clearspan.eval.files import DataError, json_text, printable
+from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.console import text_table
 from clearspan.eval.saved import Saved
 from clearspan.eval.scores import Examples, difference, figure
@@ -211,16 +211,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _output(args: argparse.Namespace) -> str:
-    a, b = saved.read(args.a), saved.read(args.b)
+    comparison = compare_folders(args.a, args.b, progress=not args.quiet)
+    return json_text(asdict(comparison)) if args.json else terminal(comparison)
+
+
+def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:
+    """Compare two evaluations by the folders, or the `results.json`, that `python -m eval` wrote.
+
+    Raises:
+        DataError: they share no figure that can be compared, or a file is missing or damaged.
+        OSError: a file cannot be read.
+    """
+    a, b = saved.read(first), saved.read(second)
     paths = [one.folder / saved.EXAMPLES for one in (a, b)]
     for path in paths:
         if not path.is_file():
             raise DataError(f"{path}: no such file, and a comparison needs what the figures are of: evaluate again")
-    comparison = compare(a, b, saved.read_examples(paths[0]), saved.read_examples(paths[1]), progress=not args.quiet)
+    comparison = compare(a, b, saved.read_examples(paths[0]), saved.read_examples(paths[1]), progress)
     if not comparison.rows:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in comparison.not_compared.items())
         raise DataError(f"{a.folder} and {b.folder} share no figure that can be compared ({reasons or 'no tasks'})")
-    return json_text(asdict(comparison)) if args.json else terminal(comparison)
+    return comparison
 
 
 def _number(value: float, form: str = ".2f") -> str:

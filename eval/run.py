@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from clearspan.common.files import sha256, write_bytes, write_text
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.plugins import PluginError
 from clearspan.eval.data.catalogue import other_rows
-from clearspan.eval.files import DataError, MissingDataError, check_writable, sha256, write_bytes, write_text
+from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.load import load
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.results import Results, Scored, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
@@ -26,7 +28,7 @@ from clearspan.eval.summary import Summary
 from clearspan.eval.tables import published
 from clearspan.eval.tables.averages import averages
 from clearspan.eval.tasks import pairs
-from clearspan.eval.tasks.registry import FAMILIES
+from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import ProtocolName, Run, Task, UnscoredError
 
 REPORT = "report.html"
@@ -121,7 +123,10 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
     skipped: dict[str, str] = {}
     for word in request.words:
         assert request.data is not None
-        loaded = FAMILIES[word].load(request.data)
+        try:
+            loaded = family(word).load(request.data)
+        except PluginError as error:
+            raise EvaluationError(f"--tasks: {error}") from None
         tasks += loaded.tasks
         families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
@@ -131,6 +136,9 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
         raise DataError(f"--pairs: {error}") from None
     tasks += own
     families |= dict.fromkeys((task.name for task in own), "pairs")
+    names = [task.name for task in tasks]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
     if not tasks:
         raise EvaluationError(
             f"--data {request.data}: holds no data for --tasks {','.join(request.words)}, so nothing was scored",
@@ -213,10 +221,15 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
     for task in tasks:
         start, embedding_s = time.perf_counter(), run.embedder.encode_s
         try:
-            scored[task.name] = task.score(run)
+            scores = task.score(run)
         except UnscoredError as error:
             results.skipped[task.name] = str(error)
             continue
+        if not isinstance(scores, TaskScores):  # the task is the user's
+            raise EvaluationError(
+                f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
+            )
+        scored[task.name] = scores
         seconds[task.name] = round(time.perf_counter() - start - (run.embedder.encode_s - embedding_s), 3)
         results.add(task.name, scored[task.name])
     return scored, seconds

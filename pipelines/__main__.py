@@ -8,15 +8,16 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from clearspan.common import terminal
+from clearspan.common import plugins, terminal
 from clearspan.pipelines import kinds, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind, flag
-from clearspan.pipelines.run import Options, run
+from clearspan.pipelines.run import Options, Summary, run
+from clearspan.shards import schema as schemas
 from clearspan.shards import storage
 
 
@@ -30,19 +31,36 @@ def find_kinds() -> dict[str, type[Kind]]:
 
 
 KINDS = find_kinds()
+OWN = "A kind of your own: `module:Class` in place of KIND (docs/data.md); add --help for its options."
 AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
 
 
-def parser() -> terminal.Parser:
+def load_kind(spec: str) -> type[Kind]:
+    """Return the kind of dataset that a class outside this package defines, named as `module:name`.
+
+    Raises:
+        PluginError: there is no such class, or it does not keep the contract of `Kind`.
+    """
+    kind = plugins.load(spec, Kind, "a kind of dataset")
+    if kind.name not in schemas.KINDS:
+        raise plugins.PluginError(
+            f"{spec}: its module registers no columns for {kind.name!r}: call clearspan.shards.schema.register"
+        )
+    return kind
+
+
+def parser(
+    known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser
+) -> terminal.Parser:
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
-    root = terminal.Parser(
+    root = parser_class(
         prog="python -m pipelines",
         description=__doc__,
-        epilog="\n  ".join(["examples:", *examples]) + f"\n\n{AFTER}\n",
+        epilog="\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n",
     )
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="kind", required=True)
-    for name, kind in KINDS.items():
+    for name, kind in known.items():
         command = commands.add_parser(
             name,
             help=kind.summary,
@@ -54,7 +72,7 @@ def parser() -> terminal.Parser:
         add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
         kind.add_arguments(command)
         command.set_defaults(parser=command)
-        add("--limit", type=int, metavar="N", help=f"keep the first N {name}")
+        add("--limit", type=int, metavar="N", help=f"keep the first N {kind.name}")
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
         add("--unit-bytes", type=int, metavar="N", help="input of a work unit (default at most 128 MB)")
@@ -113,13 +131,32 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    root = parser()
-    arguments, rest = root.parse_known_args(argv)
+    arguments, make = prepare(sys.argv[1:] if argv is None else argv)
+    return finish(lambda: report(arguments, make()))
+
+
+def prepare(
+    argv: Sequence[str], parser_class: type[terminal.Parser] = terminal.Parser
+) -> tuple[argparse.Namespace, Callable[[], Summary | vocabulary.Summary | None]]:
+    """Parse and check a command line; return its arguments, and the function that does the work.
+
+    That function returns None where Beam's options only ask for a description of the job. An error in the arguments
+    ends the process, or does what the `error` of `parser_class` does.
+    """
+    words = list(argv)
+    known = KINDS
+    if words and ":" in words[0]:
+        try:
+            known = {**KINDS, words[0]: load_kind(words[0])}
+        except plugins.PluginError as error:
+            parser(parser_class=parser_class).error(str(error))
+    root = parser(known, parser_class)
+    arguments, rest = root.parse_known_args(words)
     if arguments.kind == vocabulary.NAME:
-        return learn_vocabulary(arguments, rest)
+        return arguments, prepare_vocabulary(arguments, rest)
     try:
         check(arguments)
-        kind = KINDS[arguments.kind].from_arguments(arguments)
+        kind = known[arguments.kind].from_arguments(arguments)
         if rest:
             check_beam(arguments.parser, rest)
     except ValueError as error:
@@ -143,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.parser.error(
             "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
         )
-    return finish(lambda: work(kind, options, arguments.json))
+    return arguments, lambda: make_dataset(kind, options)
 
 
 def finish(work: Callable[[], int]) -> int:
@@ -156,8 +193,8 @@ def finish(work: Callable[[], int]) -> int:
             signal.signal(number, handler)
 
 
-def learn_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> int:
-    """Run the command that makes a tokenizer; return its exit code."""
+def prepare_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> Callable[[], vocabulary.Summary]:
+    """Check the options of the command that makes a tokenizer; return the function that makes it."""
     try:
         options = vocabulary.Vocabulary.from_arguments(arguments)
         if rest:
@@ -167,24 +204,26 @@ def learn_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> int:
     except ValueError as error:
         arguments.parser.error(str(error))
 
-    def learn() -> int:
+    def make() -> vocabulary.Summary:
         if any(map(storage.is_remote, options.inputs)):
             storage.use_options(rest)
-        summary = vocabulary.run(options)
-        terminal.say(summary.to_json() if arguments.json else str(summary))
-        return 0
+        return vocabulary.run(options)
 
-    return finish(learn)
+    return make
 
 
-def work(kind: Kind, options: Options, as_json: bool) -> int:
-    """Makes the dataset and says what it is."""
+def make_dataset(kind: Kind, options: Options) -> Summary | None:
+    """Run the pipeline, without Beam's log on this machine."""
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
-        summary = run(kind, options)
+        return run(kind, options)
+
+
+def report(arguments: argparse.Namespace, summary: Summary | vocabulary.Summary | None) -> int:
+    """Print the summary of what was made."""
     if summary is None:
-        terminal.say(f"{options.output}: planned; the job is described, not run")
+        terminal.say(f"{arguments.output}: planned; the job is described, not run")
     else:
-        terminal.say(summary.to_json() if as_json else str(summary))
+        terminal.say(summary.to_json() if arguments.json else str(summary))
     return 0
 
 

@@ -80,6 +80,9 @@ class Reading:
     or of all its columns where they are two or three; a plain text is then a table. `header` says whether csv begins
     with the columns' names; they are called 1, 2, ... otherwise. With `whole` no file is cut into pieces.
 
+    `formats` name input formats from outside this package, as `module:name`; they are tried before the built-in ones
+    (`readers.formats`).
+
     `skip_unknown`: files of no known kind that a folder or a glob names are passed over.
     """
 
@@ -94,6 +97,7 @@ class Reading:
     columns: tuple[tuple[str, ...], ...] = ()
     header: bool = True
     whole: bool = False
+    formats: tuple[str, ...] = ()
     skip_unknown: bool = False
 
 

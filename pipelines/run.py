@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.cores import num_cores
+from clearspan.common.files import locked, remove_temporaries
 from clearspan.pipelines import stopwatch
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
@@ -135,11 +136,13 @@ class Summary:
 
 
 def _tidy(job: Job) -> None:
-    """Removes what killed processes left half published."""
+    """Remove what killed processes left in a local output folder; an object store keeps no partial objects."""
+    if storage.is_remote(job.folder):
+        return
     subfolders = (DONE, REJECTED, EXCLUDED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
     held_out = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
     for folder in (job.folder, *map(job.path, (*subfolders, *held_out))):
-        storage.remove_temporaries(folder)
+        remove_temporaries(folder)
 
 
 def _leave_stage(job: Job) -> None:
@@ -270,7 +273,8 @@ def run(kind: Kind, options: Options) -> Summary | None:
         beam=tuple(options.beam),
         curation=curation,
     )
-    with storage.alone(job.folder):  # two runs on an object store do the same work, and write the same bytes
+    # Object stores have no locks: two runs there do the same work and write the same bytes.
+    with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
         units = prepare(job, plan, resources)
         return _run(job, plan, units, options)
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clearspan.common import plugins
 from clearspan.shards import lengths, moments, storage
 from clearspan.shards.schema import KINDS, Kind, add_up
 from clearspan.shards.sealed import build, seal, unseal
@@ -200,7 +201,15 @@ class Manifest:
 
     def _check(self, path: str, record: Mapping[str, Any]) -> None:
         if self.kind not in KINDS:
-            raise ManifestError(f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+            try:
+                plugins.load_extensions()  # one of them may register the kind
+            except plugins.PluginError as error:
+                raise ManifestError(f"{path}: kind {self.kind!r} is not built in: {error}") from None
+        if self.kind not in KINDS:
+            raise ManifestError(
+                f"{path}: kind {self.kind!r} is not one of {', '.join(KINDS)}: if a module of yours registers it, set "
+                f"{plugins.VARIABLE} to the module's name"
+            )
         if KINDS[self.kind].has_tokens and self.tokenizer is None:
             raise ManifestError(f"{path}: {self.kind} hold token ids, but its fingerprint names no tokenizer")
         names = [shard.name for shard in self.shards]

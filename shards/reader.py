@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from clearspan.common.files import path_in_errors
+from clearspan.common.files import sha256 as local_sha256
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError
@@ -90,7 +92,7 @@ def read_back(path: Path, shard: ShardInfo) -> None:
     Raises:
         ShardError: it is not what its writer says.
     """
-    with storage.naming_disk(path), path.open("rb", BUFFER_BYTES) as stream:
+    with path_in_errors(path), path.open("rb", BUFFER_BYTES) as stream:
         file = HashingFile(stream)
         for _ in read_batches(path, shard, lambda _: ustar.members(file), Contents):
             pass
@@ -169,7 +171,7 @@ class Dataset:
                 if not (local / name).exists():
                     storage.download(storage.join(self.tokenizer_folder, name), local / name)
         for name, expected in files.items():
-            if not (local / name).is_file() or storage.sha256(local / name) != expected:
+            if not (local / name).is_file() or local_sha256(local / name) != expected:
                 if storage.is_remote(self.folder):
                     (local / name).unlink(missing_ok=True)
                 raise ShardError(

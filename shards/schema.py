@@ -10,6 +10,7 @@ No column is nullable. Every kind has an `id`, which is not negative.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,22 @@ KINDS: dict[str, Kind] = {
         Kind("audio", ("id:int64", "frames:frames", "label:int64"), layout=Samples(frames="npy", label="cls")),
     )
 }
+
+
+def register(kind: Kind) -> None:
+    """Add a kind that a module outside this package defines; the module calls this when it is imported.
+
+    Shards and manifests name a kind by its name alone and never a module: a dataset cannot choose what is imported.
+    To read one, import the module first, or name it in the environment variable CLEARSPAN_EXTENSIONS.
+
+    Raises:
+        ValueError: the name is not of lower-case letters alone, or belongs to a kind with other columns.
+    """
+    if not re.fullmatch("[a-z]+", kind.name):
+        raise ValueError(f"kind {kind.name!r}: the name, with which shards' names begin, must be of lower-case letters")
+    other = KINDS.setdefault(kind.name, kind)
+    if (other.columns, other.optional) != (kind.columns, kind.optional):
+        raise ValueError(f"kind {kind.name!r}: a kind of this name exists, of columns {', '.join(other.columns)}")
 
 
 def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:

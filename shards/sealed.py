@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from clearspan.shards import storage
+from clearspan.common.files import sha256
 
 FIELD = "sha256"
 Made = TypeVar("Made")
@@ -30,12 +30,12 @@ class FileInfo:
 
     @classmethod
     def of(cls, path: Path) -> "FileInfo":
-        return cls(path.stat().st_size, storage.sha256(path))
+        return cls(path.stat().st_size, sha256(path))
 
     def difference(self, path: Path) -> str:
         """Says how the file that is there now is another one, its size first; empty where it is this one."""
         size = path.stat().st_size
-        return self.difference_from(FileInfo(size, storage.sha256(path) if size == self.bytes else ""))
+        return self.difference_from(FileInfo(size, sha256(path) if size == self.bytes else ""))
 
     def difference_from(self, other: "FileInfo") -> str:
         """How another file differs, its size first; empty where it is the same."""

@@ -9,36 +9,25 @@ fails there is an OSError that names the path.
 """
 
 import contextlib
-import fcntl
 import functools
 import glob
 import hashlib
 import io
 import os
-import re
 import shutil
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
+from clearspan.common import files
+from clearspan.common.files import COPY_BYTES
 from clearspan.shards import finding
-
-COPY_BYTES = 1 << 20
-TEMPORARY = ".clearspan-part-"
-"""Begins the temporary name of a file that is being published; such a name is never read."""
-_LEFT = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
-"""The form of the names that `temporary_name` gives: only a file or folder of such a name is known to be ours."""
 
 
 class StoreError(OSError):
     """An object store did not do what was asked. The message names the path."""
-
-
-class InUseError(OSError):
-    """Another run writes to the folder. The message names it."""
 
 
 def is_remote(path: str) -> bool:
@@ -224,9 +213,9 @@ def read_bytes(path: str) -> bytes:
         return stream.read()
 
 
-def sha256(path: str | Path) -> str:
-    """The hash of a file's content, in hexadecimal."""
-    with open_input(str(path)) as stream:
+def sha256(path: str) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with open_input(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
@@ -258,67 +247,6 @@ def remove(path: str) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def temporary_name(name: str = "") -> str:
-    """Return a new temporary name for what is to be called `name`: `remove_temporaries` knows it."""
-    return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
-
-
-def remove_temporaries(folder: str) -> None:
-    """Remove what killed processes left under names of `temporary_name` in a local folder, and nothing else; object
-    stores keep no such thing.
-    """
-    if not is_remote(folder) and Path(folder).is_dir():
-        for entry in os.scandir(folder):
-            if not _LEFT.fullmatch(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            elif entry.is_file(follow_symlinks=False):
-                Path(entry.path).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def naming_disk(path: str | Path) -> Iterator[None]:
-    """Gives an error of the disk the name of the file that was read or written, where it has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise type(error)(error.errno, error.strerror, str(path)) from None
-
-
-@contextlib.contextmanager
-def _atomic(path: str) -> Iterator[BinaryIO]:
-    """A local file that appears under its name whole, and on disk, or not at all."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(temporary_name(target.name))
-    try:
-        with naming_disk(path), temporary.open("wb") as stream:
-            yield stream
-        _move(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _move(local: Path, target: Path) -> None:
-    """Gives a file its name once its bytes are on disk, and returns once its name is."""
-    with naming_disk(target):
-        _sync(local)
-        local.replace(target)
-        _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
 @contextlib.contextmanager
 def _upload(path: str) -> Iterator[BinaryIO]:
     """An object that appears when it is closed. Beam's writers close on failure too: what that leaves is removed."""
@@ -336,8 +264,8 @@ def _upload(path: str) -> Iterator[BinaryIO]:
 
 
 def publish_bytes(data: bytes, path: str) -> None:
-    """Writes a small file whole or not at all."""
-    with _upload(path) if is_remote(path) else _atomic(path) as stream:
+    """Write a file; it is there complete or not at all."""
+    with _upload(path) if is_remote(path) else files.atomic_write(path) as stream:
         stream.write(data)
 
 
@@ -355,9 +283,9 @@ def tree(folder: str) -> list[str]:
         start = len(folder.rstrip("/")) + 1
         return sorted(entry.path[start:] for entry in match.metadata_list if not entry.path.endswith("/"))
     names = []
-    for place, folders, files in os.walk(folder):
+    for place, folders, others in os.walk(folder):
         links = [name for name in folders if Path(place, name).is_symlink()]
-        names += [Path(place, name).relative_to(folder).as_posix() for name in (*files, *links)]
+        names += [Path(place, name).relative_to(folder).as_posix() for name in (*others, *links)]
     return sorted(names)
 
 
@@ -370,36 +298,10 @@ def publish_file(local: Path, path: str) -> None:
             shutil.copyfileobj(source, stream, COPY_BYTES)
     else:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        _move(local, Path(path))
+        files.move(local, Path(path))
 
 
 def download(path: str, local: Path) -> None:
     """Copies a file to a local name, whole or not at all."""
-    with open_input(path) as source, _atomic(str(local)) as stream:
+    with open_input(path) as source, files.atomic_write(local) as stream:
         shutil.copyfileobj(source, stream, COPY_BYTES)
-
-
-@contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
-    """Holds a local output folder for this run: the kernel's lock on it ends with the process, however that ends.
-
-    Object stores have no locks, and nor have some network file systems.
-
-    Raises:
-        InUseError: another run holds it.
-    """
-    if is_remote(folder):
-        yield
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(f"{folder}: another run is writing to it: wait for it or stop it") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(number)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clearspan.shards import storage, ustar
+from clearspan.common.files import path_in_errors
+from clearspan.shards import ustar
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import ShardInfo
 from clearspan.shards.schema import KINDS
@@ -44,7 +45,7 @@ class ShardWriter:
             self._start_shard()
         assert self._file is not None
         key = f"{self.unit:05d}-{len(self.finished):03d}-{self._contents.batches:05d}"
-        with storage.naming_disk(self.spool / self._name):
+        with path_in_errors(self.spool / self._name):
             for name, data in members:
                 self._file.write(ustar.header(key + name, len(data)))
                 self._file.write(data)
@@ -64,7 +65,7 @@ class ShardWriter:
 
     def _finish_shard(self) -> None:
         assert self._file is not None
-        with storage.naming_disk(self.spool / self._name):
+        with path_in_errors(self.spool / self._name):
             self._file.write(ustar.ending(self._file.bytes))
             self._file.stream.close()
         info = self._file.info

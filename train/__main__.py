@@ -49,6 +49,7 @@ def parser() -> terminal.Parser:
         description=__doc__,
         epilog=f"{'-' * 80}\n{run.parser().format_help()}",
     )
+    root.add_argument("--list", action=run.ListRecipes)
     root.add_argument("--version", action="version", version=terminal.version())
     launcher = root.add_argument_group("the launcher's options (`deepspeed --help` says more)")
     for name, (metavar, text) in OPTIONS.items():

@@ -18,7 +18,7 @@ def gather(rows: Tensor) -> Tensor:
         return rows
     from torch.distributed.nn.functional import all_gather
 
-    return torch.cat(all_gather(rows.contiguous()))
+    return torch.cat(all_gather(rows.contiguous()))  # type: ignore[no-untyped-call]  # torch's
 
 
 def gather_labels(labels: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ import inspect
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,12 @@ def save_model(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
+    from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
-    from clearspan.shards.storage import TEMPORARY
 
     what = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as stage:
+    with quiet_transformers(), temporary_folder(folder) as stage:
         encoder.base.save_pretrained(stage)
         tokenizer.save_pretrained(stage)
         transformer = _transformer(encoder, stage)
@@ -89,14 +88,14 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: they cannot be written.
     """
+    from clearspan.common.files import TEMPORARY, path_in_errors
     from clearspan.common.terminal import one_line
-    from clearspan.shards.storage import TEMPORARY, naming_disk
     from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        with naming_disk(folder):
+        with path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
             does = {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
@@ -119,7 +118,7 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Inference
@@ -161,8 +160,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
             write to holds something else.
         InUseError: another export writes there.
     """
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
@@ -173,9 +171,9 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     tag = checkpoints.tag(which)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     origin = _origin(run, int(tag.removeprefix("step-")))
-    with storage.alone(str(out)):
+    with files.locked(out):
         check_replaceable(out)
-        part = out / f"{storage.TEMPORARY}model"
+        part = out / f"{files.TEMPORARY}model"
         shutil.rmtree(part, ignore_errors=True)
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
@@ -197,7 +195,7 @@ def described(run: Path, which: str) -> str:
 
 def _origin(run: Path, step: int) -> Origin:
     """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
 
     known = run / SKELETON / DATA
     return Origin(step, read_json(known) if known.is_file() else {}, read_scores(run / "metrics.jsonl", step))
@@ -261,7 +259,7 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     with ending_at_once("train.export", "run it again"):
         from clearspan.common import terminal
-        from clearspan.eval.models.sentence_encoder import EncoderError
+        from clearspan.common.model_folder import EncoderError
 
         parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from clearspan.common.terminal import nearest
+from clearspan.common.parsing import did_you_mean
 from clearspan.train.schedules import SCHEDULES, WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
@@ -52,7 +52,8 @@ class DatasetConfig:
             these.
         shuffle_shards: so many are held in memory and shuffled together.
         short_documents: those too short for the spans: error | skip | shrink.
-        modality: for what is not text, the options of its file in `train.modalities`: those of its kind below.
+        modality: of a dataset other than text, the options of its modality: those of its kind below, or those of a
+            modality of your own and `type: module:Class`.
         validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
             losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
             same draws each time. They pick the best checkpoint where `training.eval_data` is not set, except for losses
@@ -304,7 +305,7 @@ def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
 
 def one_of(value: str, known: Collection[str]) -> str:
     """Return the end of an error about an unknown value: all known values, and the nearest of them."""
-    return f"{', '.join(known)}{nearest(value, known)}"
+    return f"{', '.join(known)}{did_you_mean(value, known)}"
 
 
 def not_one_of(value: str, known: Collection[str]) -> str:

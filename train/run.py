@@ -11,9 +11,9 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0
 
@@ -27,14 +27,28 @@ EXAMPLE = """examples:
 """
 
 
+class ListRecipes(argparse.Action):
+    """`--list`: print the recipes and exit, whatever else is missing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="list the recipes, and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from clearspan.common import terminal
+        from clearspan.train.reference import catalog
+
+        terminal.notice(catalog())
+        parser.exit()
+
+
 def parser() -> "Parser":
     from clearspan.common import terminal
-    from clearspan.train.config import recipe
 
     root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
     root.add_argument(
-        "--recipe", required=True, metavar="NAME-or-FILE", help=f"one of {', '.join(recipe.names())}, or YAML"
+        "--recipe", required=True, metavar="NAME-or-FILE", help="a recipe of --list, or a YAML file of your own"
     )
+    root.add_argument("--list", action=ListRecipes)
     root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
     root.add_argument(
         "--resume",
@@ -90,7 +104,7 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
         CheckpointError: OUTPUT/model is not one that could be replaced.
         InUseError: another run holds it.
     """
-    from clearspan.shards import storage
+    from clearspan.common import files
     from clearspan.train.config.recipe import to_file
     from clearspan.train.engine.checkpoint import Checkpoints
     from clearspan.train.export import check_replaceable
@@ -103,7 +117,7 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
         (not there.is_dir(), f"output {run}: {there} is a file: name a new or an empty folder"),
         (not os.access(there, os.W_OK), f"output {run}: {there} cannot be written to: name another folder"),
     )
-    with contextlib.nullcontext() if dry_run and not run.is_dir() else storage.alone(str(run)):
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
         resume = resume and bool(checkpoints.tags())
         if resume:
             check_same(run, recipe)
@@ -116,7 +130,7 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
             check_own(run)
         check_replaceable(run / "model")
         if not resume and not dry_run:  # to resume, when it is known that the run can go on with this one
-            storage.publish_bytes(to_file(recipe), str(run / "recipe.yaml"))
+            files.write_bytes(run / "recipe.yaml", to_file(recipe))
         yield resume
 
 
@@ -154,7 +168,7 @@ def check_own(run: Path) -> None:
 
 def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
     """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
-    from clearspan.common.pretrained import some
+    from clearspan.common.model_folder import some
     from clearspan.train.model.attention import VARLEN_DROPOUT
 
     objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
@@ -172,9 +186,9 @@ def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> li
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from clearspan.common import terminal
+    from clearspan.common import files, terminal
     from clearspan.common.allocator import keep_tensors
-    from clearspan.shards import Dataset, storage
+    from clearspan.shards import Dataset
     from clearspan.train.build import build_feed, build_held_out, build_learner
     from clearspan.train.card import facts
     from clearspan.train.config.recipe import load, superseded, to_file, to_yaml
@@ -234,7 +248,7 @@ def train(options: argparse.Namespace) -> None:
         for note in trainer.resume() if resume else ():
             if rank == 0:
                 terminal.notice(note)
-        agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
+        agreed(lambda: files.write_bytes(Path(recipe.output) / "recipe.yaml", to_file(recipe)))
         apart = held_out.streams if held_out else {}
         known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in apart.items()}}
         skeleton = Path(recipe.output) / SKELETON
@@ -245,13 +259,12 @@ def train(options: argparse.Namespace) -> None:
 
 def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[Any], None]:
     """Puts some of what a run learns from into its folder, as text, and unless `quiet` tells a little of it."""
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
     from clearspan.train.preview import as_file, examples, in_short
 
     def show(batch: Any) -> None:
         if found := examples(learner, tokenizer, batch):
-            storage.publish_bytes(as_file(found).encode(), str(run / "examples.txt"))
+            files.write_text(run / "examples.txt", as_file(found))
             for line in in_short(found) if not quiet else ():
                 terminal.notice(line)
 
@@ -290,7 +303,7 @@ def work(options: argparse.Namespace) -> int:
 
     name_accelerator()
     from clearspan.common import terminal
-    from clearspan.eval.models.sentence_encoder import EncoderError
+    from clearspan.common.model_folder import EncoderError
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError
     from clearspan.train.data.stream import StreamError

@@ -210,14 +210,13 @@ class Starter:
 
 def wait_for(run: Path) -> None:
     """Waits until the run of a killed sweep has saved and ended."""
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
 
     for second in range(LEFT_BEHIND_S if run.is_dir() else 0):
         try:
-            with storage.alone(str(run)):
+            with files.locked(run):
                 return
-        except storage.InUseError:
+        except files.InUseError:
             if second == 0:
                 terminal.notice(f"{run.name}: waits for its run to end, which a killed sweep left behind")
             time.sleep(1)
@@ -291,8 +290,7 @@ def describe(plan: Plan, output: Path) -> str:
 
 def work(options: argparse.Namespace) -> int:
     """The exit code: 0, 1 where a run failed or the sweep was stopped, 2 where the sweep cannot work."""
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
     from clearspan.train.options import RecipeError
     from clearspan.train.sweeps.scores import missing
 
@@ -306,7 +304,7 @@ def work(options: argparse.Namespace) -> int:
         if options.dry_run:
             terminal.say(describe(plan, options.output))
             return 0
-        with storage.alone(str(options.output)), Starter() as starter:
+        with files.locked(options.output), Starter() as starter:
             return sweep(options, plan, starter.run, lambda: starter.signal)
     except RecipeError as error:
         print(f"sweep: {terminal.one_line(error)}", file=sys.stderr)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import Parser, printable
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.data.catalogue import Finding, check
-from clearspan.eval.files import json_text, printable
+from clearspan.eval.files import json_text
 from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:

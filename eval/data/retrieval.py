@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.terminal import whole_number
+from clearspan.common.parsing import whole_number
 from clearspan.eval.files import DataError, csv_rows, head, read_lines
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

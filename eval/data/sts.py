@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.terminal import finite_number
+from clearspan.common.parsing import finite_number
 from clearspan.eval.data.senteval import joined, table_rows
 from clearspan.eval.files import DataError, head, read_lines
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from clearspan.common.terminal import Parser, nearest
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import Parser
 from clearspan.eval import saved
 from clearspan.eval.command import UsageError, run
 from clearspan.eval.files import json_text
@@ -52,7 +53,7 @@ def _output(args: argparse.Namespace) -> str:
     if args.name is None:
         raise UsageError("name a table, or ask for them with --list")
     if args.name not in tables():
-        raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}{nearest(args.name, tables())}")
+        raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}{did_you_mean(args.name, tables())}")
     grid = beside(tables()[args.name], saved.find(args.results))
     return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
 from clearspan.eval.report.console import text_table
 from clearspan.eval.tables.beside import Grid, Line
 

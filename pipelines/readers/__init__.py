@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, tables, tars, text
+from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.sniff import sample
 from clearspan.pipelines.readers.streams import decompressed, naming
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -54,7 +55,8 @@ def read_pieces(
             try:
                 source = cast(BinaryIO, hashing) if hashing else stored
                 with naming(path, container), decompressed(source, entry.compression) as stream:
-                    yield from READERS[entry.format](stream, piece, reading)
+                    read = READERS.get(entry.format) or own_format(entry.format).read
+                    yield from read(stream, piece, reading)
                     found = stored.tell()
                     if hashing and hashes is not None:
                         hashes.append(hashing.info.sha256)
@@ -63,6 +65,8 @@ def read_pieces(
                     raise PipelineError(_changed(path, "shortened", size, entry.bytes)) from None
                 raise
             if piece.end is None and found < entry.bytes and entry.format != "parquet":
+                if entry.format not in READERS and storage.size(path) == entry.bytes:
+                    raise PipelineError(f"{path}: {entry.format} read {found:,} of {entry.bytes:,} bytes, not all")
                 raise PipelineError(_changed(path, "shortened", found, entry.bytes))
             if found > entry.bytes:
                 raise PipelineError(_changed(path, "lengthened", found, entry.bytes))

@@ -1,10 +1,8 @@
-"""Evaluations with made-up scores, for what shows them: many tasks, long names, undefined figures, neighbours."""
+"""Evaluations with made-up scores, to test what shows them: many tasks, long names, undefined figures, neighbors."""
 
 import numpy as np
 
-from clearspan.eval.report import plots
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
+from clearspan.eval.details import Details, Scatter, Table
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.scores import Examples, TaskScores, figure
 
@@ -38,13 +36,13 @@ def task(name: str, family: str, seed: int) -> TaskScores:
     examples = Examples.of("mean", generator.random(60) < 0.8)
     value = float("nan") if name == UNDEFINED else figure(examples)
     tables: list[Table] = []
-    figures = []
+    charts = []
     headline: tuple[str, ...] = ("acc", "devacc")
     if family == "sts" and name.startswith("STS1"):
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
         tables = [Table(("subset", "pairs", "Spearman"), [(s, 750, value - i) for i, s in enumerate(SUBSETS)])]
         x = generator.random(20)
-        figures = [plots.scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
+        charts = [Scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
     elif family in ("sts", "pairs"):
         headline = ("spearman", "spearman_dev")
     elif family == "geometry":
@@ -61,7 +59,7 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         main=headline[0],
         headline=headline,
         counts={"pairs": 60},
-        section=Section(name, tables=tables, figures=figures),
+        details=Details(tables=tables, charts=charts),
         examples={} if family == "geometry" else {headline[0]: examples},
         settings={"l2": [1e-5, 1e-4]} if family == "transfer" else {},
     )

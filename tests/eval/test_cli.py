@@ -372,4 +372,4 @@ def test_a_plain_folder_is_scored_with_the_pooling_that_is_asked_for(
     assert scores[""] == scores["--pooling mean"] != scores["--pooling cls"]
     capfd.readouterr()
     code, line = failure([*arguments, "--pooling", "cls"], capfd)
-    assert (code, "which says itself how it pools" in line) == (1, True)
+    assert (code, "which defines its own pooling" in line) == (1, True)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clearspan.eval.compare import holm, main
-from clearspan.eval.report.html import Section
 from clearspan.eval.results import Results, examples_bytes
 from clearspan.eval.scores import Examples, TaskScores, difference, figure
 
@@ -30,7 +29,7 @@ def write(
     scored = {}
     for task, examples in tasks.items():
         figures = {metric: figure(one) for metric, one in examples.items()}
-        scored[task] = TaskScores(figures, next(iter(figures), ""), (), {}, Section(task), examples=examples)
+        scored[task] = TaskScores(figures, next(iter(figures), ""), (), {}, examples=examples)
         results.scores[task] = figures or {"pearson": 1.0}
         results.data[task] = {f"/anywhere/{folder.name}/{task}.txt": f"checksum{data}"}
     (folder / "results.json").write_text(results.to_json())

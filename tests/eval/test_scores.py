@@ -1,5 +1,8 @@
 """Figures over examples, their intervals and differences, against scipy and scikit-learn."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -105,3 +108,11 @@ def test_a_sample_is_scored_as_its_examples_alone_would_be(metric: str) -> None:
     (found,) = _figures((examples,), [samples[:20], samples[20:]])
     alone = METRICS[metric](examples.predicted[samples], examples.gold[samples])
     assert found == pytest.approx(100 * alone, abs=1e-9)
+
+
+def test_tasks_import_nothing_that_renders() -> None:
+    code = (
+        "import sys, clearspan.eval.tasks.registry; sys.exit(str([m for m in sys.modules if 'eval.report' in m] or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""

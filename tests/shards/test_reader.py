@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from clearspan.common.files import sha256
 from clearspan.shards import Dataset, Manifest, ShardError, storage, verify
 
 SHARD = "documents-00001-000.tar"
@@ -20,7 +21,7 @@ def redeclare(folder: Path, name: str = SHARD) -> None:
     manifest = Manifest.load(str(folder))
     path = folder / name
     shards = [
-        replace(shard, bytes=path.stat().st_size, sha256=storage.sha256(path)) if shard.name == name else shard
+        replace(shard, bytes=path.stat().st_size, sha256=sha256(path)) if shard.name == name else shard
         for shard in manifest.shards
     ]
     replace(manifest, shards=shards).save(str(folder))

@@ -18,7 +18,7 @@ from clearspan.train.engine.loop import Trainer
 from clearspan.train.engine.tracking import Clock
 from clearspan.train.gradient_caching import cache, joined
 from clearspan.train.learner import Learner
-from clearspan.train.objectives import Encoded
+from clearspan.train.objectives import ContrastiveObjective, Encoded
 from clearspan.train.options import ALL, Recipe, RecipeError
 from tests.train import runs
 from tests.train.ranks import run_on_ranks, train_alone
@@ -113,7 +113,7 @@ def kept_step(overrides: Sequence[str], rank: int = 0, ranks: int = 1) -> Step:
         encoded.append(learner._encode(asked[-1]))
     total, together = torch.zeros(()), joined(encoded)
     for objective in learner.of_turn(ALL):
-        if objective.contrasts:
+        if isinstance(objective, ContrastiveObjective):
             context = objective.joined([one.requests[objective.name].context for one in asked])
             total = total + objective.weight * objective.loss(Encoded(together, objective.name), context)[0]
     total.backward()

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage
+from clearspan.common.files import sha256
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter
 from clearspan.shards.schema import KINDS
 from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
@@ -48,7 +49,7 @@ def write_images(folder: Path, pictures: Sequence[bytes], labels: Sequence[int],
     columns = KINDS["images"].schema()
     arrays = [pa.array(range(len(labels))), pa.array(pictures, pa.binary()), pa.array(labels, pa.int64())]
     writer.write(pa.RecordBatch.from_arrays(arrays, schema=columns))
-    fingerprint = {"options": {"files": {"classes.json": storage.sha256(folder / "_files" / "classes.json")}}}
+    fingerprint = {"options": {"files": {"classes.json": sha256(folder / "_files" / "classes.json")}}}
     counts = {"read": len(labels), "kept": len(labels), "filtered": {}, "bad": 0}
     Manifest("images", fingerprint, writer.close(), counts).save(str(folder))
     return folder

@@ -10,9 +10,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from clearspan.train import modalities
+from clearspan.train import modalities, reference
 from clearspan.train.config import recipe as recipes
-from clearspan.train.config import reference
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.options import ALL, Recipe

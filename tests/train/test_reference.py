@@ -1,11 +1,14 @@
 """docs/recipes.md says of every recipe and key what the files and docstrings say, and is as they are today."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from clearspan.train.config import recipe, reference
+from clearspan.train import __main__ as launcher
+from clearspan.train import reference, run
+from clearspan.train.config import recipe
 from clearspan.train.config.keys import known_keys
 from clearspan.train.options import DatasetConfig
 from clearspan.train.sweeps import grid
@@ -57,7 +60,7 @@ def test_a_page_that_is_behind_is_named_with_its_line_and_the_mend(
         old.write_text("\n".join(changed) + "\n")
         assert reference.main(["--check", str(old)]) == 1
         error = capsys.readouterr().err
-        assert f"line {number or len(lines) + 1} " in error and "python -m train.config.reference >" in error
+        assert f"line {number or len(lines) + 1} " in error and "python -m train.reference >" in error
         assert error.count("\n") == 1
 
 
@@ -110,3 +113,18 @@ def test_a_recipe_that_does_not_say_what_it_is_for_is_an_error(tmp_path: Path) -
     (tmp_path / "mine.yaml").write_text("extends: demo\n# late\n")
     with pytest.raises(reference.UnsaidError, match=r"mine\.yaml: its first line does not say what it is for"):
         reference.purpose(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize("main", [run.main, launcher.main])
+def test_the_list_has_a_line_for_each_recipe_and_asks_for_none(
+    main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert raised.value.code == 0
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == recipe.names()
+    assert lines.index("CLEAR:") < [line.split()[:1] for line in lines].index(["clear-del-word"])
+    assert "  declutr-small                      DeCLUTR-small: continued pretraining of DistilRoBERTa" in "\n".join(
+        lines
+    )

@@ -10,7 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from clearspan.common.terminal import closest
+from clearspan.common.parsing import closest
+from clearspan.common.plugins import PluginError
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError
 from clearspan.train.schedules import OptimizerConfig
 
@@ -50,14 +51,17 @@ def answer_to(key: str, known: Sequence[str]) -> str | None:
 
 def known_keys(recipe: Mapping[str, Any], objectives: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Every key that a recipe with these datasets and objectives may have, but for those of a model's configuration."""
-    from clearspan.train.objectives import config_class, types
+    from clearspan.train.objectives import config_class, is_type
 
     found = _keys(Recipe)
     for name in recipe.get("data") or {}:
         found += _keys(DatasetConfig, f"data.{name}.")
     for name, options in objectives.items():
-        if (type_ := options.get("type") or name) in types():
-            found += _keys(config_class(type_), f"objectives.{name}.")
+        if is_type(type_ := str(options.get("type") or name)):
+            try:
+                found += _keys(config_class(type_), f"objectives.{name}.")
+            except PluginError as error:
+                raise KeyedError(f"objectives.{name}.type {error}", f"objectives.{name}.type") from None
         found += _keys(OptimizerConfig, f"turns.{options.get('turn') or name}.")
     return found
 

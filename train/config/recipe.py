@@ -11,17 +11,21 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from clearspan.common.terminal import nearest
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import KeyedError, answer_to, check_names, known_keys, one_length, stated
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
 from clearspan.train.schedules import OptimizerConfig
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
+    from clearspan.train.modalities import Modality
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 MAX_BYTES = 1 << 20
@@ -205,10 +209,10 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
         assert isinstance(recipe, Recipe)
         for name, options in wanted.items():
             type_ = options.get("type") or name
-            if type_ not in objectives.types():
+            if not objectives.is_type(str(type_)):
                 types, key = ", ".join(objectives.types()), f"objectives.{name}"
                 near = (
-                    nearest(type_, objectives.types()).removeprefix("; ")
+                    did_you_mean(type_, objectives.types()).removeprefix("; ")
                     if options.get("type")
                     else answer_to(
                         key, [f"objectives.{other}" for other in (*wanted, *objectives.types()) if other != name]
@@ -216,7 +220,7 @@ def _typed(plain: dict[Any, Any], where: str) -> Recipe:
                 )
                 has = ", ".join(other for other in wanted if other != name)
                 said = f"no type {type_!r}{f', and the recipe has {has}' if has else ''}"
-                raise KeyedError(f"{key}: {said}; {near or f'there are the types {types}'}", key)
+                raise KeyedError(f"{key}: {said}; {near or f'there are the types {types}, and module:Class'}", key)
             recipe.objectives[name] = _over_defaults(
                 objectives.config_class(type_), options, f"objectives.{name}.", known
             )
@@ -286,39 +290,44 @@ def _key_error(error: Exception, within: str = "", known: Sequence[str] = ()) ->
     return f"{within}{key}: {lines[0]}" if key else lines[0]
 
 
-def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
-    """What makes patches of a dataset's examples, a `train.modalities.Modality`; None: they are text. The options that
-    were not given are filled in, so that a run's recipe states them all.
+def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | None":
+    """Return what makes patches of a dataset's examples; None if they are text. Fill in the options that the recipe
+    leaves out, so that a run's recipe states them all.
 
     Raises:
         RecipeError: an option of its modality is unknown or cannot work.
     """
     from clearspan.train import modalities
 
-    kind = dataset.manifest.kind
-    key = f"data.{name}.modality"
-    if kind not in modalities.names():
+    kind, key = dataset.manifest.kind, f"data.{name}.modality"
+    stated_options = dict(config.modality)
+    type_ = str(stated_options.pop("type", "") or kind)
+    if type_ == kind and kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
         return None
-    known = [option.name for option in dataclasses.fields(modalities.config_class(kind))]
+    try:
+        options_class = modalities.config_class(type_)
+    except PluginError as error:
+        raise RecipeError(f"{key}.type {error}") from None
+    known = [option.name for option in dataclasses.fields(options_class)]
     refuse(
         *(
             (
                 option not in known,
                 f"unknown key '{key}.{option}': {config.path} holds {kind}: {one_of(option, known)}",
             )
-            for option in config.modality
+            for option in stated_options
         ),
         (
             config.short_documents != "error",
             f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short",
         ),
     )
-    options = _over_defaults(modalities.config_class(kind), config.modality, f"{key}.")
-    config.modality = dataclasses.asdict(options)
+    options = _over_defaults(options_class, stated_options, f"{key}.")
+    config.modality = ({"type": type_} if type_ != kind else {}) | dataclasses.asdict(options)
     try:
         options.check()
-        return modalities.build(kind, options, dataset)
+        return modalities.build(type_, options, dataset)
     except ValueError as error:
         raise RecipeError(f"{key}: {error}") from None
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from clearspan.shards.ragged import Ragged
+from clearspan.train.model.packing import Sequences, TokenSlices
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
 """n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files, texts, and
@@ -69,6 +70,10 @@ class TokenLists:
         """(n,) int64."""
         return self.offsets.diff()
 
+    def slices(self, max_tokens: int) -> TokenSlices:
+        """Return the lists to encode, each cut at `max_tokens` tokens."""
+        return TokenSlices(self.values, self.offsets[:-1], self.lengths.clamp(max=max_tokens))
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
@@ -92,6 +97,15 @@ class Batch:
         column = self.columns[name]
         assert isinstance(column, Tensor)
         return column
+
+    def sequences(self, name: str, keys: Tensor, max_tokens: int) -> Sequences:
+        """Return a column of token lists as a block of a request.
+
+        Args:
+            keys: (B,) int64, a randomness key a sequence (`Setting.sequence_keys`).
+            max_tokens: where to cut a sequence, in tokens without special tokens, at most the encoder's capacity.
+        """
+        return Sequences(self.lists(name).slices(max_tokens), keys)
 
     def of(self, objective: str) -> "Batch":
         own = {name.split("/", 1)[1]: c for name, c in self.columns.items() if name.split("/", 1)[0] == objective}

@@ -22,10 +22,9 @@ import torch
 from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from clearspan.common.terminal import one_line, visible
-from clearspan.eval.models.sentence_encoder import MOST_SAID
+from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
+from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.shards.sealed import FileInfo, HashingFile
-from clearspan.shards.storage import COPY_BYTES, TEMPORARY, naming_disk
 from clearspan.train.distributed import world
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
@@ -64,7 +63,7 @@ def write_states(states: Any, path: Path) -> FileInfo:
     Raises:
         OSError: the disk is full or broken; the error names the file.
     """
-    with naming_disk(path), path.open("wb", buffering=COPY_BYTES) as stream:
+    with path_in_errors(path), path.open("wb", buffering=COPY_BYTES) as stream:
         file = _StatesFile(stream)
         try:
             torch.save(states, file)  # type: ignore[arg-type]
@@ -206,7 +205,7 @@ class Checkpoints:
             raise CheckpointError(
                 f"{self.folder / tag}: could not be saved ({error}): make room and {remedy}"
             ) from None
-        _sync(self.folder)
+        sync(self.folder)
         self.latest = [*self.latest, (tag, best_tag)][-2:]
         needed = {name for pair in self.latest for name in pair}
         for old in self.tags():
@@ -334,11 +333,3 @@ def _remove(checkpoint: Path) -> None:
             path.unlink()
     with contextlib.suppress(OSError):
         checkpoint.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

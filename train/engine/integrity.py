@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.files import write_bytes
 from clearspan.shards.sealed import FileInfo, build, seal, unseal
-from clearspan.shards.storage import publish_bytes
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
@@ -55,7 +55,7 @@ def seal_folder(
         **(content or {}),
         "files": {name: asdict(infos[name]) for name in sorted(infos)},
     }
-    publish_bytes(seal(record, indent=1), str(folder / NAME))
+    write_bytes(folder / NAME, seal(record, indent=1))
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:

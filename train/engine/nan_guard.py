@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clearspan.shards.storage import publish_bytes
+from clearspan.common.files import write_text
 from clearspan.train.distributed import world
 from clearspan.train.engine.ranks import gathered
 
@@ -86,6 +86,6 @@ class Recent:
             "problem": problem,
             "examples": {name: [id_ for rank in ranks for id_ in rank.get(name, [])] for name in ranks[0]},
         }
-        publish_bytes(json.dumps(content).encode(), str(path))
+        write_text(path, json.dumps(content))
         since = f"step {first} was the first to go wrong; " if first < step else ""
         return f"; {since}that step's examples are listed in {path}"

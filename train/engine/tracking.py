@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common import terminal
-from clearspan.shards.storage import naming_disk, publish_bytes
+from clearspan.common.files import path_in_errors, write_text
 from clearspan.train.engine.display import Display
 from clearspan.train.options import RecipeError
 
@@ -120,7 +120,7 @@ class Tracker:
         from torch.utils.tensorboard import SummaryWriter
 
         self.path, self.events = run / "metrics.jsonl", run / "tensorboard"
-        publish_bytes("".join(line + "\n" for line in lines_up_to(self.path, step)).encode(), str(self.path))
+        write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
         with contextlib.ExitStack() as opened:
             opened.enter_context(_silent_board())
             self.lines = self.path.open("a", buffering=1)
@@ -136,9 +136,9 @@ class Tracker:
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
         """Write the metrics of a step, as a line of JSON and to TensorBoard and wandb, and show them."""
-        with naming_disk(self.path):
+        with path_in_errors(self.path):
             self.lines.write(json.dumps({"step": step, **metrics}) + "\n")
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             for name, value in metrics.items():
                 self.board.add_scalar(name, value, step)
         if self.online is not None:
@@ -147,9 +147,9 @@ class Tracker:
 
     def warn(self, step: int, line: str) -> None:
         """Write a warning about a step's figures to metrics.jsonl, as a line of its own, and print it."""
-        with naming_disk(self.path):
+        with path_in_errors(self.path):
             self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             self.board.add_text("warning", line, step)
         self.tell(line)
 
@@ -162,11 +162,11 @@ class Tracker:
         self._opened.close()
 
     def _close_board(self) -> None:
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             self.board.close()
 
     def _close_lines(self) -> None:
-        with naming_disk(self.path):
+        with path_in_errors(self.path):
             self.lines.close()
 
 
@@ -204,5 +204,5 @@ def online_run(run: Path, project: str, recipe: dict[str, Any], quiet: bool) -> 
         )
     except wandb.Error as error:
         raise RecipeError(f"training.wandb {project}: {terminal.one_line(error)}") from None
-    publish_bytes(f"{online.id}\n".encode(), str(id_file))
+    write_text(id_file, f"{online.id}\n")
     return online

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from clearspan.train.learner import Learner
+from clearspan.train.objectives import ContrastiveObjective
 from clearspan.train.options import ALL, Recipe
 
 LOGS, STEPS = 5, 20
@@ -49,7 +50,7 @@ def watched(recipe: Recipe, learner: Learner) -> dict[str, Watched]:
         for objective in learner.of_turn(turn):
             name, data = objective.name, objective.data
             remedies = f"try another {rate}", f"give data.{data} harder examples"
-            if objective.contrasts:
+            if isinstance(objective, ContrastiveObjective):
                 harder = f"a higher objectives.{name}.temperature or a larger data.{data}.batch_size"
                 remedies = f"try a lower {rate}, {harder}", f"try {harder}"
             chance = objective.chance(recipe.contrasted(data))

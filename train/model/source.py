@@ -9,8 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from clearspan.eval.models.sentence_encoder import EncoderError
-from clearspan.eval.models.settings import read_modules
+from clearspan.common.model_folder import EncoderError, read_modules
 
 
 @dataclasses.dataclass

@@ -7,9 +7,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from clearspan.common.terminal import one_line
-from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
-from clearspan.eval.models.settings import check_tokenizer_files
+from clearspan.common.model_folder import EncoderError, check_tokenizer_files
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards.token_ids import vocab_size
 from clearspan.train.model.packing import SpecialTokens
 

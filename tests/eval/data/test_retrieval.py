@@ -143,7 +143,7 @@ CRANFIELD = {
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1\n", r"test\.csv:2: expected a question"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,yes,He .\n", r"test\.csv:2: expected a question"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1,He .\n", r"test\.csv: no question has both"),
-        (read_trecqa, "test.csv", 'qtext,label,atext\n"Who ?,1,He .\n', r"test\.csv:\d+: no row of a csv"),
+        (read_trecqa, "test.csv", 'qtext,label,atext\n"Who ?,1,He .\n', r"test\.csv:\d+: not a csv row"),
     ],
 )
 def test_a_malformed_published_file_is_named_with_its_line(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.files import TEMPORARY
 from clearspan.eval.models.cache import Cache
 
 DIM = 6
@@ -131,9 +132,9 @@ def test_a_run_killed_while_it_writes_leaves_nothing_that_is_read(tmp_path: Path
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert found(tmp_path, ["before", "during"]) == [rows_of(["before"])[0].tolist(), None]
-    (part,) = tmp_path.glob(".*.part")
+    (part,) = tmp_path.glob(f"{TEMPORARY}*")
     two_days_ago = time.time() - 2 * 24 * 3600
-    mine = tmp_path / ".notes.part"
+    mine = tmp_path / f"{TEMPORARY}notes"
     mine.touch()
     for path in (part, mine):
         os.utime(path, (two_days_ago, two_days_ago))
@@ -171,7 +172,7 @@ def test_a_full_disk_is_a_warning_and_the_rows_are_still_there(tmp_path: Path, m
     assert cache.add(["a"], rows) is rows
     assert cache.add(["b"], rows) is rows
     (warning,) = cache.warnings
-    assert "takes no more embeddings (No space left on device)" in warning
+    assert "cannot store more embeddings (No space left on device)" in warning
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,8 +21,9 @@ from transformers import (
     T5EncoderModel,
 )
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.library import Model, load
-from clearspan.eval.models.sentence_encoder import POOLINGS, EncoderError
+from clearspan.eval.models.sentence_encoder import POOLINGS
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -137,7 +138,7 @@ def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tm
     folder = tmp_path / "distilbert"
     AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
-    with pytest.raises(EncoderError, match=rf"DistilBertModel has no head that \[CLS\] could go through; {mended}"):
+    with pytest.raises(EncoderError, match=rf"DistilBertModel has no head for \[CLS\]; {mended}"):
         load(folder, "cls")
 
 
@@ -192,7 +193,7 @@ def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callab
 
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:
-    with pytest.raises(EncoderError, match="is a sentence-transformers folder, which says itself how it pools"):
+    with pytest.raises(EncoderError, match="is a sentence-transformers folder, which defines its own pooling"):
         load(minilm, "cls")
 
 

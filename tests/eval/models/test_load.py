@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder
 from clearspan.eval.models.library import Model
 from clearspan.eval.models.load import default_name, load
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.models.vectors import WordVectors
 
 
@@ -38,7 +38,7 @@ def test_a_colon_in_a_path_that_is_there_is_part_of_it(tmp_path: Path, vectors: 
 
 
 def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> None:
-    with pytest.raises(EncoderError, match="which says itself how it pools"):
+    with pytest.raises(EncoderError, match="which defines its own pooling"):
         load(str(minilm), pooling="cls")
     model = load(str(minilm), dtype="bf16")
     assert isinstance(model, Model)
@@ -47,7 +47,7 @@ def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> Non
 
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
-        with pytest.raises(EncoderError, match=f"is {kind}, and a pooling is of a plain Hugging Face folder"):
+        with pytest.raises(EncoderError, match=f"is {kind}, and --pooling applies to plain Hugging Face folders only"):
             load(spec, pooling="mean")
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from clearspan.eval.details import Table
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.table import Table
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary
 from clearspan.eval.tables import published

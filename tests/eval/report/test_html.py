@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from clearspan.eval.details import Table
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.table import Table
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
 

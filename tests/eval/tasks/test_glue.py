@@ -13,11 +13,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from sklearn import metrics
 from transformers import AutoTokenizer, BertConfig, BertModel
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.__main__ import main
 from clearspan.eval.data.glue import LAYOUTS, Split
 from clearspan.eval.fit.finetuning import Settings, finetune, transformer_folder
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks.glue import SEARCHED, GlueTask, best_epoch, examples_of, load, median_run
 from clearspan.eval.tasks.task import Run, UnscoredError

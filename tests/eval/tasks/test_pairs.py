@@ -59,7 +59,7 @@ def test_a_correlation_that_is_undefined_says_why(tmp_path: Path, content: str, 
     (task,) = pairs.load([written(tmp_path / "own.csv", content)])
     found = task.score(Run(Embedder(lambda texts: np.round(letters(texts)))))
     assert math.isnan(found.scores["spearman"]) and math.isnan(found.scores["pearson"])
-    assert reason in found.section.text
+    assert reason in found.details.text
 
 
 @pytest.fixture

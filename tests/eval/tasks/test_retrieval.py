@@ -185,7 +185,7 @@ def test_figures_agree_with_sentence_transformers_on_real_captions(captions: Pat
     assert {key: figure(examples) for key, examples in scored.examples.items()} == {
         key: ours[key] for key in ("ndcg@10", "mrr")
     }
-    tables = scored.section.tables
+    tables = scored.details.tables
     assert [table.caption for table in tables] == [
         f"retrieval/flickr: {collection.queries[row]}" for row in shown_queries(60)
     ]

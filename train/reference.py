@@ -1,4 +1,4 @@
-"""Every recipe and every key, as a page: `python -m train.config.reference`.
+"""Every recipe and every key, as a page: `python -m train.reference`; the recipes as a list for `--list`.
 
     train/recipes, train/sweeps (what their first lines say) + the options' dataclasses -> docs/recipes.md
 
@@ -22,16 +22,26 @@ from omegaconf import MISSING
 from clearspan.train.engine.signals import ending_at_once
 
 EXAMPLE = """examples:
-  python -m train.config.reference > docs/recipes.md
-  python -m train.config.reference --check docs/recipes.md
+  python -m train.reference > docs/recipes.md
+  python -m train.reference --check docs/recipes.md
 """
 SECTION = re.compile(r"(?:Args|Attributes):")
 ENTRY = re.compile(r"(\w+(?:, \w+)*): (.+)")
 COMMENTED = re.compile(r" {4}(\w+): .*?  # (.+)")
 GIVEN = "must be given"
+CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
+GROUPS = {
+    "DeCLUTR": ("declutr", "contrastive-only", "mlm-only"),
+    "CLEAR": ("clear",),
+    "SimCSE": ("simcse",),
+    "VisualCSE": ("visualcse",),
+    "AudioCSE": ("audiocse",),
+    "Others": ("",),
+}
+"""Headings of `catalog`, and how the names of their recipes begin; a recipe stands under the first that matches."""
 INTRODUCTION = """# Recipes and their keys
 
-Written by `python -m train.config.reference`: change the recipes or the options' docstrings, not this page.
+Written by `python -m train.reference`: change the recipes or the options' docstrings, not this page.
 
 A run is a recipe and what the command line changes of it:
 `deepspeed train/run.py --recipe NAME-or-FILE key=value ...`. Any key below can be given; one that is unknown is an
@@ -45,7 +55,7 @@ whole recipe that results. How to train: [training.md](training.md); where recip
 def parser() -> argparse.ArgumentParser:
     from clearspan.common import terminal
 
-    root = terminal.Parser(prog="python -m train.config.reference", description=__doc__, epilog=EXAMPLE)
+    root = terminal.Parser(prog="python -m train.reference", description=__doc__, epilog=EXAMPLE)
     root.add_argument("--check", metavar="FILE", type=Path, help="write nothing; 1 where the file says otherwise")
     return root
 
@@ -165,6 +175,23 @@ def purpose(path: Path) -> str:
     return " ".join(lines)
 
 
+def catalog() -> str:
+    """Return the recipes by paper, a line each: the name, and the first sentence of its comment without citations."""
+    from clearspan.train.config import recipe
+
+    left, lines = recipe.names(), []
+    width = max(map(len, left))
+    for heading, prefixes in GROUPS.items():
+        group = [name for name in left if name.startswith(prefixes)]
+        left = [name for name in left if name not in group]
+        lines.append(f"{heading}:")
+        for name in group:
+            sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(recipe.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
+            lines.append(f"  {name:<{width}}  {CITATION.sub('', sentence)}")
+        lines.append("")
+    return "\n".join([*lines, "What each needs and every key: docs/recipes.md. `--dry-run` prints a recipe in full."])
+
+
 def page() -> str:
     """The whole page, in Markdown."""
     from clearspan.train import modalities, objectives, options, schedules
@@ -213,18 +240,18 @@ def check(path: Path) -> None:
         line = next((number for number, (old, new) in pairs if old != new), min(len(there), len(now)) + 1)
         raise UnsaidError(
             f"{path}: line {line} is not what recipes and docstrings say: write it anew with "
-            f"`python -m train.config.reference > {path}`"
+            f"`python -m train.reference > {path}`"
         )
 
 
 def main(argv: list[str] | None = None) -> int:
-    with ending_at_once("train.config.reference", "run it again"):
+    with ending_at_once("train.reference", "run it again"):
         from clearspan.common import terminal
 
         root = parser()
         root.add_argument("--version", action="version", version=terminal.version())
         options = root.parse_args(argv)
-        return terminal.run("train.config.reference", lambda: work(options), (UnsaidError, OSError))
+        return terminal.run("train.reference", lambda: work(options), (UnsaidError, OSError))
 
 
 def work(options: argparse.Namespace) -> int:

@@ -16,10 +16,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
+from clearspan.common.model_folder import EncoderError, check_tokenizer
 from clearspan.common.pretrained import load_model
 from clearspan.eval.models.library import load
-from clearspan.eval.models.sentence_encoder import EncoderError
-from clearspan.eval.models.settings import check_tokenizer
 from tests.train.test_encoder import CONFIGS, SIZE
 
 Weights = dict[str, torch.Tensor]
@@ -138,22 +137,22 @@ def edit(path: Path, **fields: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "fields", "named"),
     [
-        (SETTINGS, {"max_seq_length": "128"}, "max_seq_length must be a number of tokens above 0, found '128'"),
+        (SETTINGS, {"max_seq_length": "128"}, "max_seq_length must be a positive number of tokens, not '128'"),
         (SETTINGS, {"max_seq_length": -1}, "max_seq_length must be"),
         (SETTINGS, {"max_seq_length": 0}, "max_seq_length must be"),
         (SETTINGS, {"max_seq_length": True}, "max_seq_length must be"),
         (SETTINGS, {"max_seq_length": 1e400}, "max_seq_length must be"),
         (SETTINGS, {"max_seq_length": 2}, "takes 2 tokens, 2 of them special"),
-        (SETTINGS, {"do_lower_case": "false"}, "do_lower_case must be true or false, found 'false'"),
+        (SETTINGS, {"do_lower_case": "false"}, "do_lower_case must be true or false, not 'false'"),
         (PROMPTS, {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}, "'passage' is not among"),
         (PROMPTS, {"prompts": ["query"], "default_prompt_name": "query"}, "'query' is not among"),
         (PROMPTS, {"prompts": {}, "default_prompt_name": ["query"]}, "is not among"),
-        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' must be a text, found 7"),
+        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' must be a text, not 7"),
         (PROMPTS, {"prompts": {"query": "\ud800"}, "default_prompt_name": "query"}, "'query' must be a text"),
         ("config.json", {"model_type": ["bert"]}, "model_type"),
         ("config.json", {"hidden_size": "wide"}, "no usable model .*'hidden_size' expected int"),
         ("config.json", {"hidden_size": -384}, "no usable model"),
-        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": "yes"}, "must be true or false, found 'yes'"),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": "yes"}, "must be true or false, not 'yes'"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "no pooling is chosen"),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "no usable model .*median"),
         (PROMPTS, {"model_type": "CrossEncoder"}, "holds a 'CrossEncoder'"),
@@ -186,7 +185,7 @@ def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, c
         ([{"type": "sentence_transformers.models.Transformer", "path": ""}], "each with name, type and path"),
         (
             [{"name": "0", "type": "own.Transformer", "path": ""}],
-            "own.Transformer' is code of the folder's own",
+            "own.Transformer' is not part of sentence-transformers",
         ),
     ],
 )
@@ -327,9 +326,7 @@ def test_merges_that_do_not_make_the_vocabulary_are_refused(name: str, shared_da
     added = {f"<{number}>": 50_265 + number for number in range(900)}
     check_tokenizer(tmp_path, {**content["vocab"], **added}, 51_165)
     path.write_text("\n".join(["#version: 0.2", *merges[:2000]]), encoding="utf-8")
-    with pytest.raises(
-        EncoderError, match=r"merges\.txt: lacks the merges that make 4[78],\d+ of the [45]\d,\d+ tokens"
-    ):
+    with pytest.raises(EncoderError, match=r"merges\.txt: lacks the merges for 4[78],\d+ of the [45]\d,\d+ tokens"):
         check_tokenizer(tmp_path, content["vocab"], 50_265)
     (tmp_path / "tokenizer.json").touch()  # which is used in its place
     check_tokenizer(tmp_path, content["vocab"], 50_265)
