@@ -18,8 +18,8 @@ from clearspan.eval.report.console import text_table
 _EXAMPLE = """example:
   python -m clearspan.eval.data check data
 
-DIR is the --data folder of python -m clearspan.eval. It may contain SentEval's downstream/ and probing/ (also inside senteval/),
-glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
+DIR is the --data folder of python -m clearspan.eval. It may contain SentEval's downstream/ and probing/ (also inside
+senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
