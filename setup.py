@@ -52,11 +52,12 @@ setup(
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",
+        "annotated-types>=0.6",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
         "matplotlib>=3.9",
-        "omegaconf>=2.3,<3",
         "psutil>=5.9",
+        "pydantic>=2.10,<3",
         "pytrec-eval-terrier>=0.5.9,<0.6",
         "pyyaml>=6",
         "rich>=13",

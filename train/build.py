@@ -14,7 +14,7 @@ from clearspan.common.terminal import one_line
 from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
 from clearspan.eval.models.settings import check_tokenizer
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.keys import answer_to
+from clearspan.train.config.keys import did_you_mean
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
@@ -88,7 +88,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
             unknown = [key for key in recipe.model.config if not hasattr(known, key)]
             if unknown:
-                near = answer_to(unknown[0], list(vars(known)))
+                near = did_you_mean(unknown[0], list(vars(known)))
                 raise RecipeError(
                     f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}"
                     + (f"; {near}" if near else "")

@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0
+# `deepspeed train/run.py` puts train/ first, where distributed.py would hide dask's package of that name.
+sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
+
+from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0  # noqa: E402
 
 if TYPE_CHECKING:
     from clearspan.common.terminal import Parser
@@ -191,7 +194,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.shards import Dataset, storage
     from clearspan.train.build import build_feed, build_held_out, build_learner
     from clearspan.train.card import facts
-    from clearspan.train.config.recipe import load, superseded, to_file, to_yaml
+    from clearspan.train.config.recipe import load, to_file, to_yaml
     from clearspan.train.engine.loop import Trainer, total_steps
     from clearspan.train.engine.ranks import agreed, join_ranks
     from clearspan.train.engine.tracking import check_wandb
@@ -203,8 +206,6 @@ def train(options: argparse.Namespace) -> None:
     check_wandb(recipe.training.wandb)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    if rank == 0 and (instead := superseded(options.recipe, options.overrides)):
-        terminal.notice(instead)
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
     if static and not torch.cuda.is_bf16_supported(including_emulation=False):

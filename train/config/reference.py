@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
-
 from clearspan.train.engine.signals import ending_at_once
 
 EXAMPLE = """examples:
@@ -100,12 +98,14 @@ def _first(documented: Any) -> str:
 
 
 def type_name(hint: Any) -> str:
-    """A field's type in a word or two."""
+    """Return a field's type in a word or two, or its choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in inner)
     if hint is type(None):
         return "null"
+    if origin is typing.Literal:
+        return " or ".join(f"`{choice}`" if choice != "" else '`""`' for choice in inner)
     if origin is list:
         return f"list of {type_name(inner[0])}"
     if origin is dict or dataclasses.is_dataclass(hint):
@@ -115,10 +115,10 @@ def type_name(hint: Any) -> str:
 
 def default_of(field: dataclasses.Field[Any]) -> str:
     """A field's default as YAML has it; "" for a section's own, whose keys have theirs."""
-    value = field.default
+    value: Any = field.default
     if field.default_factory is not dataclasses.MISSING:
         value = field.default_factory()
-    if value is MISSING:
+    if value is dataclasses.MISSING:
         return GIVEN
     if dataclasses.is_dataclass(value):
         return ""
@@ -177,16 +177,16 @@ def purpose(path: Path) -> str:
 
 def catalog() -> str:
     """Return the recipes by paper, a line each: the name, and the first sentence of its comment without citations."""
-    from clearspan.train.config import recipe
+    from clearspan.train.config import layers
 
-    left, lines = recipe.names(), []
+    left, lines = layers.names(), []
     width = max(map(len, left))
     for heading, prefixes in GROUPS.items():
         group = [name for name in left if name.startswith(prefixes)]
         left = [name for name in left if name not in group]
         lines.append(f"{heading}:")
         for name in group:
-            sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(recipe.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
+            sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
             lines.append(f"  {name:<{width}}  {CITATION.sub('', sentence)}")
         lines.append("")
     return "\n".join([*lines, "What each needs and every key: docs/recipes.md. `--dry-run` prints a recipe in full."])
@@ -195,14 +195,14 @@ def catalog() -> str:
 def page() -> str:
     """The whole page, in Markdown."""
     from clearspan.train import modalities, objectives, options, schedules
-    from clearspan.train.config import recipe
+    from clearspan.train.config import layers
     from clearspan.train.span_sampler import SpanConfig
     from clearspan.train.sweeps import grid
 
     recipes = [
-        [f"`{name}`", f"`{parent}`" if (parent := recipe.read_yaml(path).get("extends")) else "", purpose(path)]
-        for name in recipe.names()
-        for path in [recipe.FOLDER / f"{name}.yaml"]
+        [f"`{name}`", f"`{parent}`" if (parent := layers.read_yaml(path).get("extends")) else "", purpose(path)]
+        for name in layers.names()
+        for path in [layers.FOLDER / f"{name}.yaml"]
     ]
     sweeps = [[f"`{path.stem}`", purpose(path)] for path in sorted(grid.FOLDER.glob("*.yaml"))]
     parts = [

@@ -15,11 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from clearspan.train.config.recipe import read_yaml
+from clearspan.train.config.layers import parse, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
@@ -191,9 +187,9 @@ def canonical(key: str, value: str) -> str:
     if not value:
         raise RecipeError(f"--grid {key} has an empty value: write null to leave a key out")
     try:
-        return as_text(OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))["value"])
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
-        raise RecipeError(f"--grid {key}: {value!r}: {str(error).splitlines()[0]}") from None
+        return as_text(parse(value))
+    except ValueError as error:
+        raise RecipeError(f"--grid {key}: {value!r}: {error}") from None
 
 
 def as_text(value: Any) -> str:
