@@ -117,7 +117,7 @@ def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_neares
     with pytest.raises(RecipeError, match=r"no sweep 'declutr-figure-22'.*did you mean 'declutr-figure-2'\?$"):
         read_sweep("declutr-figure-22")
     (tmp_path / "sweep.yaml").write_text("recipes: demo")
-    with pytest.raises(RecipeError, match=r"unknown key 'recipes': .*did you mean 'recipe'\?$"):
+    with pytest.raises(RecipeError, match=r"unknown key 'recipes'; did you mean recipe\?$"):
         read_sweep(str(tmp_path / "sweep.yaml"))
 
 
