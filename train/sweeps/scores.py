@@ -3,8 +3,8 @@
     a sweep's `tasks` and `score`, or --tasks and --score  +  --data DIR  ->  Scoring
     Scoring + a finished run  ->  RUN/eval/TASKS/results.json  ->  the chosen score, then the other averages
 
-Without --data no run is evaluated: runs are compared by their best dev score, or else by their last losses. A score over
-some of its tasks only is named "incomplete", and missing data is reported before the training starts.
+Without --data no run is evaluated: runs are compared by their best dev score, or else by their last losses. A score
+over some of its tasks only is named "incomplete", and missing data is reported before the training starts.
 """
 
 import argparse
