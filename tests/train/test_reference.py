@@ -123,6 +123,7 @@ def test_the_list_has_a_line_for_each_recipe_and_asks_for_none(
         main(["--list"])
     lines = capsys.readouterr().out.splitlines()
     assert raised.value.code == 0
+    assert max(map(len, lines)) <= 120
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == layers.names()
     assert lines.index("CLEAR:") < [line.split()[:1] for line in lines].index(["clear-del-word"])
     assert "  declutr-small                      DeCLUTR-small: continued pretraining of DistilRoBERTa" in "\n".join(
