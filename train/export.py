@@ -14,7 +14,6 @@ import inspect
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,12 @@ def save_model(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
+    from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
-    from clearspan.shards.storage import TEMPORARY
 
     settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
-    with quiet_transformers(), tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as stage:
+    with quiet_transformers(), temporary_folder(folder) as stage:
         encoder.base.save_pretrained(stage)
         tokenizer.save_pretrained(stage)
         transformer = _transformer(encoder, stage)
@@ -94,14 +93,14 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     Raises:
         CheckpointError, OSError: a file cannot be written.
     """
+    from clearspan.common.files import TEMPORARY, path_in_errors
     from clearspan.common.terminal import one_line
-    from clearspan.shards.storage import TEMPORARY, naming_disk
     from clearspan.train.engine.checkpoint import CheckpointError
 
     part = folder / f"{TEMPORARY}{SKELETON}"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        with naming_disk(folder):
+        with path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
             inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
@@ -125,7 +124,7 @@ def load_skeleton(folder: Path) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
     from clearspan.train.model.attention import PACKED_ATTENTION
     from clearspan.train.model.encoder import Encoder
     from clearspan.train.model.source import Inference
@@ -166,8 +165,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
             something else.
         InUseError: another export writes to `out`.
     """
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
     if not (run / "recipe.yaml").is_file() or not (run / "encoder").is_dir():
@@ -178,9 +176,9 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
     tag = checkpoints.tag(which)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     origin = _origin(run, int(tag.removeprefix("step-")))
-    with storage.alone(str(out)):
+    with files.locked(out):
         check_replaceable(out)
-        part = out / f"{storage.TEMPORARY}model"
+        part = out / f"{files.TEMPORARY}model"
         shutil.rmtree(part, ignore_errors=True)
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
@@ -202,7 +200,7 @@ def described(run: Path, which: str) -> str:
 
 def _origin(run: Path, step: int) -> Origin:
     """Return the facts about a run's data, and the scores of a step."""
-    from clearspan.common.pretrained import read_json
+    from clearspan.common.model_folder import read_json
 
     return Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
 
@@ -265,7 +263,7 @@ def _replace(out: Path, part: Path, kind: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     with ending_at_once("train.export", "run it again"):
         from clearspan.common import terminal
-        from clearspan.eval.models.sentence_encoder import EncoderError
+        from clearspan.common.model_folder import EncoderError
 
         parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")

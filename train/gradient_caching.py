@@ -1,11 +1,11 @@
-"""Gradient caching (Gao et al. 2021, arXiv 2101.06983, section 3.2): contrast among more than one forward holds.
+"""Gradient caching (Gao et al. 2021, arXiv 2101.06983, section 3.2): contrast more examples than one forward holds.
 
-    micro-batches -> forward of each, no gradient -> vectors of all -> every contrast's loss -> the vectors' gradients
-    micro-batches -> forward of each again, the same dropout -> backward of vectors x their gradients, and of the rest
+    pass 1   micro-batches -> forward of each, no gradient -> all vectors -> contrastive losses -> vectors' gradients
+    pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
-What is kept between the two is one vector a sequence. The gradient of a contrast is that of one batch of all the step's
-examples; a masked-LM loss, which compares nothing, is computed in the second pass, and each micro-batch's counts by its
-share of the step's masked tokens, so that it too is that of one batch.
+Between the passes one vector a sequence is kept. A contrastive loss gets the gradient of one batch of all the step's
+examples. Other losses are computed in pass 2; a masked-LM loss is weighted by the micro-batch's share of the step's
+masked tokens, so that its gradient too is that of one batch.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from clearspan.train.distributed import sum_over_ranks
 from clearspan.train.losses import in_fp32
 from clearspan.train.model.encoded import Encoded, Vectors
-from clearspan.train.objectives import Metrics, Objective
+from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What the first pass keeps of a micro-batch.
+    """The result of pass 1 for a micro-batch.
 
     Args:
-        vectors: of all its sequences; None: no objective contrasts them.
-        contexts: of the objectives' requests, by objective.
-        masked: () masked tokens on this rank, by the objective that asked for them.
+        vectors: of all its sequences; None if no objective is contrastive.
+        contexts: the contexts of the requests, by objective.
+        masked: the number of masked tokens on this rank, (), by the objective that masks them.
     """
 
     vectors: Vectors | None
@@ -38,14 +38,15 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """What the second pass of a micro-batch needs of the first one of all.
+    """The input of pass 2 for a micro-batch.
 
     Args:
-        losses: each contrast's weighted loss on the step's examples, detached. metrics: theirs, as they are logged.
-        pooled, first: the losses' gradients by this micro-batch's vectors, (N, h) each, times the number of
-            micro-batches, of whose gradients the step takes the mean; None: no loss uses these.
-        parameters: the contrasts' own parameters, such as a head's, with their gradients.
-        shares: what to multiply a loss over masked tokens with, (), by objective.
+        losses: each contrastive objective's weighted loss on the step's examples, detached.
+        metrics: the metrics of these objectives.
+        pooled, first: the losses' gradients with respect to this micro-batch's vectors, (N, h) each, times the number
+            of micro-batches, since the step takes the mean of their gradients; None if no loss uses these vectors.
+        parameters: the contrastive objectives' parameters, such as a head's, with their gradients.
+        shares: the factor of a loss over masked tokens, (), by objective.
     """
 
     losses: dict[str, Tensor]
@@ -56,7 +57,11 @@ class Cached:
     shares: dict[str, Tensor]
 
     def pull(self, vectors: Vectors) -> Tensor:
-        """A scalar of value 0 whose gradient is the contrasts', by the same vectors computed with gradient."""
+        """Return a scalar of value 0 whose gradient is that of the contrastive losses.
+
+        Args:
+            vectors: this micro-batch's, computed again with gradient.
+        """
         pairs: list[tuple[Tensor, Tensor]] = [*self.parameters]
         if self.pooled is not None:
             pairs.append((vectors.pooled, self.pooled))
@@ -67,34 +72,36 @@ class Cached:
 
 
 def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool = True) -> list[Cached]:
-    """From the first pass over a step's micro-batches, what the second one of each needs.
+    """Compute the contrastive losses of a step and their gradients; return the input of pass 2 for each micro-batch.
 
-    Every rank calls it: contrasts see the vectors of all ranks, and a memory bank is filled here, once.
+    Every rank calls it: the losses see the vectors of all ranks. A memory bank is filled here, once a step.
 
     Args:
-        objectives: those of the turn, in their order.
-        measured: whether anyone will look at metrics beside losses.
+        parts: the results of pass 1, by micro-batch.
+        objectives: the turn's, in their order.
+        measured: whether metrics besides losses are logged.
     """
-    contrasts = [one for one in objectives if one.contrasts]
+    contrasts = [objective for objective in objectives if isinstance(objective, ContrastiveObjective)]
     losses: dict[str, Tensor] = {}
     metrics: Metrics = {}
     leaves: list[Tensor] = []
     gradients: list[Tensor | None] = []
-    trained = [p for one in contrasts for p in one.parameters() if p.requires_grad]
+    trained = [p for objective in contrasts for p in objective.parameters() if p.requires_grad]
     with torch.enable_grad():
         if contrasts:
-            own = [_leaves(part) for part in parts]
-            leaves = [leaf for vectors in own for leaf in (vectors.pooled, vectors.first)]
-            together = joined(own)
-        for one in contrasts:
-            context = one.joined([part.contexts[one.name] for part in parts])
-            loss, found = one.loss(Encoded(together, one.name, measured), context)
-            losses[one.name] = one.weight * loss
-            metrics[f"{one.name}/loss"] = loss.detach()
-            metrics |= {f"{one.name}/{key}": value for key, value in found.items()}
+            cut_vectors = [_leaves(part) for part in parts]
+            leaves = [leaf for vectors in cut_vectors for leaf in (vectors.pooled, vectors.first)]
+            together = joined(cut_vectors)
+        for objective in contrasts:
+            context = objective.joined([part.contexts[objective.name] for part in parts])
+            encoded = Encoded(together, objective.name, measured, objective.pools)
+            loss, own_metrics = objective.loss(encoded, context)
+            losses[objective.name] = objective.weight * loss
+            metrics[f"{objective.name}/loss"] = loss.detach()
+            metrics |= {f"{objective.name}/{key}": value for key, value in own_metrics.items()}
         if contrasts:
             total = torch.stack(list(losses.values())).sum()
-            backward = in_fp32(torch.autograd.grad)  # which autocast would else do in half precision, too
+            backward = in_fp32(torch.autograd.grad)  # autocast would run it in half precision
             gradients = list(backward(total, [*leaves, *trained], allow_unused=True))
     detached = {name: loss.detach() for name, loss in losses.items()}
     of_parameters = [(p, g) for p, g in zip(trained, gradients[len(leaves) :], strict=True) if g is not None]
@@ -107,7 +114,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[Vectors]) -> Vectors:
-    """The vectors of several micro-batches as those of one: each block's rows stand together, in their order."""
+    """Return the vectors of several micro-batches as those of one: each block's rows are together, in their order."""
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
     first: list[Tensor] = []
@@ -121,13 +128,14 @@ def joined(parts: Sequence[Vectors]) -> Vectors:
 
 
 def _leaves(part: Part) -> Vectors:
+    """Return a micro-batch's vectors as leaves, by which the losses are differentiated."""
     assert part.vectors is not None
-    kept = part.vectors
-    return Vectors(kept.pooled.detach().requires_grad_(), kept.first.detach().requires_grad_(), kept.blocks)
+    pooled, first = part.vectors.pooled.detach(), part.vectors.first.detach()
+    return Vectors(pooled.requires_grad_(), first.requires_grad_(), part.vectors.blocks)
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Of each micro-batch: its masked tokens of all ranks by the mean over micro-batches, by objective."""
+    """Return each micro-batch's masked tokens on all ranks divided by the mean over micro-batches, by objective."""
     names = list(parts[0].masked)
     if not names:
         return [{} for _ in parts]

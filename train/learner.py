@@ -2,7 +2,7 @@
 
     batches -> each objective's request -> pack -> mask -> encoder -> each objective's loss -> sum of weight x loss
 
-Losses are computed inside this forward, in fp32, whatever autocast does to the encoder.
+Losses are computed inside this forward, in fp32, even if autocast runs the encoder in half precision.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ from clearspan.train.model.encoded import Encoded, Forward, Vectors, qualified
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
-from clearspan.train.objectives import Metrics, Objective, Request
+from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.options import ALL
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
-    """What a turn's objectives want of a micro-batch, packed and masked; `static`: to a fixed shape."""
+class _Prepared:
+    """The requests of a turn's objectives for a micro-batch, packed and masked; `static`: to a fixed shape."""
 
     objectives: list[Objective]
     requests: dict[str, Request]
@@ -34,22 +34,22 @@ class _Asked:
     static: bool
 
     def masked_tokens(self) -> dict[str, Tensor]:
-        """() how many of them are masked on this rank, by the objective that wants it."""
-        found = {}
+        """Return the number of masked tokens on this rank, (), by the objective that masks them."""
+        counts = {}
         for name, request in self.requests.items():
             labels = [self.masked[qualified(name, block)].labels for block in request.masking]
             if labels:
-                found[name] = (torch.cat(labels) != IGNORED).sum()
-        return found
+                counts[name] = (torch.cat(labels) != IGNORED).sum()
+        return counts
 
 
 class Learner(nn.Module):
     """Encoder, patch embeddings and objectives.
 
     Args:
-        embeddings: of the datasets that are not text, by name.
-        turns: the objectives of each update, by turn; None: one of all.
-        budgets: the fixed shape of each turn's forward on one rank; None lets every one have its own number of tokens.
+        embeddings: the patch embeddings of the datasets that are not text, by the dataset's name.
+        turns: the names of each turn's objectives, by turn; None: one turn of all objectives.
+        budgets: the fixed shape of each turn's forward on one rank; None: as many tokens as the batch has.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Learner(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.objectives = encoder, nn.ModuleList(objectives)
-        self.embeddings = nn.ModuleDict({_module_name(name): one for name, one in (embeddings or {}).items()})
+        self.embeddings = nn.ModuleDict({_module_name(name): module for name, module in (embeddings or {}).items()})
         self.special = special
         self.turns = dict(turns or {ALL: [objective.name for objective in objectives]})
         self.budgets = dict(budgets or {})
@@ -74,36 +74,35 @@ class Learner(nn.Module):
         return any(budget is not None for budget in self.budgets.values())
 
     def of_turn(self, turn: str) -> list[Objective]:
-        """The objectives of an update."""
-        return [one for one in self._objectives if one.name in self.turns[turn]]
+        """Return the objectives of a turn."""
+        return [objective for objective in self._objectives if objective.name in self.turns[turn]]
 
     @property
     def _objectives(self) -> list[Objective]:
         return list(self.objectives)  # type: ignore[arg-type]
 
     def columns(self, dataset: str) -> list[str]:
-        """The shards' columns of a dataset that its objectives read."""
-        own = (one for one in self._objectives if one.data == dataset)
-        return list(dict.fromkeys(name for objective in own for name in objective.columns))
+        """Return the shards' columns of a dataset that its objectives read."""
+        readers = (objective for objective in self._objectives if objective.data == dataset)
+        return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 
     def fingerprints(self) -> dict[str, str]:
-        """By objective, the hash of what decides its batches besides recipe and shards, where there is such a thing."""
-        found = {objective.name: objective.fingerprint() for objective in self._objectives}
-        return {name: fingerprint for name, fingerprint in found.items() if fingerprint}
+        """Return the fingerprints of the objectives that have one, by name (`Objective.fingerprint`)."""
+        return {one.name: fingerprint for one in self._objectives if (fingerprint := one.fingerprint())}
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """What each objective wants of a rank's rows of its dataset; the stream calls it on the host."""
+        """Return each objective's columns for a rank's rows of its dataset, by name. Called on the host."""
         return {one.name: one.collate(rows) for one in self._objectives if one.data == rows.dataset}
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
-        """The parameters that an update reaches: of the encoder's layers, of the turn's objectives, and of the patch
-        and token embeddings, the masked-LM head and the layers after the pooling only where one of them uses these.
+        """Return the parameters that a turn trains: the encoder's layers, the turn's objectives, and token embeddings,
+        patch embeddings, the masked-LM head and the layers after the pooling if one of these objectives uses them.
         """
         objectives = self.of_turn(turn)
         outside: set[str] = set()
         if not any(one.embeds_tokens for one in objectives):
             outside |= self.encoder.embedding_parameters()
-        if not any(one.uses_mlm_head for one in objectives):
+        if not any(isinstance(one, TokenObjective) for one in objectives):
             outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
         if not any(one.pools for one in objectives):
             outside |= {f"head.{name}" for name, _ in self.encoder.head.named_parameters()}
@@ -117,13 +116,13 @@ class Learner(nn.Module):
     def forward(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[Tensor, Metrics]:
-        """(loss, metrics): the weighted sum of a turn's losses, scalar fp32, and detached scalars such as `spans/loss`,
-        `tokens` (rows of the packed batch).
+        """Return (loss, metrics): the weighted sum of a turn's losses, a scalar in fp32, and detached scalars such as
+        `spans/loss` and `tokens` (rows of the packed batch).
 
         Args:
-            batches: one micro-batch, by dataset. Where it lacks some, the losses are those on the others.
-            cached: what the step's contrasts gave (`cache`): of those the loss is that of the step.
-            measured: whether anyone will look at metrics beside losses and counts.
+            batches: one micro-batch, by dataset. Objectives whose dataset is missing are left out.
+            cached: the result of the first pass of gradient caching (`cache`), with the step's contrastive losses.
+            measured: whether the step is logged, and so metrics besides losses and counts are computed.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)
@@ -135,91 +134,90 @@ class Learner(nn.Module):
     def losses(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[dict[str, Tensor], Metrics]:
-        """(each objective's weighted loss, metrics): what `forward` adds up, from one packed forward.
+        """Return (each objective's weighted loss, metrics), which `forward` adds up, from one packed forward.
 
-        With `cached` the gradient of all contrasts comes with the first of them.
+        With `cached`, the first contrastive loss carries the gradients of all of them.
         """
-        asked = self._ask(batches, turn)
-        encoded = self._encode(asked)
+        prepared = self._prepare(batches, turn)
+        forward = self._encode(prepared)
         losses: dict[str, Tensor] = dict(cached.losses) if cached else {}
         metrics: Metrics = dict(cached.metrics) if cached else {}
         if cached and losses:
             first = next(iter(losses))
-            losses[first] = losses[first] + cached.pull(encoded)
-        for objective in asked.objectives:
+            losses[first] = losses[first] + cached.pull(forward)
+        for objective in prepared.objectives:
             if objective.name in losses:
                 continue
-            loss, own = objective.loss(
-                Encoded(encoded, objective.name, measured), asked.requests[objective.name].context
-            )
+            encoded = Encoded(forward, objective.name, measured, objective.pools)
+            loss, own_metrics = objective.loss(encoded, prepared.requests[objective.name].context)
             if cached:
                 loss = loss * cached.shares.get(objective.name, 1.0)
             losses[objective.name] = objective.weight * loss
             metrics[f"{objective.name}/loss"] = loss.detach()
-            metrics.update({f"{objective.name}/{key}": value for key, value in own.items()})
-        metrics["tokens"] = asked.packed.num_tokens.detach()
-        if asked.static:
-            metrics["tokens_cut"] = asked.packed.cut.detach()
-            if asked.masked:
-                metrics["masks_cut"] = torch.stack([one.cut for one in asked.masked.values()]).sum()
+            metrics.update({f"{objective.name}/{key}": value for key, value in own_metrics.items()})
+        metrics["tokens"] = prepared.packed.num_tokens.detach()
+        if prepared.static:
+            metrics["tokens_cut"] = prepared.packed.cut.detach()
+            if prepared.masked:
+                metrics["masks_cut"] = torch.stack([masked.cut for masked in prepared.masked.values()]).sum()
         return losses, metrics
 
     def cache(
         self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
     ) -> list[Cached]:
-        """Return what `forward` needs of each micro-batch to contrast a whole step (`train.gradient_caching`).
+        """Run the first pass of gradient caching; return what `forward` needs for each micro-batch.
 
-        Every rank calls it, under the autocast of the forward. Dropout is to be seeded for each micro-batch when it is
-        taken, and again before its forward.
+        Every rank calls it, under the autocast of the forward. The caller seeds dropout for each micro-batch as the
+        iterator yields it, and again before its forward.
         """
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:
             with torch.no_grad():
-                asked = self._ask(batches, turn)
-                objectives, vectors = asked.objectives, None
-                if any(one.contrasts for one in objectives):
-                    encoded = self._encode(asked)
-                    vectors = Vectors(encoded.pooled, encoded.first, encoded.blocks)
-                contexts = {name: request.context for name, request in asked.requests.items()}
-                parts.append(Part(vectors, contexts, asked.masked_tokens()))
+                prepared = self._prepare(batches, turn)
+                objectives, vectors = prepared.objectives, None
+                if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
+                    forward = self._encode(prepared)
+                    vectors = Vectors(forward.pooled, forward.first, forward.blocks)
+                contexts = {name: request.context for name, request in prepared.requests.items()}
+                parts.append(Part(vectors, contexts, prepared.masked_tokens()))
         return cache(parts, objectives, measured)
 
     @torch.no_grad()
-    def _ask(self, batches: Mapping[str, Batch], turn: str) -> _Asked:
+    def _prepare(self, batches: Mapping[str, Batch], turn: str) -> _Prepared:
         objectives = [one for one in self.of_turn(turn) if one.data in batches]
         whole = len(objectives) == len(self.of_turn(turn))
         budget = self.budgets.get(turn) if whole else None
         requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
-        asked = {
-            qualified(name, block): sequences
+        sequences = {
+            qualified(name, block): block_sequences
             for name, request in requests.items()
-            for block, sequences in request.sequences.items()
+            for block, block_sequences in request.sequences.items()
         }
-        packed = pack(list(asked.values()), self.special, budget)
-        blocks = dict(zip(asked, packed.blocks, strict=True))
+        packed = pack(list(sequences.values()), self.special, budget)
+        blocks = dict(zip(sequences, packed.blocks, strict=True))
         masked: dict[str, Masked] = {}
         for name, request in requests.items():
             for block, masking in request.masking.items():
                 packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
-        return _Asked(objectives, requests, packed, blocks, masked, budget is not None)
+        return _Prepared(objectives, requests, packed, blocks, masked, budget is not None)
 
-    def _encode(self, asked: _Asked) -> Forward:
-        sequences = [one for request in asked.requests.values() for one in request.sequences.values()]
-        hidden = self.encoder(asked.packed, self._patches(sequences, asked.packed))
-        return Forward(self.encoder, asked.packed, hidden, asked.blocks, asked.masked)
+    def _encode(self, prepared: _Prepared) -> Forward:
+        sequences = [one for request in prepared.requests.values() for one in request.sequences.values()]
+        hidden = self.encoder(prepared.packed, self._patches(sequences, prepared.packed))
+        return Forward(self.encoder, prepared.packed, hidden, prepared.blocks, prepared.masked)
 
-    def _patches(self, asked: list[Sequences], packed: Packed) -> Tensor | None:
-        """What stands in the first rows of the batch instead of token embeddings, (packed.patch_rows, h)."""
-        contents = [one.content for one in asked if isinstance(one.content, Patches)]
+    def _patches(self, sequences: list[Sequences], packed: Packed) -> Tensor | None:
+        """Return the patch embeddings for the batch's first rows, (packed.patch_rows, h); None without patches."""
+        contents = [one.content for one in sequences if isinstance(one.content, Patches)]
         if not contents:
             return None
         embedded = [self.embeddings[_module_name(one.dataset)](one.values).flatten(0, 1) for one in contents]
         patches = torch.cat(embedded)
         if len(patches) != packed.patch_rows:
-            raise ValueError(f"a modality embeds {len(patches)} patches where it says {packed.patch_rows}")
+            raise ValueError(f"a modality embeds {len(patches)} patches, but declares {packed.patch_rows}")
         return patches
 
 
 def _module_name(dataset: str) -> str:
-    """A dataset's patch embedding by a name that no module has already, as it has `train`, or `keys`."""
+    """Return the module name of a dataset's patch embedding; the dataset's own could clash, e.g. `train` or `keys`."""
     return f"patches-{dataset}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from clearspan.common.terminal import nearest
+from clearspan.common.parsing import did_you_mean
 from clearspan.train.schedules import WARMED, OptimizerConfig
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class DatasetConfig:
             shards are alike; memory grows with it.
         short_documents: what to do with documents that are too short for the spans: error: stop; skip: leave them out;
             shrink: shorten the spans. The number is reported.
-        modality: for images and audio, the options of their patches; see `data.NAME.modality` below.
+        modality: for a dataset other than text, the options of its modality: those of its kind below, or
+            `type: module:Class` and the options of a modality of your own.
         validation: a folder of held-out shards (`--holdout-fraction` makes them). Every `training.eval_steps` steps
             their losses are computed, without dropout, with the same random draws each time, in batches as large as a
             micro-batch over all ranks. Without `training.eval_data` these losses choose the best checkpoint, except
@@ -288,7 +289,7 @@ def _check_turns(recipe: Recipe) -> None:
 
 def one_of(value: str, known: Collection[str]) -> str:
     """Return the end of an error about an unknown value: all known values, and the nearest of them."""
-    return f"{', '.join(known)}{nearest(value, known)}"
+    return f"{', '.join(known)}{did_you_mean(value, known)}"
 
 
 def not_one_of(value: str, known: Collection[str]) -> str:

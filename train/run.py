@@ -44,7 +44,7 @@ class ListRecipes(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from clearspan.common import terminal
-        from clearspan.train.config.reference import catalog
+        from clearspan.train.reference import catalog
 
         terminal.notice(catalog())
         parser.exit()
@@ -119,7 +119,7 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
         CheckpointError: OUTPUT/model holds something that an export must not replace.
         InUseError: another run has locked the folder.
     """
-    from clearspan.shards import storage
+    from clearspan.common import files
     from clearspan.train.config.recipe import to_file
     from clearspan.train.engine.checkpoint import Checkpoints
     from clearspan.train.export import check_replaceable
@@ -132,7 +132,7 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
         (not there.is_dir(), f"output {run}: {there} is a file: name a new or an empty folder"),
         (not os.access(there, os.W_OK), f"output {run}: {there} cannot be written to: name another folder"),
     )
-    with contextlib.nullcontext() if dry_run and not run.is_dir() else storage.alone(str(run)):
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
         resume = resume and bool(checkpoints.tags())
         if resume:
             check_same(run, recipe)
@@ -147,7 +147,7 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
             check_written(run)
         check_replaceable(run / "model")
         if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
-            storage.publish_bytes(to_file(recipe), str(run / "recipe.yaml"))
+            files.write_bytes(run / "recipe.yaml", to_file(recipe))
         yield resume
 
 
@@ -187,7 +187,7 @@ def check_written(run: Path) -> None:
 
 def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut | None", total: int) -> list[str]:
     """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
-    from clearspan.common.pretrained import some
+    from clearspan.common.model_folder import some
     from clearspan.train.model.attention import VARLEN_DROPOUT
 
     lines: list[str] = learner.encoder.notes + feed.notes(total)
@@ -211,9 +211,9 @@ def train(options: argparse.Namespace) -> None:
     """
     import torch
 
-    from clearspan.common import terminal
+    from clearspan.common import files, terminal
     from clearspan.common.allocator import keep_tensors
-    from clearspan.shards import Dataset, storage
+    from clearspan.shards import Dataset
     from clearspan.train.build import build_feed, build_held_out, build_learner
     from clearspan.train.card import facts
     from clearspan.train.config.recipe import load, to_file, to_yaml
@@ -271,7 +271,7 @@ def train(options: argparse.Namespace) -> None:
         for note in trainer.resume() if resume else ():
             if rank == 0:
                 terminal.notice(note)
-        agreed(lambda: storage.publish_bytes(to_file(recipe), str(Path(recipe.output) / "recipe.yaml")))
+        agreed(lambda: files.write_bytes(Path(recipe.output) / "recipe.yaml", to_file(recipe)))
         validation = held_out.streams if held_out else {}
         known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in validation.items()}}
         skeleton = Path(recipe.output) / SKELETON
@@ -284,13 +284,12 @@ def shower(learner: "Learner", tokenizer: Any, run: Path, quiet: bool) -> "Calla
     """Return the function that writes some examples of a batch to the run's folder as text, and prints a few lines of
     them unless `quiet`.
     """
-    from clearspan.common import terminal
-    from clearspan.shards import storage
+    from clearspan.common import files, terminal
     from clearspan.train.preview import as_file, examples, in_short
 
     def show(batch: "Mapping[str, Batch]") -> None:
         if texts := examples(learner, tokenizer, batch):
-            storage.publish_bytes(as_file(texts).encode(), str(run / "examples.txt"))
+            files.write_text(run / "examples.txt", as_file(texts))
             for line in in_short(texts) if not quiet else ():
                 terminal.notice(line)
 
@@ -325,11 +324,11 @@ def work(options: argparse.Namespace) -> int:
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
 
-    from clearspan.train.engine.ranks import ToldElsewhereError, name_accelerator
+    from clearspan.train.engine.ranks import ReportedElsewhereError, name_accelerator
 
     name_accelerator()
     from clearspan.common import terminal
-    from clearspan.eval.models.sentence_encoder import EncoderError
+    from clearspan.common.model_folder import EncoderError
     from clearspan.shards import ShardError
     from clearspan.shards.manifest import ManifestError
     from clearspan.train.data.stream import StreamError
@@ -339,7 +338,7 @@ def work(options: argparse.Namespace) -> int:
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(options)
-    except ToldElsewhereError as error:
+    except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
         printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # by rank 0

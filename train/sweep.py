@@ -74,8 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 def work(options: argparse.Namespace) -> int:
     """Run the sweep; return the exit code: 0, 1 if a run failed or the sweep was stopped, 2 if it cannot work."""
     with ending_at_once("sweep", "run it again"):
-        from clearspan.common import terminal
-        from clearspan.shards import storage
+        from clearspan.common import files, terminal
         from clearspan.train.options import RecipeError
         from clearspan.train.sweeps.running import Starter, describe, planned, sweep
         from clearspan.train.sweeps.scores import missing
@@ -90,7 +89,7 @@ def work(options: argparse.Namespace) -> int:
         if options.dry_run:
             terminal.say(describe(plan, options.output))
             return 0
-        with storage.alone(str(options.output)), Starter() as starter:
+        with files.locked(options.output), Starter() as starter:
             return sweep(options, plan, starter.run, lambda: starter.signal)
     except RecipeError as error:
         print(f"sweep: {terminal.one_line(error)}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""What is trained on top of embeddings: classifiers, regressors, projections, by the published protocols."""
+"""Models that are trained on top of embeddings by the published protocols: classifiers, regressors, projections."""

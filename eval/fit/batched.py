@@ -1,9 +1,10 @@
-"""The weights of many classifiers of one shape, stepped together: forward, gradients and optimizer written out.
+"""Train many classifiers of one shape together: forward, gradients and optimizer are written out.
 
     rows (folds, batch, d) ──W──> logits (folds, L2 values x classes, batch) ──softmax──> errors ──> gradients ──> W
 
-All L2 values of a fold see the same rows, so each product serves them all. Logits lie with the batch last: there the
-softmax runs over whole registers, and the gradient has the layout of the weights. Buffers are kept from step to step.
+All L2 values of a fold share their rows, so one matrix product serves them all. The batch is the last dimension of the
+logits: the softmax then uses whole vector registers, and the gradient has the layout of the weights. Buffers are reused
+from step to step.
 """
 
 import itertools
@@ -14,11 +15,11 @@ from torch import Tensor, nn
 
 from clearspan.eval.fit.features import Features, padded
 
-_BLOCK = 1024  # rows predicted at once
+_BLOCK = 1024  # rows per matrix product in prediction
 
 
 def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Weights (outputs, padded(inputs)) as torch draws them right after its seed, and its generator's state then."""
+    """Return layers (outputs, padded(inputs)), drawn by torch right after seeding, and its generator's state then."""
     sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
     layers = []
     with torch.random.fork_rng(devices=[]):
@@ -33,7 +34,7 @@ def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tu
 
 
 class _Layer:
-    """One layer's weights of some folds' fits (folds, L2 values, outputs, inputs), and its optimizer's state."""
+    """The weights of one layer of all fits, (folds, L2 values, outputs, inputs), and its optimizer state."""
 
     def __init__(self, weights: Tensor, optimizer: str) -> None:
         self.weights = weights
@@ -41,21 +42,23 @@ class _Layer:
         self.mean, self.square, self.scratch = torch.zeros_like(weights), torch.zeros_like(weights), weights.clone()
 
     def keep(self, at: tuple[Tensor, Tensor]) -> None:
-        """Only the fits at these folds and L2 values go on."""
+        """Drop all fits except those at these folds and L2 values."""
         self.weights, self.mean, self.square = self.weights[at], self.mean[at], self.square[at]
         self.scratch = self.weights.clone()
 
     def step(self, inputs: Tensor, errors: Tensor, share: float, decay: Tensor, step: int) -> None:
-        """One update by the mean gradient.
+        """Update the weights once by the mean gradient.
 
         Args:
-            inputs: (n, batch, inputs), errors: (n, outputs, batch), n folds or n fits; share: of one row in the mean.
-            decay: L2 (folds, L2 values, 1, 1).
-            step: from 1.
+            inputs: (n, batch, inputs) for n folds or n fits.
+            errors: (n, outputs, batch), the gradients of the loss by the outputs.
+            share: weight of one row in the mean.
+            decay: L2, (folds, L2 values, 1, 1).
+            step: number of this update, from 1.
         """
         gradient = torch.mul(self.weights, decay, out=self.scratch)
         gradient.view(len(inputs), -1, inputs.shape[2]).baddbmm_(errors, inputs, alpha=share)
-        # The moments are held without their factors 1 - beta, which join the scalars: an operation less for each.
+        # The moments omit their factors 1 - beta, which the scalars include: this saves an operation for each.
         if self.optimizer == "adam":
             lr, beta1, beta2, eps = 1e-3, 0.9, 0.999, 1e-8
             torch.add(gradient, self.mean, alpha=beta1, out=self.mean)
@@ -73,7 +76,7 @@ class _Layer:
 
 
 class _Buffers:
-    """What a step of one batch size writes to."""
+    """The preallocated outputs of a step of one batch size."""
 
     def __init__(self, folds: int, l2s: int, batch: int, width: int, hidden: int, num_classes: int, like: Tensor):
         self.gathered = like.new_empty(folds * batch, width)
@@ -90,8 +93,8 @@ class Classifiers:
     """Fits (folds, L2 values) of one shape, all at the same step.
 
     Args:
-        initial: the first weights of them all, by layer (outputs, inputs).
-        decay: L2 (folds, L2 values).
+        initial: the initial weights that all fits share, by layer (outputs, inputs).
+        decay: L2, (folds, L2 values).
     """
 
     def __init__(self, features: Features, initial: Sequence[Tensor], decay: Tensor, optimizer: str) -> None:
@@ -104,11 +107,11 @@ class Classifiers:
 
     @property
     def weights(self) -> list[Tensor]:
-        """By layer, (folds, L2 values, outputs, inputs)."""
+        """The weights by layer, (folds, L2 values, outputs, inputs)."""
         return [layer.weights for layer in self._layers]
 
     def keep(self, folds: Tensor, slots: Tensor) -> None:
-        """Only these folds (n,) go on, and of each these L2 values (n, m)."""
+        """Drop all fits except those of these folds (n,), and of each fold these L2 values (n, m)."""
         at = (folds[:, None], slots)
         for layer in self._layers:
             layer.keep(at)
@@ -116,18 +119,18 @@ class Classifiers:
         self._buffers.clear()
 
     def predict(self, fold: int, rows: Tensor) -> Iterator[Tensor]:
-        """The classes of blocks of the rows by the fits of a fold: (L2 values, rows of the block)."""
+        """Yield the classes of each block of rows by the fits of a fold: (L2 values, rows of the block)."""
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
-        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, kept: Tensor | None = None
+        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, dropout: Tensor | None = None
     ) -> None:
-        """One update of every fit.
+        """Update every fit once.
 
         Args:
             rows, labels: (folds, batch) int64.
-            share: of a row in the mean loss; times `shares` (folds, batch), where folds differ in size.
-            kept: dropout's factors (folds, 1, hidden, batch).
+            share: weight of a row in the mean loss; multiplied by `shares` (folds, batch) where folds differ in size.
+            dropout: factors (folds, 1, hidden, batch) of the hidden layer.
         """
         self._num_steps += 1
         folds, batch = rows.shape
@@ -142,8 +145,8 @@ class Classifiers:
         logits = to.logits
         if hidden:
             torch.bmm(first.weights.view(folds, l2s * hidden, -1), x.mT, out=to.before.view(folds, -1, batch))
-            if kept is not None:
-                to.before.mul_(kept)
+            if dropout is not None:
+                to.before.mul_(dropout)
             active = to.hidden[:, :hidden]
             torch.sigmoid(to.before.view(folds * l2s, hidden, batch), out=active)
             torch.bmm(last.weights.view(folds * l2s, classes, -1), to.hidden, out=logits.view(-1, classes, batch))
@@ -159,15 +162,15 @@ class Classifiers:
             slopes.mul_(torch.bmm(last.weights.view(folds * l2s, classes, -1)[:, :, :hidden].mT, errors))
             last.step(to.hidden.mT, errors, share, self._decay, self._num_steps)
             errors = slopes.view(folds, l2s, hidden, batch)
-            if kept is not None:
-                errors.mul_(kept)
+            if dropout is not None:
+                errors.mul_(dropout)
         first.step(x, errors.view(folds, -1, batch), share, self._decay, self._num_steps)
 
 
 def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Iterator[Tensor]:
-    """Classes (fits, n) of blocks of rows, by several fits of one fold: layers of (fits, outputs, inputs)."""
+    """Yield the classes (fits, n) of each block of n rows, by the fits of a fold: layers (fits, outputs, inputs)."""
     first, last = layers[0], layers[-1]
-    for block in rows.split(_BLOCK):
+    for block in torch.split(rows, _BLOCK):
         x = features.take(block, first.new_empty(len(block), first.shape[2]))
         outputs = (first.flatten(0, 1) @ x.mT).view(*first.shape[:2], -1)
         if len(layers) > 1:

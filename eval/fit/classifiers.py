@@ -1,11 +1,11 @@
-"""Many small classifiers as one batched problem: SentEval's, fit by fit, up to float rounding.
+"""Train many small classifiers as one batched problem; each fit equals SentEval's up to float rounding.
 
-    folds x L2 values ──> cohorts of folds with as many steps a pass ──> stepped together ──> best weights of each fit
+    folds x L2 values ──> cohorts: folds with the same steps a pass ──> trained together ──> best weights of each fit
                           batch (folds, 64, d), gathered once for all L2; weights (folds, L2 x classes, d)
 
-SentEval seeds numpy and torch at each classifier, so all fits of one size start from the same weights and draw the same
-orders: only the rows differ between folds, only the decay between L2 values. Gradients are written out; a fit that has
-stopped leaves the batch. Covers logistic regression and one hidden layer of sigmoids, Adam and RMSprop.
+SentEval seeds numpy and torch before each classifier, so all fits of one size start from the same weights and draw the
+same orders: folds differ only in their rows, and L2 values only in their decay. A fit that has stopped leaves the
+batch. Supports logistic regression and one hidden layer of sigmoids, with Adam and RMSprop.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +23,22 @@ from clearspan.eval.fit.batched import Classifiers, initial_layers, predict
 from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import HELD_OUT, Ints
 
-# Bytes of a cohort's gathered batch: that, what is made of it and the weights shall stay in the processor's caches. An
-# accelerator is the faster the more is stepped at once.
+# Size limit of a cohort's batch in bytes. On a CPU, the batch, its activations and the weights should fit into the
+# caches; an accelerator gains from larger cohorts.
 _CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How one classifier is trained; the defaults are those of SentEval's code, which the papers ran.
+    """The settings of a classifier's training; the defaults are those of SentEval's code, which the papers used.
 
     Attributes:
-        optimizer: torch's Adam, or RMSprop at 1e-2, each with torch's defaults; L2 is its weight decay, of biases too.
-        tenacity: checks without a better dev accuracy, over the whole fit, before the one that stops it.
-        epoch_size: passes over the training rows from one check to the next.
-        max_epoch: no passes begin once there were more.
-        num_hidden: sigmoids of a hidden layer; 0: logistic regression.
-        dropout: share of the hidden layer's inputs to its sigmoids set to 0 in training.
+        optimizer: torch's Adam, or RMSprop at 1e-2, with torch's defaults; L2 is its weight decay, of biases too.
+        tenacity: number of checks without a better dev accuracy, over the whole fit; the next such check stops it.
+        epoch_size: passes over the training rows between checks.
+        max_epoch: training stops at the first check after more passes than this.
+        num_hidden: size of the hidden layer of sigmoids; 0: logistic regression.
+        dropout: fraction of the hidden layer's pre-activations set to 0 in training.
     """
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -52,7 +52,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows (n,) that a fit learns from, and the rows by whose accuracy it stops; None: HELD_OUT of the first."""
+    """The rows (n,) that a fit trains on, and the dev rows for early stopping; None: HELD_OUT of the training rows."""
 
     train: Ints
     dev: Ints | None = None
@@ -60,11 +60,11 @@ class Fold:
 
 @dataclass
 class Fits:
-    """Trained classifiers, each as it was at its best check.
+    """Trained classifiers, each with the weights of its best check.
 
     Attributes:
         layers: weights (folds, L2 values, outputs, padded(inputs)) by layer; the bias is the column after the inputs.
-        dev_accuracy: float64 (folds, L2 values), a share of 1.
+        dev_accuracy: float64 (folds, L2 values), from 0 to 1.
         num_epochs: int64 (folds, L2 values), passes until the fit stopped.
     """
 
@@ -74,10 +74,10 @@ class Fits:
 
     @torch.no_grad()
     def predict(self, features: Features, rows: Ints, fold: int = 0, l2: int = 0) -> Ints:
-        """The class of each row (n,), by one of the fits: int64 (n,)."""
+        """Return the class of each row (n,) by one of the fits: int64 (n,)."""
         layers = [layer[fold, l2][None] for layer in self.layers]
         at = torch.from_numpy(rows).to(layers[0].device)
-        return np.concatenate([found[0].cpu().numpy() for found in predict(layers, features, at)])
+        return np.concatenate([classes[0].cpu().numpy() for classes in predict(layers, features, at)])
 
 
 @torch.no_grad()
@@ -92,19 +92,19 @@ def fit(
     device: str = "cpu",
     progress: str = "",
 ) -> Fits:
-    """Trains a classifier for each fold and L2 value.
+    """Train a classifier for each fold and L2 value.
 
     Args:
         labels: (rows of features,), from 0 to num_classes - 1.
         l2: (folds, L2 values).
-        progress: what a bar is called; empty: none is shown.
+        progress: name of the progress bar; empty: no bar.
 
     Raises:
-        ValueError: a fold has no dev row, or no row to learn from.
+        ValueError: a fold has no training row or no dev row.
     """
     splits = [_split(fold, seed) for fold in folds]
     if any(len(split.train) == 0 or len(split.dev) == 0 for split in splits):
-        raise ValueError("a fold is without rows to learn from or to stop by")
+        raise ValueError("a fold has no training rows or no dev rows")
     initial, drawn = initial_layers(features.dim, settings.num_hidden, num_classes, seed)
     initial = [layer.to(device) for layer in initial]
     fits = Fits(
@@ -129,7 +129,7 @@ def fit(
 
 
 def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
-    """Trains the cohorts; on a processor one a thread, since their products are too small to be shared out."""
+    """Train the cohorts; on a CPU one per thread, since their matrix products are too small to parallelize."""
     num_threads = torch.get_num_threads()
     if device != "cpu" or num_threads == 1:
         for members in cohorts:
@@ -145,7 +145,7 @@ def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: 
 
 @dataclass(frozen=True)
 class _Split:
-    """A fold with its dev split drawn; `first_draw`: of how many rows a permutation was drawn for it."""
+    """A fold with its dev split; `first_draw`: size of the permutation that drew the dev split, 0 if none did."""
 
     train: Ints
     dev: Ints
@@ -153,7 +153,7 @@ class _Split:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """Splits of one stream draw the same orders."""
+        """Key of the random stream: splits with the same key draw the same orders."""
         return self.first_draw, len(self.train)
 
 
@@ -162,12 +162,12 @@ def _split(fold: Fold, seed: int) -> _Split:
         return _Split(fold.train, fold.dev, 0)
     num = len(fold.train)
     order = np.random.RandomState(seed).permutation(num)
-    held = int(HELD_OUT * num)
-    return _Split(fold.train[order[held:]], fold.train[order[:held]], num)
+    num_dev = int(HELD_OUT * num)
+    return _Split(fold.train[order[num_dev:]], fold.train[order[:num_dev]], num)
 
 
 def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
-    """Numbers of splits with as many steps a pass, at most so many together."""
+    """Yield groups of at most `at_once` splits with the same number of steps a pass, by their numbers."""
     by_steps: dict[int, list[int]] = {}
     for number, split in enumerate(splits):
         by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)
@@ -177,7 +177,7 @@ def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterato
 
 
 class _Cohort:
-    """Folds with as many steps a pass, and their fits, from the first step to the last."""
+    """Folds with the same number of steps a pass, and the training of their fits."""
 
     def __init__(
         self,
@@ -195,15 +195,15 @@ class _Cohort:
         self.classifiers = Classifiers(features, initial, decay, settings.optimizer)
         self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
         self.orders: dict[tuple[int, int], np.random.RandomState] = {}
-        self.dropout: dict[tuple[int, int], torch.Generator] = {}
+        self.dropout_generators: dict[tuple[int, int], torch.Generator] = {}
         for split in splits:
             self.orders[split.stream] = np.random.RandomState(seed)
             if split.first_draw:
                 self.orders[split.stream].permutation(split.first_draw)
-            self.dropout[split.stream] = torch.Generator().set_state(drawn)
+            self.dropout_generators[split.stream] = torch.Generator().set_state(drawn)
 
     def run(self, fits: Fits, members: Ints, bar: "tqdm[NoReturn]") -> None:
-        """Trains until every fit has stopped; `members` says which fold of `fits` is whose."""
+        """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
         settings = self.settings
         shape = self.shape
         fold, slot = np.repeat(members[:, None], shape[1], 1), np.repeat(np.arange(shape[1])[None], shape[0], 0)
@@ -228,21 +228,21 @@ class _Cohort:
             active &= ~stopping
             if stopping.any():
                 bar.update(int(stopping.sum()))
-                kept = self._compact(active)
-                fold, slot, best, stalls, active = (array[kept] for array in (fold, slot, best, stalls, active))
+                remaining = self._compact(active)
+                fold, slot, best, stalls, active = (array[remaining] for array in (fold, slot, best, stalls, active))
         bar.update(int(active.sum()))
 
     def _copy_best(self, fits: Fits, better: NDArray[np.bool_], fold: Ints, slot: Ints) -> None:
         device = self.labels.device
-        here = torch.from_numpy(better).to(device)
-        there = torch.from_numpy(fold).to(device), torch.from_numpy(slot).to(device)
+        improved = torch.from_numpy(better).to(device)
+        places = torch.from_numpy(fold).to(device), torch.from_numpy(slot).to(device)
         for target, weights in zip(fits.layers, self.classifiers.weights, strict=True):
-            target[there] = weights[here]
+            target[places] = weights[improved]
 
     def _compact(self, active: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """Lets go of folds without active fits, and of as many L2 values as no fold needs; gives what is kept.
+        """Drop folds without active fits and surplus L2 values; return the indices of the remaining fits.
 
-        The number of fits stays equal over folds: one that needs fewer keeps some that have stopped, to no effect.
+        All folds keep the same number of fits: a fold with fewer active fits keeps some that have stopped.
         """
         folds = np.flatnonzero(active.any(axis=1))
         most = int(active.sum(axis=1).max())
@@ -254,23 +254,22 @@ class _Cohort:
             self.splits = [self.splits[number] for number in folds]
             self.dev = [self.dev[number] for number in folds]
             return folds[:, None], slots
-        everything = np.arange(active.shape[0])[:, None], np.arange(active.shape[1])[None]
-        return everything
+        return np.arange(active.shape[0])[:, None], np.arange(active.shape[1])[None]
 
     def _correct(self) -> Ints:
-        """Dev rows classified right: int64 (folds, L2 values)."""
+        """Return the number of dev rows classified correctly: int64 (folds, L2 values)."""
         counts = []
         for number, rows in enumerate(self.dev):
             start, count = 0, torch.zeros(self.shape[1], dtype=torch.int64, device=rows.device)
-            for found in self.classifiers.predict(number, rows):
-                count += (found == self.labels[rows[start : start + found.shape[1]]]).sum(dim=1)
-                start += found.shape[1]
+            for classes in self.classifiers.predict(number, rows):
+                count += (classes == self.labels[rows[start : start + classes.shape[1]]]).sum(dim=1)
+                start += classes.shape[1]
             counts.append(count)
         correct: Ints = torch.stack(counts).cpu().numpy()
         return correct
 
     def _pass(self) -> None:
-        """One pass of each fold over its training rows."""
+        """Train each fold for one pass over its training rows."""
         size = self.settings.batch_size
         lengths = np.array([len(split.train) for split in self.splits])
         steps = -(-int(lengths.max()) // size)
@@ -282,18 +281,19 @@ class _Cohort:
         rows = rows.to(self.labels.device)
         labels = self.labels[rows]
         for step in range(steps - 1):
-            self.classifiers.step(rows[step], labels[step], 1 / size, kept=self._kept(size, None))
+            self.classifiers.step(rows[step], labels[step], 1 / size, dropout=self._dropout(size, None))
         rest = lengths - (steps - 1) * size
         width = int(rest.max())
         weights = (np.arange(width) < rest[:, None]) / rest[:, None]
         share = torch.from_numpy(weights.astype(np.float32)).to(self.labels.device)
-        kept = self._kept(width, share)
-        self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, kept)
+        dropout = self._dropout(width, share)
+        self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, dropout)
 
-    def _kept(self, batch: int, shares: Tensor | None) -> Tensor | None:
-        """Dropout's factors (folds, 1, hidden, batch), drawn as torch does on a processor; None where nothing drops.
+    def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
+        """Return dropout factors (folds, 1, hidden, batch), drawn as torch does on a CPU; None without dropout.
 
-        The last batch of a pass is as long as a fold's own rest.
+        Args:
+            shares: the weights (folds, batch) of the rows in the last batch of a pass, whose size differs by fold.
         """
         rate = self.settings.dropout
         if rate == 0:
@@ -304,5 +304,5 @@ class _Cohort:
         drawn = {}
         for stream, length in lengths.items():
             drawn[stream] = torch.zeros(batch, self.settings.num_hidden)
-            drawn[stream][:length].bernoulli_(1 - rate, generator=self.dropout[stream]).div_(1 - rate)
+            drawn[stream][:length].bernoulli_(1 - rate, generator=self.dropout_generators[stream]).div_(1 - rate)
         return torch.stack([drawn[split.stream].mT[None] for split in self.splits]).to(self.labels.device)

@@ -1,27 +1,27 @@
-"""SentEval's early stopping, whose count of failed checks is never reset and is looked at before it grows.
+"""SentEval's early stopping: it never resets the count of failed checks, and tests the count before it increments it.
 
-`eval.fit.classifiers` follows the same rule for many fits at once.
+`eval.fit.classifiers` applies the same rule to many fits at once.
 """
 
 
 class EarlyStopping:
-    """Says of each check whether it is the best so far, and when there were enough.
+    """Early stopping by a dev score.
 
     Args:
-        tenacity: how many checks in all may fail to be better; the next one that fails is the last.
+        tenacity: total number of checks that may fail to improve; the next failed check ends training.
 
     Attributes:
-        over: whether training ends.
+        over: true when training ends.
     """
 
     def __init__(self, tenacity: int) -> None:
         self.over = False
         self._left, self._best = tenacity, -1.0
 
-    def better(self, figure: float) -> bool:
-        """Whether a check's figure, not below -1, is above all before it."""
-        if figure > self._best:
-            self._best = figure
+    def better(self, score: float) -> bool:
+        """Return whether a check's score, at least -1, exceeds all before it."""
+        if score > self._best:
+            self._best = score
             return True
         self.over = self._left == 0
         self._left -= 1

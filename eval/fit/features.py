@@ -1,11 +1,11 @@
-"""What classifiers see of the embeddings: rows of numbers, gathered into the batch as they are needed.
+"""The features of classifiers: rows of numbers, gathered into batches.
 
-    table of embeddings ──> Rows       a sentence's embedding
-                        ├─> PairRows   u and v of a pair, combined when gathered: SNLI's would fill tens of gigabytes
-                        └─> Rows       of pairs, combined once where that is small
+    table of embeddings ──> Rows       sentences: one embedding per row
+                        ├─> PairRows   pairs u, v, combined when gathered: for SNLI they would take tens of gigabytes
+                        └─> Rows       pairs, combined in advance if they are small
 
-A row ends in a 1, so that a layer's bias is a column of its weights, and in zeros up to a whole number of vector
-registers; neither changes what is computed.
+A row ends with a 1, so that a layer's bias is a column of its weights, and is padded with zeros to a whole number of
+vector registers; neither affects the results.
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ from clearspan.eval.fit.folds import Ints
 from clearspan.eval.models.embed import finite
 
 _LANES = 16
-_HELD = 1 << 28  # bytes of pairs' features that are made beforehand
+_MOST_BYTES = 1 << 28  # limit for pair features that are combined in advance
 
 
 def padded(dim: int) -> int:
-    """The width of a row of `dim` numbers with its 1 and its zeros."""
+    """Return the width of a row of `dim` numbers with its 1 and its padding."""
     return -(-(dim + 1) // _LANES) * _LANES
 
 
 class Features(Protocol):
-    """Rows that are gathered by number.
+    """Rows of features, gathered by number.
 
     Attributes:
-        dim: how many numbers a row has, without its 1 and its zeros.
+        dim: width of a row without its 1 and its padding.
     """
 
     @property
@@ -41,11 +41,11 @@ class Features(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, rows: Tensor, out: Tensor) -> Tensor:
-        """Writes the rows (n,) int64 into `out` (n, padded(dim)) float32, and returns it."""
+        """Write the rows with the numbers (n,) int64 to `out` (n, padded(dim)) float32, and return it."""
 
 
 class Rows:
-    """Rows that are held."""
+    """Rows in memory."""
 
     def __init__(self, values: Tensor, dim: int) -> None:
         self.dim = dim
@@ -59,7 +59,7 @@ class Rows:
 
 
 class PairRows:
-    """Rows of pairs, each made of its two embeddings when it is gathered."""
+    """Rows of pairs, each combined from its two embeddings when it is gathered."""
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)
@@ -70,7 +70,7 @@ class PairRows:
 
     def take(self, rows: Tensor, out: Tensor) -> Tensor:
         u, v = self._table[self._left[rows]], self._table[self._right[rows]]
-        for part, block in zip(self._parts, out[:, : self.dim].split(u.shape[1], dim=1), strict=True):
+        for part, block in zip(self._parts, torch.split(out[:, : self.dim], u.shape[1], dim=1), strict=True):
             if part == "difference":
                 torch.sub(u, v, out=block).abs_()
             elif part == "product":
@@ -83,7 +83,7 @@ class PairRows:
 
 
 def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> Features:
-    """A row for each embedding (n, d). What is not finite counts as 0."""
+    """Return a row for each embedding (n, d). NaNs and infinities count as 0."""
     num, dim = embeddings.shape
     values = torch.zeros(num, padded(dim), device=device)
     values[:, :dim] = _finite(embeddings, device)
@@ -94,14 +94,17 @@ def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> 
 def of_pairs(
     table: NDArray[np.floating[Any]], left: Ints, right: Ints, parts: Sequence[str], device: str = "cpu"
 ) -> Features:
-    """A row for each pair: of rows `left` (n,) and `right` (n,) of a table of embeddings (m, d), in these parts.
+    """Return a row for each pair of embeddings; NaNs and infinities count as 0.
 
-    What is not finite counts as 0.
+    Args:
+        table: embeddings (m, d).
+        left, right: (n,) the rows of `table` that form the pairs.
+        parts: the blocks of a row: `left`, `right`, `difference` (absolute) or `product`.
     """
     pairs = PairRows(
         _finite(table, device), torch.from_numpy(left).to(device), torch.from_numpy(right).to(device), parts
     )
-    if 4 * len(pairs) * padded(pairs.dim) > _HELD:
+    if 4 * len(pairs) * padded(pairs.dim) > _MOST_BYTES:
         return pairs
     values = torch.empty(len(pairs), padded(pairs.dim), device=device)
     return Rows(pairs.take(torch.arange(len(pairs), device=device), values), pairs.dim)

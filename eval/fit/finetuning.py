@@ -2,8 +2,8 @@
 
     folder ──> encoder + new head ──> epochs over the training rows ──> dev predictions after each epoch
 
-The Trainer writes nothing: what is asked for is the dev predictions of an epoch, so no weights are kept, and its
-output folder is a temporary one. Weights and optimizer are fp32 on every device.
+Only the dev predictions of each epoch are returned: no weights are saved, and the Trainer's output folder is temporary.
+Weights and optimizer are fp32 on every device.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from transformers import (
     AutoTokenizer,
     DataCollatorWithPadding,
     EvalPrediction,
-    PreTrainedModel,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -33,9 +32,9 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
-from clearspan.common.pretrained import first_position, load_model, quiet_transformers
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
-from clearspan.eval.models.settings import read_modules
+from clearspan.common.model_folder import EncoderError, read_modules
+from clearspan.common.pretrained import load_model, max_tokens, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
 
 Texts = tuple[list[str], ...]
 Floats = NDArray[np.float64]
@@ -43,14 +42,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a fine-tuning. The defaults are RoBERTa's for every task of GLUE (Liu et al. 2019, section 5.1 and
+    """The settings of fine-tuning. The defaults are RoBERTa's for all tasks of GLUE (Liu et al. 2019, section 5.1 and
     appendix C, table 10; Adam's from the command in fairseq's `examples/roberta/README.glue.md`).
 
     Attributes:
-        batch_size: rows of a step; RoBERTa searches 16 and 32.
-        learning_rate: the peak, after the warm-up; RoBERTa searches 1e-5, 2e-5 and 3e-5.
-        warmup: the share of the steps that the learning rate rises for; it then falls linearly to 0.
-        max_length: tokens that a row is cut to, or fewer where the encoder takes fewer. RoBERTa cuts to 512.
+        batch_size: rows a step; RoBERTa searches 16 and 32.
+        learning_rate: peak learning rate; RoBERTa searches 1e-5, 2e-5 and 3e-5.
+        warmup: fraction of the steps in which the learning rate rises linearly; it then falls linearly to 0.
+        max_length: limit of tokens a row, besides the encoder's own; longer rows are truncated. RoBERTa uses 512.
     """
 
     batch_size: int
@@ -64,10 +63,10 @@ class Settings:
 
 
 def transformer_folder(folder: Path) -> Path | None:
-    """Where a model's transformer and tokenizer lie: the folder itself, or that of its first module; None: it has none.
+    """Return the folder of a model's transformer and tokenizer: its own or its first module's; None if it has none.
 
     Raises:
-        EncoderError: its list of modules cannot be read.
+        EncoderError: the list of modules cannot be read.
     """
     modules = read_modules(folder)
     if not modules:
@@ -76,9 +75,9 @@ def transformer_folder(folder: Path) -> Path | None:
 
 
 def trainer_device(device: str) -> bool:
-    """Whether the Trainer can be kept to a device: the CPU, or the first GPU, which it takes by itself."""
-    wanted = torch.device(device)
-    return wanted.type == "cpu" or (wanted.type == "cuda" and not wanted.index)
+    """Return whether the Trainer can run on a device: the CPU, or the first GPU, which it always chooses itself."""
+    parsed = torch.device(device)
+    return parsed.type == "cpu" or (parsed.type == "cuda" and not parsed.index)
 
 
 def finetune(
@@ -91,42 +90,46 @@ def finetune(
     device: str = "cpu",
     progress: str = "",
 ) -> list[Floats]:
-    """Dev predictions after each epoch: (n,) float64 each, class numbers, or scores where `num_classes` is 0.
+    """Fine-tune a transformer with a new head, and return its dev predictions after each epoch.
 
-    Equal calls give equal predictions on the CPU; on a GPU up to its order of summation.
+    On a CPU, equal calls return equal predictions; on a GPU the order of summation may vary.
 
     Args:
-        folder: a transformer's and its tokenizer's, local; the head is new, drawn by `seed`.
-        train: one or two texts a row, by column, and labels (n,): class numbers or scores.
+        folder: local folder of a transformer and its tokenizer; `seed` initializes the head.
+        train: one or two columns of texts, and labels (n,): class numbers or scores.
         dev: the same columns of the dev rows.
-        device: one that `trainer_device` admits.
-        progress: what a bar is called; empty: none.
+        num_classes: 0 for regression.
+        device: a device that `trainer_device` accepts.
+        progress: name of the progress bar; empty: no bar.
+
+    Returns:
+        (n,) float64 for each epoch: class numbers, or scores for regression.
 
     Raises:
-        EncoderError: the folder has no whole model that transformers can put such a head on.
+        EncoderError: the folder holds no complete model that supports such a head.
     """
-    set_seed(seed)  # the head's weights; the Trainer sets it again for orders and dropout
+    set_seed(seed)  # for the head's weights; the Trainer seeds again for orders and dropout
     try:
         config = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, num_labels=max(1, num_classes)
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        if tokenizer.pad_token is None:  # GPT-2's; what is padded is masked
+        if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         config.pad_token_id = tokenizer.pad_token_id
         config.problem_type = "single_label_classification" if num_classes else "regression"
         model, _ = load_model(folder, AutoModelForSequenceClassification, config=config)
     except EncoderError:
         raise
-    except Exception as error:  # what the library raises for a model without such a head is of any type
-        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error)})") from None
+    except Exception as error:  # the library raises any type of exception for a model without such a head
+        raise EncoderError(f"{folder}: cannot be fine-tuned ({one_line(error, MOST_SAID)})") from None
     texts, labels = train
-    limit = _limit(model, settings.max_length)
+    limit = min(settings.max_length, max_tokens(model) or settings.max_length)
     gold = [int(label) for label in labels] if num_classes else labels.tolist()
     history: list[Floats] = []
 
-    def after_epoch(found: EvalPrediction) -> dict[str, float]:
-        outputs = np.asarray(found.predictions, np.float64).reshape(len(dev[0]), -1)
+    def after_epoch(prediction: EvalPrediction) -> dict[str, float]:
+        outputs = np.asarray(prediction.predictions, np.float64).reshape(len(dev[0]), -1)
         history.append(outputs.argmax(axis=1).astype(np.float64) if num_classes else outputs[:, 0])
         return {}
 
@@ -136,7 +139,8 @@ def finetune(
             args=_arguments(settings, Path(scratch), len(labels), seed, device),
             data_collator=DataCollatorWithPadding(tokenizer),
             train_dataset=_rows(tokenizer, texts, gold, limit),
-            eval_dataset=_rows(tokenizer, dev, [gold[0]] * len(dev[0]), limit),  # labels make it call `after_epoch`
+            # Only with labels does the Trainer call `after_epoch`.
+            eval_dataset=_rows(tokenizer, dev, [gold[0]] * len(dev[0]), limit),
             compute_metrics=after_epoch,
             callbacks=[_Bar(progress)] if progress else [],
         )
@@ -159,8 +163,8 @@ def _arguments(settings: Settings, scratch: Path, num_rows: int, seed: int, devi
         weight_decay=settings.weight_decay,
         adam_beta2=settings.adam_beta2,
         adam_epsilon=settings.adam_epsilon,
-        max_grad_norm=0.0,  # fairseq's command for RoBERTa clips nothing
-        train_sampling_strategy="random",  # by length, the dev rows would come in another order too
+        max_grad_norm=0.0,  # fairseq's command for RoBERTa does not clip gradients
+        train_sampling_strategy="random",  # sampling by length would also reorder the dev rows
         eval_strategy="epoch",
         save_strategy="no",
         logging_strategy="no",
@@ -170,7 +174,7 @@ def _arguments(settings: Settings, scratch: Path, num_rows: int, seed: int, devi
         seed=seed,
     )
     if arguments.n_gpu > 1:
-        arguments._n_gpu = 1  # or the batch would be split over all of them, and its size multiplied
+        arguments._n_gpu = 1  # otherwise the batch size would be multiplied by the number of GPUs
     return arguments
 
 
@@ -181,32 +185,20 @@ def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> 
     ]
 
 
-def _limit(model: PreTrainedModel, max_length: int) -> int:
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and longest > 0:
-        return min(max_length, longest - first_position(model))
-    return max_length
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No word on stdout, which is for results: accelerate imports DeepSpeed where it is installed, whose log goes there
-    and begins by saying that there is no GPU."""
-
-    def mute(record: logging.LogRecord) -> bool:
-        return False
-
+    """Keep stdout free for results: accelerate imports DeepSpeed, whose log goes to stdout."""
     log = logging.getLogger("DeepSpeed")
-    log.addFilter(mute)
+    was_disabled, log.disabled = log.disabled, True
     try:
         with quiet_transformers(), contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        log.removeFilter(mute)
+        log.disabled = was_disabled
 
 
-class _Bar(TrainerCallback):
-    """A bar with rate and ETA on stderr; the Trainer's own writes its log to stdout."""
+class _Bar(TrainerCallback):  # type: ignore[misc, unused-ignore]  # mypy skips transformers
+    """A progress bar on stderr; the Trainer's own bar prints its log to stdout."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""How a scheme cuts labelled examples into folds; without torch, so that data can be checked before it is loaded."""
+"""Cut labelled examples into folds. Imports no torch, so that data can be checked quickly."""
 
 from typing import Literal
 
@@ -10,11 +10,11 @@ Scheme = Literal["nested", "kfold", "split"]
 
 NUM_FOLDS = {"full": 10, "fast": 5}
 HELD_OUT = 0.05
-"""The share of a fold's rows that a fit keeps as dev split where it is given none."""
+"""Share of a fold's rows that become its dev split if it has none."""
 
 
 def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tuple[Ints, Ints]]:
-    """(training rows, test rows) of each fold, both ascending, as scikit-learn draws them."""
+    """Return (training rows, test rows) of each fold, both ascending, as scikit-learn draws them."""
     from sklearn.model_selection import StratifiedKFold
 
     cut = StratifiedKFold(n_splits=num_folds, shuffle=True, random_state=seed)
@@ -22,16 +22,16 @@ def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tupl
 
 
 def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
-    """Why training labels cannot be cut into the scheme's folds, as the end of a sentence; empty where they can."""
+    """Return the reason why training labels cannot be cut into the scheme's folds; empty if they can."""
     if len(np.unique(labels)) < 2:
         return "all training examples are of one class, and a classifier needs two"
     if scheme == "split":
         return ""
     most = int(np.bincount(labels).max())
-    needed = 2 * num_folds if scheme == "nested" else num_folds  # nested cuts its folds once more
+    needed = 2 * num_folds if scheme == "nested" else num_folds  # nested cuts each fold into folds again
     if most < needed:
         return f"its largest class has {most} training examples, and {num_folds} folds need {needed}"
-    least = round(1 / HELD_OUT) * (2 if scheme == "nested" else 1)  # a fold of nested has half of the rows at least
+    least = round(1 / HELD_OUT) * (2 if scheme == "nested" else 1)  # inner folds have at least half of the rows
     if len(labels) < least:
         return (
             f"it has {len(labels)} training examples, and a dev split of {100 * HELD_OUT:g} % of a fold needs {least}"

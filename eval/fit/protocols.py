@@ -1,12 +1,13 @@
-"""SentEval's three ways from labelled rows to an accuracy, each a grid over L2 and a last fit.
+"""SentEval's three schemes for the accuracy of a classifier: a grid search over L2, and a final fit.
 
     nested   MR CR SUBJ MPQA    k folds; in each, L2 by k folds of its training rows, then a fit tested on its test rows
     kfold    TREC MRPC          L2 by k folds of the training rows, then a fit tested on the test rows
-    split    SST SICK-E SNLI    L2 by the dev rows; that fit tested on the test rows; the probing tasks too
+    split    SST SICK-E SNLI    L2 by the dev rows; that fit tested on the test rows; also the probing tasks
 
-All fits of a grid, over all folds, are one batched problem; the last fits are another. Followed as it is, to compare
-with published figures: the fits of a grid stop early on the very rows that the L2 value is then chosen by, which
-flatters dev accuracies; accuracies are rounded to two decimals in percent before they are compared and averaged.
+All fits of a grid, over all folds, are one batched problem; the final fits are another. For comparison with published
+figures, two weaknesses of SentEval are reproduced: grid fits stop early on the same rows that select the L2 value, so
+dev accuracies are optimistic; and accuracies are rounded to two decimals in percent before they are compared or
+averaged.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,12 @@ from clearspan.eval.fit.features import Features
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, stratified
 
 L2 = tuple(10.0**power for power in range(-5, -1))
-_NESTED_SEED = 1111  # of nested's folds, whatever the run's seed: SentEval writes it out
+_NESTED_SEED = 1111  # for nested's folds SentEval uses this constant instead of the run's seed
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How many folds there are and how a classifier is trained."""
+    """The number of folds and the settings of a classifier's training."""
 
     num_folds: int
     settings: Settings
@@ -36,16 +37,16 @@ PROTOCOLS = {
     "full": Protocol(NUM_FOLDS["full"], Settings()),
     "fast": Protocol(NUM_FOLDS["fast"], Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
 }
-"""`full`: SentEval's defaults, which the papers ran. `fast`: its own for prototyping."""
+"""`full`: SentEval's defaults, which the papers used. `fast`: SentEval's settings for prototyping."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be classified.
+    """A classification problem.
 
     Attributes:
-        features, labels: a row for each example of all splits; labels int64, from 0 to num_classes - 1.
-        splits: `train`, `dev`, `test` -> its rows, as far as the scheme has them; nested: `train` alone.
+        features, labels: one row per example of all splits; labels int64, from 0 to num_classes - 1.
+        splits: `train`, `dev`, `test` -> its rows, as far as the scheme uses them; nested: only `train`.
     """
 
     features: Features
@@ -56,14 +57,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scheme found.
+    """The result of a scheme.
 
     Attributes:
-        accuracy, dev_accuracy: in percent, as SentEval reports them but for its last rounding.
-        rows, predicted: the test rows and their classes, int64 (n,).
-        groups: int64 (n,): the fold that a row was tested in; `accuracy` is the mean over folds.
-        l2: the values chosen, one a fold that was tested.
-        dev_accuracies: by fold that was tested, the dev accuracy in percent of each L2 value.
+        accuracy, dev_accuracy: in percent, as SentEval reports them, without its final rounding.
+        rows, predicted: the test rows and their predicted classes, int64 (n,).
+        groups: int64 (n,), the fold in which each row was tested; `accuracy` is the mean over folds.
+        l2: the selected value of each tested fold.
+        dev_accuracies: for each tested fold, the dev accuracy in percent of each L2 value.
     """
 
     accuracy: float
@@ -77,7 +78,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trainer:
-    """What all fits of a task share."""
+    """The inputs that all fits of a task share."""
 
     problem: Problem
     protocol: Protocol
@@ -101,10 +102,10 @@ class Trainer:
 
 
 def run_scheme(trainer: Trainer, scheme: Scheme, grid: Sequence[float] = L2) -> Outcome:
-    """The scheme's accuracy on the problem.
+    """Run a scheme on the problem of `trainer`.
 
     Raises:
-        ValueError: there are fewer examples than folds need; see `folds.too_few`.
+        ValueError: there are too few examples for the folds; see `folds.too_few`.
     """
     schemes = {"nested": _nested, "kfold": _kfold, "split": _split}
     return schemes[scheme](trainer, np.array(grid))
@@ -120,7 +121,7 @@ def _nested(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
     last = trainer.fit([Fold(train) for train, _ in outer], grid[chosen][:, None])
     predicted = [last.predict(problem.features, test, fold) for fold, (_, test) in enumerate(outer)]
     accuracies = [
-        _percent(np.mean(found == problem.labels[test])) for found, (_, test) in zip(predicted, outer, strict=True)
+        _percent(np.mean(classes == problem.labels[test])) for classes, (_, test) in zip(predicted, outer, strict=True)
     ]
     tests = [test for _, test in outer]
     return Outcome(
@@ -145,7 +146,7 @@ def _kfold(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
 
 
 def _split(trainer: Trainer, grid: NDArray[np.float64]) -> Outcome:
-    """The grid's fit with the chosen L2 is the one that is tested: SentEval fits it again, to the same weights."""
+    """Test the grid's fit with the chosen L2. SentEval fits it again, which gives the same weights."""
     problem = trainer.problem
     fits = trainer.fit([Fold(problem.splits["train"], problem.splits["dev"])], grid[None])
     dev = _percent(fits.dev_accuracy[0])

@@ -1,11 +1,11 @@
-"""Pictures and captions projected into one space, as SentEval trains it for COCO.
+"""Project images and captions into one space, as SentEval does for COCO.
 
-    picture ──> linear ──┐ unit length,
-                         ├ 1,000-d       ──> pictures ranked for a caption, captions for a picture
+    image   ──> linear ──┐ unit length,
+                         ├ 1,000-d       ──> images ranked for each caption, captions for each image
     caption ──> linear ──┘
-    loss: a pair's own product at least 0.2 above that with 30 other captions, and with 30 other pictures
+    margin loss: a pair's product must exceed those with 30 other captions and 30 other images by 0.2
 
-COCO's 566,000 captions take hours on a CPU: this is work for a GPU, `device`.
+COCO's 566,000 captions take hours on a CPU: use a GPU.
 """
 
 import copy
@@ -35,11 +35,11 @@ CUTS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Side:
-    """One split: n pictures and the captions of each, k after k.
+    """One split: n images with k captions each.
 
     Attributes:
         images: (n, image dim) float32.
-        captions: (k n, sentence dim) float32.
+        captions: (k n, sentence dim) float32, the captions of one image in succession.
     """
 
     images: NDArray[np.float32]
@@ -48,37 +48,37 @@ class Side:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Within each fold, the rank from 1 of the best own caption of each picture, and of each caption's picture.
+    """The ranks of matches within each fold, from 1.
 
     Attributes:
-        image_to_text: for each fold the pictures' ranks, int64.
-        text_to_image: for each fold the captions' ranks, int64.
+        image_to_text: for each fold, the rank of each image's best matching caption, int64.
+        text_to_image: for each fold, the rank of each caption's image, int64.
     """
 
     image_to_text: list[Ints]
     text_to_image: list[Ints]
 
     def figures(self) -> dict[str, float]:
-        """Recall at 1, 5 and 10 in percent and the median rank in both directions, `i2t_r1` ... `t2i_medr`.
+        """Return recall at 1, 5 and 10 in percent and the median rank in both directions, `i2t_r1` ... `t2i_medr`.
 
-        Each is the mean of the folds' own. A median between two ranks counts as the lower one, as in SentEval.
+        Each is the mean over folds. A median between two ranks counts as the lower one, as in SentEval.
         """
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for direction, folds in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
             for cut in CUTS:
-                found[f"{direction}_r{cut}"] = 100 * float(np.mean([np.mean(ranks <= cut) for ranks in folds]))
-            found[f"{direction}_medr"] = float(np.mean([np.floor(np.median(ranks)) for ranks in folds]))
-        return found
+                figures[f"{direction}_r{cut}"] = 100 * float(np.mean([np.mean(ranks <= cut) for ranks in folds]))
+            figures[f"{direction}_medr"] = float(np.mean([np.floor(np.median(ranks)) for ranks in folds]))
+        return figures
 
     def mean_recall(self) -> float:
-        """The mean of the six recalls, in percent: a sixth of what SentEval calls `devacc`."""
+        """Return the mean of the six recalls, in percent: a sixth of SentEval's `devacc`."""
         figures = self.figures()
         return float(np.mean([figures[f"{direction}_r{cut}"] for direction in ("i2t", "t2i") for cut in CUTS]))
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """What a training gave, of the model that ranks dev best."""
+    """The ranks by the model with the best dev ranks, and the number of passes over the training rows."""
 
     dev: Ranks
     test: Ranks
@@ -96,17 +96,17 @@ class _Projections(nn.Module):
 
 
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ranked:
-    """Trains until dev's recalls have failed to rise at four checks in all, or 21 passes.
+    """Train until the dev recalls fail to rise at a fourth check, or for 21 passes.
 
-    SentEval's protocol to the detail: Adam, batches of 128 captions with their pictures; a check each pass, of which
-    the fourth that fails ends the training (`fit.early_stopping`); the limit of 20 passes is looked at before one more.
-    What a batch is contrasted with is drawn from the rows outside it, with replacement, and may be another caption of
-    the same picture.
+    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, a check after each pass; the
+    fourth check that fails ends training (`fit.early_stopping`), and so does the first check after 20 passes.
+    Negatives are drawn with replacement from the rows outside the batch, and may include another caption of the same
+    image.
 
     Args:
         train_side: more than 128 captions.
-        seed: of weights, orders and contrasts, as torch and numpy draw them.
-        device: as torch names it; the training's embeddings are held there.
+        seed: seed of weights, orders and negatives, as torch and numpy draw them.
+        device: torch device, which also holds the training embeddings.
     """
     generator = np.random.RandomState(seed)
     with torch.random.fork_rng(devices=[]):
@@ -121,7 +121,7 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
         for rows, other_images, other_captions in _batches(len(captions), generator):
             loss = _loss(model, images, captions, *(torch.from_numpy(x) for x in (rows, other_images, other_captions)))
             optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
         passes += 1
         ranks = _ranks(model, dev, device)
@@ -132,37 +132,41 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Ra
 
 
 def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tuple[Ints, Ints]:
-    """Ranks from 1 by descending product of pictures with captions, (n, k n): of each picture's best caption (n,), of
-    each caption's picture (k n,). What has the same product ranks in its order, so a collapsed encoder gains nothing.
+    """Return the rank of each image's best matching caption (n,), and of each caption's image (k n,), from 1.
+
+    Ties rank in their order, so that a collapsed encoder gains nothing.
+
+    Args:
+        products: (n, k n), images by captions; higher ranks first.
     """
     num_images, num_captions = products.shape
     image_of = np.arange(num_captions) // captions_per_image
-    own = products[image_of, np.arange(num_captions)]  # (k n,)
-    by_image = own.reshape(num_images, captions_per_image)
+    matching = products[image_of, np.arange(num_captions)]  # (k n,)
+    by_image = matching.reshape(num_images, captions_per_image)
     first_best = by_image.argmax(axis=1) + captions_per_image * np.arange(num_images)
     return (
         _rank(products, by_image.max(axis=1, keepdims=True), first_best[:, None], axis=1),
-        _rank(products, own[None], image_of[None], axis=0),
+        _rank(products, matching[None], image_of[None], axis=0),
     )
 
 
-def _rank(products: NDArray[np.floating[Any]], own: NDArray[Any], position: Ints, axis: int) -> Ints:
+def _rank(products: NDArray[np.floating[Any]], matching: NDArray[Any], position: Ints, axis: int) -> Ints:
     places = np.expand_dims(np.arange(products.shape[axis]), 1 - axis)
-    ahead = (products > own) | ((products == own) & (places < position))
+    ahead = (products > matching) | ((products == matching) & (places < position))
     return np.asarray(ahead.sum(axis=axis) + 1, np.int64)
 
 
 def _batches(num_rows: int, generator: np.random.RandomState) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Rows of a batch (b,), and of the captions whose pictures, and which themselves, it is contrasted with (b, 30)."""
+    """Yield the rows of a batch (b,), and the rows of its negative images and negative captions, (b, 30) each."""
     order = generator.permutation(num_rows)
     for start in range(0, num_rows, BATCH):
         rows = order[start : start + BATCH]
-        contrasts = []
+        negatives = []
         for _ in range(2):
             drawn = generator.randint(0, num_rows - len(rows), size=_CONTRASTIVE * len(rows))
             outside = order[np.where(drawn >= start, drawn + len(rows), drawn)]
-            contrasts.append(outside.reshape(len(rows), _CONTRASTIVE))
-        yield rows, contrasts[0], contrasts[1]
+            negatives.append(outside.reshape(len(rows), _CONTRASTIVE))
+        yield rows, negatives[0], negatives[1]
 
 
 def _loss(
@@ -172,17 +176,19 @@ def _loss(
     rows, other_images, other_captions = (x.to(images.device) for x in (rows, other_images, other_captions))
     image, sentence = model(images[rows // per_image], captions[rows])  # (b, 1000)
     contrast_image, contrast_sentence = model(images[other_images // per_image], captions[other_captions])
-    own = (image * sentence).sum(-1)[:, None]
+    matching = (image * sentence).sum(-1)[:, None]
     to_sentences = torch.einsum("bd,bcd->bc", image, contrast_sentence)
     to_images = torch.einsum("bd,bcd->bc", sentence, contrast_image)
-    return (_MARGIN - own + to_sentences).clamp(min=0).sum() + (_MARGIN - own + to_images).clamp(min=0).sum()
+    margins = (_MARGIN - matching + to_sentences, _MARGIN - matching + to_images)
+    loss: Tensor = margins[0].clamp(min=0).sum() + margins[1].clamp(min=0).sum()
+    return loss
 
 
 @torch.no_grad()
 def _ranks(model: _Projections, side: Side, device: str) -> Ranks:
-    """In five folds of a thousand pictures as in SentEval, or of what there is."""
+    """Rank in five folds of a thousand images as in SentEval, or of fewer if there are fewer."""
     per_image = len(side.captions) // len(side.images)
-    found = Ranks([], [])
+    ranks = Ranks([], [])
     num_images = min(len(side.images), _FOLDS * _IMAGES_A_FOLD)
     for fold in np.array_split(np.arange(num_images), min(_FOLDS, num_images)):
         start, end = int(fold[0]), int(fold[-1]) + 1
@@ -190,6 +196,6 @@ def _ranks(model: _Projections, side: Side, device: str) -> Ranks:
         captions = torch.from_numpy(side.captions[per_image * start : per_image * end]).to(device)
         image, sentence = model(images, captions)
         to_text, to_image = ranks_of((image @ sentence.T).cpu().numpy(), per_image)
-        found.image_to_text.append(to_text)
-        found.text_to_image.append(to_image)
-    return found
+        ranks.image_to_text.append(to_text)
+        ranks.text_to_image.append(to_image)
+    return ranks

@@ -1,20 +1,20 @@
-"""A supervised regressor of relatedness: pair features to a score from 1 to 5, as SentEval trains it.
+"""A supervised regressor from pair features to relatedness scores from 1 to 5, as SentEval trains it.
 
     |u-v|, u*v ──> linear ──> softmax over the scores 1..5 ──> sum of score x probability
                                   │
                     squared error to a distribution of the gold score (Tai et al. 2015, section 4.2)
 
-Some seventy thousand steps of 64 rows: what a step calls decides the time, not its arithmetic. Gradient and Adam are
-therefore written out in numpy, which is several times faster than autograd and than a GPU's launches.
+Training takes about seventy thousand steps of 64 rows, whose time is overhead rather than arithmetic. Gradient and Adam
+are therefore written out in numpy, which is several times as fast as autograd or a GPU.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from clearspan.eval.fit.batched import initial_layers
 from clearspan.eval.fit.early_stopping import EarlyStopping
 from clearspan.eval.models.embed import finite
 
@@ -29,12 +29,12 @@ _RATE, _BETA1, _BETA2, _EPSILON = 1e-3, 0.9, 0.999, 1e-8  # Adam's defaults in t
 
 @dataclass(frozen=True)
 class Regressor:
-    """The best model of a training, by Pearson on dev.
+    """The model with the best Pearson correlation on dev.
 
     Attributes:
         weights: (5, features + 1) float32, the bias in the last column.
-        passes: over the training rows, until training ended.
-        best_passes: over the training rows, until this model.
+        passes: number of passes over the training rows until training ended.
+        best_passes: number of passes until this model.
     """
 
     weights: Floats
@@ -42,42 +42,42 @@ class Regressor:
     best_passes: int
 
     def predict(self, features: Floats) -> NDArray[np.float64]:
-        """Expected score of each row of (n, features): float64 (n,), from 1 to 5."""
+        """Return the expected score of each row of features (n, features): float64 (n,), from 1 to 5."""
         expected: NDArray[np.float64] = _probabilities(_with_ones(features), self.weights).astype(np.float64) @ SCORES
         return expected
 
 
 def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[Any]]) -> Floats:
-    """[|u-v|, u*v] of each row of two (n, d) arrays: float32 (n, 2d). A NaN or an infinity counts as 0."""
+    """Return [|u-v|, u*v] of each row of two (n, d) arrays: float32 (n, 2d). NaNs and infinities count as 0."""
     u, v = (finite(embeddings.astype(np.float32)) for embeddings in (left, right))
     return np.concatenate([np.abs(u - v), u * v], axis=1)
 
 
 def score_distributions(scores: NDArray[np.float64]) -> Floats:
-    """For each score a row of weights of 1..5 whose mean it is: float32 (n, 5). 3.6 is 0.4 of 3 and 0.6 of 4.
+    """Return for each score a distribution over 1..5 with that mean, float32 (n, 5): 3.6 is 0.4 of 3 and 0.6 of 4.
 
-    A score below 1 has no such row. As in SentEval, it gets one that sums to the score itself: 0.75 is 0.75 of 1, and 0
-    is nothing at all. STS-B has such scores, SICK has none.
+    A score below 1, which STS-B has, is no such mean. As in SentEval, its row sums to the score itself: 0.75 becomes
+    0.75 of 1, and 0 a row of zeros.
     """
-    whole = np.floor(scores)[:, None]
-    share = scores[:, None] - whole
-    return (np.where(whole + 1 == SCORES, share, 0) + np.where(whole == SCORES, 1 - share, 0)).astype(np.float32)
+    floor = np.floor(scores)[:, None]
+    share = scores[:, None] - floor
+    return (np.where(floor + 1 == SCORES, share, 0) + np.where(floor == SCORES, 1 - share, 0)).astype(np.float32)
 
 
 def train(
     features: Floats, scores: NDArray[np.float64], dev_features: Floats, dev_scores: NDArray[np.float64], seed: int
 ) -> Regressor:
-    """Trains until dev's Pearson has failed to rise at four checks in all, or 1,050 passes.
+    """Train until the Pearson correlation on dev fails to rise at a fourth check, or for 1,050 passes.
 
-    SentEval's protocol to the detail: Adam without L2, batches of 64, rows in a new order each pass; a check every 50
-    passes, of which the fourth that fails ends the training (`eval.fit.early_stopping`); the limit of 1,000 passes is
-    looked at before fifty more. Weights and orders are those that torch and
-    numpy draw from `seed`. A Pearson that is undefined counts as 0.
+    This is SentEval's protocol in detail: Adam without L2, batches of 64, rows in a new order each pass, a check every
+    50 passes; the fourth check that fails ends training (`eval.fit.early_stopping`), and so does the first check after
+    1,000 passes. torch draws the weights and numpy the orders from `seed`. An undefined Pearson correlation counts as
+    0.
 
     Args:
         features: (n, features).
         scores: (n,), 0 to 5.
-        dev_features, dev_scores: the same of dev.
+        dev_features, dev_scores: the same for dev.
     """
     rows, targets = _with_ones(features), score_distributions(scores)
     dev_rows = _with_ones(dev_features)
@@ -100,9 +100,9 @@ def _one_pass(adam: "_Adam", rows: Floats, targets: Floats, order: NDArray[np.in
     for start in range(0, len(order), _BATCH):
         chosen = order[start : start + _BATCH]
         batch = gathered[: len(chosen)]
-        np.take(rows, chosen, axis=0, out=batch, mode="clip")  # any other mode copies once more
+        np.take(rows, chosen, axis=0, out=batch, mode="clip")  # other modes make another copy
         p = _probabilities(batch, adam.weights)
-        # Of the mean of (p - target)^2, through the softmax: dL/dz = p * (e - sum(p * e)), e = dL/dp.
+        # L = mean (p - target)^2; with e = dL/dp, the gradient by the logits is dL/dz = p * (e - sum(p * e)).
         e: Floats = (p - targets[chosen]) * np.float32(2 / p.size)
         e -= (p * e).sum(axis=1, keepdims=True)
         e *= p
@@ -110,7 +110,7 @@ def _one_pass(adam: "_Adam", rows: Floats, targets: Floats, order: NDArray[np.in
 
 
 class _Adam:
-    """torch.optim.Adam of one array, in place."""
+    """torch.optim.Adam for one array, in place."""
 
     def __init__(self, weights: Floats) -> None:
         self.weights = weights
@@ -120,7 +120,7 @@ class _Adam:
         self._steps = 0
 
     def step(self, gradient: Floats) -> None:
-        """One update; `gradient` is used up."""
+        """Update the weights once; overwrites `gradient`."""
         self._steps += 1
         f = np.float32
         scratch = np.multiply(gradient, f(1 - _BETA1), out=self._scratch)
@@ -139,10 +139,8 @@ class _Adam:
 
 
 def _starting_weights(num_features: int, seed: int) -> Floats:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layer = torch.nn.Linear(num_features, len(SCORES))
-    return np.ascontiguousarray(torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach().numpy())
+    (layer,), _ = initial_layers(num_features, 0, len(SCORES), seed)
+    return np.ascontiguousarray(layer[:, : num_features + 1].detach().numpy())
 
 
 def _with_ones(features: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Embed each distinct text once.
 
-The STS years share many sentences among themselves and with STS-B, and the forward pass is nearly all of an
-evaluation's time. Tasks therefore ask an `Embedder` for arrays instead of calling the model.
+The STS years share many sentences with each other and with STS-B, and the forward pass takes nearly all of an
+evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of calling the model.
 """
 
 import time
@@ -16,28 +16,28 @@ from clearspan.eval.models.cache import Cache
 Floats = NDArray[np.floating[Any]]
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 _CHUNK = 1 << 16
-"""Texts given to the encoder at once, of which a killed run has left the earlier ones in the cache."""
+"""Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 
 
 class Embedder:
-    """A memory of text -> embedding in front of an encoder.
+    """An encoder that remembers the embedding of each text.
 
     Args:
-        encode: n texts -> array (n, dim); its rows need not have unit norm.
-        cache: where embeddings of earlier runs are found, and this one's are left; rows that are there are not held in
-            memory too. One that is counted as broken, below, is not left there, so that other runs count it too.
+        encode: maps n texts to an array (n, dim); rows need not have unit norm.
+        cache: embeddings on disk, shared with other runs; rows in it are not held in memory as well. Rows with a NaN,
+            an infinity or only zeros are not cached, so that every run counts them.
 
     Attributes:
-        num_texts: how many texts the encoder was given.
-        num_cached: how many distinct texts were found in the cache instead.
-        num_nonfinite: how many of the encoder's embeddings hold a NaN or an infinity.
-        num_zero: how many of them are all zeros, as of a text of which a file of word vectors has no word.
+        num_texts: number of texts that the encoder embedded.
+        num_cached: number of distinct texts whose embeddings came from the cache.
+        num_nonfinite: number of computed embeddings with a NaN or an infinity.
+        num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
         encode_s: seconds spent in the encoder.
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
         self._encode, self._cache = encode, cache
-        self._rows: dict[str, int] = {}  # text -> its row's number, through all the blocks
+        self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = 0
         self.num_cached = 0
@@ -46,26 +46,26 @@ class Embedder:
         self.encode_s = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
-        """Embeddings of `texts`, float32 (len(texts), dim), row i for text i.
+        """Return the embeddings of `texts`, float32 (len(texts), dim), row i for text i.
 
         Args:
-            texts: at least one.
-            keep: remember new embeddings for later calls. False for a corpus that one task reads once, whose embeddings
-                would otherwise be held twice; what the cache took is remembered all the same.
+            texts: at least one text.
+            keep: remember new embeddings for later calls. Pass False for a corpus that a task reads only once, so that
+                memory does not hold its embeddings twice; cached embeddings are remembered in any case.
 
         Raises:
-            ValueError: the encoder did not return one row for each text.
+            ValueError: the encoder did not return one row per text.
         """
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)
         new = [text for text in dict.fromkeys(texts) if text not in rows]
         if new and self._cache:
-            found = self._cache.find(new).tolist()
-            rows.update((text, row) for text, row in zip(new, found, strict=True) if row >= 0)
-            self.num_cached += sum(row >= 0 for row in found)
-            new = [text for text, row in zip(new, found, strict=True) if row < 0]
-        new.sort(key=len, reverse=True)  # a chunk holds texts of like length, as the encoder's batches will
+            cached = self._cache.find(new).tolist()
+            rows.update((text, row) for text, row in zip(new, cached, strict=True) if row >= 0)
+            self.num_cached += sum(row >= 0 for row in cached)
+            new = [text for text, row in zip(new, cached, strict=True) if row < 0]
+        new.sort(key=len, reverse=True)  # a chunk holds texts of similar length, as the encoder's batches do
         for start in range(0, len(new), _CHUNK):
             chunk = new[start : start + _CHUNK]
             first = sum(map(len, blocks))
@@ -74,7 +74,7 @@ class Embedder:
         return _gathered(blocks, np.array([rows[text] for text in texts]))
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
-        """The encoder's rows, (len(texts), dim), which the cache is given if they are good."""
+        """Compute embeddings, (len(texts), dim), count the broken ones and cache the others."""
         start = time.perf_counter()
         embeddings = np.asarray(self._encode(texts), dtype=np.float32)
         self.encode_s += time.perf_counter() - start
@@ -87,47 +87,47 @@ class Embedder:
         self.num_zero += int(zero.sum())
         if self._cache is None:
             return embeddings
-        whole = finite & ~zero
-        if whole.all():
+        valid = finite & ~zero
+        if valid.all():
             return self._cache.add(texts, embeddings)
-        self._cache.add([text for text, good in zip(texts, whole, strict=True) if good], embeddings[whole])
+        self._cache.add([text for text, is_valid in zip(texts, valid, strict=True) if is_valid], embeddings[valid])
         return embeddings
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The rows of these numbers, which count through all the blocks: (len(rows), dim)."""
+    """Return rows by their numbers, counted through all blocks: (len(rows), dim)."""
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
-    which = np.searchsorted(starts, rows, side="right") - 1
+    block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
-    for number in np.unique(which):
-        here = np.flatnonzero(which == number)
-        out[here] = blocks[number][rows[here] - starts[number]]
+    for number in np.unique(block_of):
+        places = np.flatnonzero(block_of == number)
+        out[places] = blocks[number][rows[places] - starts[number]]
     return out
 
 
 def finite(embeddings: Floats) -> Floats:
-    """The same, with 0 for NaNs and infinities: as SentEval's STS protocol has NaNs, and so here everywhere."""
+    """Return the embeddings with 0 for NaNs and infinities, as SentEval's STS protocol treats NaNs."""
     zeroed: Floats = np.nan_to_num(embeddings, nan=0, posinf=0, neginf=0)
     return zeroed
 
 
 def unit_vectors(embeddings: Floats) -> Floats:
-    """Rows scaled to unit L2 norm, in the dtype given; a zero row stays zero.
+    """Return the rows scaled to unit L2 norm, in the same dtype.
 
-    What is not finite counts as 0, and a cosine with a zero vector as 0, as SentEval's STS protocol has it.
+    NaNs and infinities count as 0, and a zero row stays zero, so that its cosines are 0, as in SentEval's STS protocol.
     """
     rows = finite(embeddings)
-    # Squares of float32 leave its range from 1e19 up and 1e-23 down, and the row would come out as zero.
+    # In float32, squares of values above 1e19 overflow and those below 1e-23 underflow.
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
     unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0, casting="same_kind")
     return unit
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Row numbers, longest first, in batches of at most `batch_tokens` tokens when padded to their longest.
+    """Yield the row numbers, longest row first, in batches of at most `batch_tokens` tokens including padding.
 
-    A batch also ends where lengths fall under seven eighths of its longest: of few and large batches padding would take
-    a quarter.
+    A row longer than that has a batch of its own. A batch also ends where lengths fall below seven eighths of its
+    longest row; otherwise padding would take a quarter of few, large batches.
     """
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):

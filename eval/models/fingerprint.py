@@ -1,7 +1,7 @@
-"""A name for whatever decides an embedding, so that one kept on disk is only read again where it would come out again.
+"""Fingerprint of everything that affects a model's embeddings: the key under which they are cached.
 
-What is hashed and does not matter costs an embedding made anew; what matters and is not hashed would give wrong scores.
-So of a folder every file counts but those that are known to be for something else.
+Hashing something irrelevant only costs a recomputation; leaving out something relevant would give wrong scores. So all
+files of a folder count, except those known to be for something else.
 """
 
 import hashlib
@@ -10,28 +10,28 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from clearspan.eval.files import sha256
+from clearspan.common.files import sha256
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
-"""Endings of what lies beside a model: its card and pictures, its weights for other frameworks."""
+"""Suffixes of files that do not count: model cards, images, weights for other frameworks."""
 
 
 def folder_fingerprint(folder: Path, modules: Sequence[Path], settings: Mapping[str, str]) -> str:
-    """SHA-256, in hexadecimal, of a model folder's files by name, of settings, and of the libraries' versions.
+    """Return the SHA-256, in hexadecimal, of a model folder's files, of settings, and of the libraries' versions.
 
-    The files are those right in the folder and all in the folders of its modules. Not in it: how many texts make a
-    batch, which moves the last digit of an embedding.
+    The files are those directly in the folder, and all in the folders of its modules. The batch size is not included,
+    although it affects the last digit of an embedding.
     """
     paths = {path for path in folder.iterdir() if path.is_file()}
     for module in modules:
         if module.resolve() != folder.resolve():
             paths |= {path for path in module.rglob("*") if path.is_file()}
-    kept = sorted(path for path in paths if path.suffix.lower() not in OTHERS and not path.name.startswith("."))
-    files = {str(path.relative_to(folder)): sha256(path) for path in kept}
+    relevant = sorted(path for path in paths if path.suffix.lower() not in OTHERS and not path.name.startswith("."))
+    files = {str(path.relative_to(folder)): sha256(path) for path in relevant}
     return digest(files=files, settings=dict(settings), versions={name: version(name) for name in LIBRARIES})
 
 
 def digest(**what: object) -> str:
-    """SHA-256 of what JSON can hold, the same whatever the order of its keys."""
+    """Return the SHA-256, in hexadecimal, of values that JSON can hold, independent of the order of keys."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()

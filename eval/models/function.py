@@ -1,28 +1,27 @@
-"""A Python function as an encoder: `module:function`, of a list of n texts, that gives an array (n, dim).
+"""A Python function as an encoder: `module:function` maps a list of n texts to an array (n, dim).
 
-It is called with texts of like length at once. What it gives is checked each time: an encoder under development goes
-wrong in the middle of a task, not on the first text. Nothing of it is kept on disk, for what it does cannot be known.
+Each call gets texts of similar length. Every result is checked, since a function under development may fail in the
+middle of a task. Its embeddings are not cached on disk, since nothing identifies the function's version.
 """
 
-import importlib
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from clearspan.common import plugins
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.embed import batches_by_length
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
 
 TRIAL = ["a text", "another text to try it on"]
-_CHARACTERS = 4  # of a token, about: how long a text is, without the function's tokenizer
+_CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
 
 
 class FunctionEncoder:
-    """Texts to embeddings. Attributes: `name`, `module:function`; `dim`, as found on two texts; `folder`, None."""
+    """An encoder of a function. Attributes: `name`, its spec; `dim`, measured on two texts; `folder`, None."""
 
     folder = None
     fingerprint = None
@@ -33,10 +32,10 @@ class FunctionEncoder:
         self.dim = self._call(TRIAL).shape[1]
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings in the order of the texts: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
 
         Raises:
-            EncoderError: the function raises, or gives something else than an array (n, dim) of real numbers.
+            EncoderError: the function raises an exception, or does not return an array (n, dim) of real numbers.
         """
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
@@ -47,60 +46,47 @@ class FunctionEncoder:
         return out
 
     def _call(self, texts: list[str]) -> NDArray[np.float32]:
-        number = len(texts)
+        num_texts = len(texts)
         try:
-            found = self._function(list(texts))
-        except (Exception, SystemExit) as error:  # another's code, which raises what it likes
-            raise EncoderError(f"{self.name}: raised {_what(error)} on {number} texts") from None
-        wanted = f"expected an array ({number}, {self.dim or 'dim'}) of real numbers for {number} texts"
+            result = self._function(list(texts))
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise EncoderError(f"{self.name}: raised {what} on {num_texts} texts") from None
+        expected = f"expected an array ({num_texts}, {self.dim or 'dim'}) of real numbers for {num_texts} texts"
         try:
-            array = _array(found)
-        except Exception:  # of rows of different lengths, say
-            raise EncoderError(f"{self.name}: gave a {type(found).__name__} that is no array: {wanted}") from None
+            array = _array(result)
+        except Exception:  # e.g. rows of different lengths
+            raise EncoderError(
+                f"{self.name}: returned a {type(result).__name__} that is no array: {expected}"
+            ) from None
         if array.dtype.kind not in "fiu":
-            raise EncoderError(f"{self.name}: gave a {type(found).__name__} of {array.dtype}: {wanted}")
-        if array.ndim != 2 or len(array) != number or not array.shape[1] or self.dim not in (0, array.shape[1]):
-            raise EncoderError(f"{self.name}: gave an array of shape {array.shape}: {wanted}")
-        with np.errstate(over="ignore"):  # an infinity is counted where embeddings are
+            raise EncoderError(f"{self.name}: returned a {type(result).__name__} of {array.dtype}: {expected}")
+        if array.ndim != 2 or len(array) != num_texts or not array.shape[1] or self.dim not in (0, array.shape[1]):
+            raise EncoderError(f"{self.name}: returned an array of shape {array.shape}: {expected}")
+        with np.errstate(over="ignore"):  # Embedder counts infinities
             return array.astype(np.float32)
 
 
 def load(spec: str) -> FunctionEncoder:
-    """The function that `module:function` names; the module is looked for where Python looks, and in this folder.
+    """Load the function that `module:function` names, from an installed package or a file in the working folder.
 
     Raises:
-        EncoderError: there is no such function, or on two short texts it does not do what an encoder does.
+        EncoderError: the spec names no function, or the function does not embed two short texts.
     """
-    module_name, _, path = spec.partition(":")
-    if not path or not all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")]):
+    if not plugins.is_spec(spec):
         raise EncoderError(f"{spec}: no such folder or file, nor a Python function as module:function")
-    here = str(Path.cwd())
-    if not {"", here} & set(sys.path):  # `python -m` looks here, an installed command does not
-        sys.path.append(here)
     try:
-        found = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # of the module's own code
-        raise EncoderError(f"{spec}: the module {module_name} cannot be imported ({_what(error)})") from None
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise EncoderError(f"{spec}: {found.__name__} has no {name!r}")
-        found = getattr(found, name)
-    if not callable(found):
-        raise EncoderError(f"{spec}: is a {type(found).__name__}, not a function of a list of texts")
-    return FunctionEncoder(spec, found)
+        return FunctionEncoder(spec, plugins.load_function(spec, "a function of a list of texts"))
+    except plugins.PluginError as error:
+        raise EncoderError(str(error)) from None
 
 
-def _array(found: Any) -> NDArray[Any]:
+def _array(rows: Any) -> NDArray[Any]:
     import torch
 
-    if isinstance(found, (list, tuple)) and found and all(isinstance(row, torch.Tensor) for row in found):
-        found = torch.stack(list(found))
-    if isinstance(found, torch.Tensor):
-        found = found.detach().cpu()
-        # numpy has no bfloat16.
-        return (found.float() if found.is_floating_point() else found).numpy()
-    return np.asarray(found)
-
-
-def _what(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
+    if isinstance(rows, (list, tuple)) and rows and all(isinstance(row, torch.Tensor) for row in rows):
+        rows = torch.stack(list(rows))
+    if isinstance(rows, torch.Tensor):
+        rows = rows.detach().cpu()
+        rows = (rows.float() if rows.is_floating_point() else rows).numpy()  # numpy has no bfloat16
+    return np.asarray(rows)

@@ -1,10 +1,10 @@
-"""The model that is scored: a local folder, loaded by sentence-transformers, which alone decides a text's embedding.
+"""Models in local folders, loaded by sentence-transformers, which alone determines the embeddings.
 
     folder -> settings checked -> SentenceTransformer -> weights checked -> Model.encode(texts) -> embeddings
 
-Its own folders bring their modules, prompts and length limits; a plain Hugging Face folder gets a pooling. What the
-library takes without a word is refused here: weights that are missing or left over, settings of another type, ids that
-have no embedding. Nothing is downloaded, and no code of the folder is run.
+Its own folders define modules, prompts and length limits; a plain Hugging Face folder gets a pooling. Errors that the
+library would silently accept are refused here: missing or surplus weights, settings of the wrong type, token ids
+without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
@@ -20,16 +20,17 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
 from tqdm import tqdm
 
-from clearspan.common.pretrained import check_values, first_position, load_model, quiet_transformers
+from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
+from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.embed import batches_by_length
 from clearspan.eval.models.fingerprint import folder_fingerprint
 from clearspan.eval.models.pooling import as_float32, pooled
-from clearspan.eval.models.sentence_encoder import EncoderError, one_line
-from clearspan.eval.models.settings import check_modules, check_tokenizer, check_transformer, read_modules
+from clearspan.eval.models.settings import check_modules, check_transformer
 
 
 class Model:
-    """Texts to embeddings. Attributes: `modules`, the library's; `folder`, where it lies, and its `name`."""
+    """A sentence-transformers model. Attributes: the library's `modules`, the `folder`, and its `name`."""
 
     def __init__(self, modules: SentenceTransformer, folder: Path, settings: Mapping[str, str]) -> None:
         self.modules, self.folder, self.name = modules, folder, folder.resolve().name
@@ -37,7 +38,7 @@ class Model:
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Of the folder's files, what they were loaded with, and the libraries' versions; read when first asked for."""
+        """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
         return folder_fingerprint(self.folder, [module.folder for module in read_modules(self.folder)], self._settings)
 
     @property
@@ -45,13 +46,13 @@ class Model:
         return int(self.modules.truncate_dim or self.modules.get_embedding_dimension())
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings in the order of the texts: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
 
-        Batches hold texts of like length, `batch_tokens` tokens at most, padding included (one longer text makes a
-        batch of its own). Texts longer than the model takes are cut at its limit.
+        Batches hold texts of similar length, at most `batch_tokens` tokens including padding (a longer text has a batch
+        of its own). Texts are truncated at the model's length limit.
 
         Raises:
-            EncoderError: a text cannot be encoded, or the tokenizer gives an id that the model has no embedding for.
+            EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         try:
@@ -62,12 +63,12 @@ class Model:
                     bar.update(len(batch))
         except EncoderError:
             raise
-        except Exception as error:  # what tokenizers and the folder's modules raise is of any type
-            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error)})") from None
+        except Exception as error:  # tokenizers and modules raise exceptions of any type
+            raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
         return out
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, prompt included; of characters where the first module has no tokenizer."""
+        """Return the number of tokens of each text, with the prompt; of characters if the model has no tokenizer."""
         first = self.modules[0]
         if not isinstance(first, Transformer) or not texts:
             return [len(text) for text in texts]
@@ -81,20 +82,22 @@ class Model:
         largest, rows = max(max(row, default=0) for row in ids), first.model.get_input_embeddings().num_embeddings
         if largest >= rows:
             raise EncoderError(
-                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {rows:,} embeddings: the two do "
-                "not belong together"
+                f"{self.name}: its tokenizer gives id {largest:,}, but its model has {rows:,} embeddings: they "
+                "do not belong together"
             )
         return [len(row) for row in ids]
 
 
 def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: str = "fp32") -> Model:
-    """Loads a local folder: sentence-transformers' own, or a plain Hugging Face folder, pooled as named (None: mean).
+    """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
-    With `dtype` bf16 the transformer's weights are bfloat16, rounded from those that were checked; pooling, and what
-    comes after it, is float32 as the embeddings are.
+    Args:
+        pooling: pooling of a plain Hugging Face folder; None: mean.
+        dtype: with bf16, the transformer's weights are rounded to bfloat16 after they are checked; pooling and later
+            modules run in float32.
 
     Raises:
-        EncoderError: the folder is missing, holds no whole model, or says what cannot be followed.
+        EncoderError: the folder is missing, incomplete or invalid.
     """
     if not folder.is_dir():
         raise EncoderError(f"{folder}: no such folder; give a local folder with a model (config.json and weights)")
@@ -102,39 +105,38 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: s
     if not modules:
         check_transformer(folder)
     elif pooling:
-        raise EncoderError(f"{folder}: is a sentence-transformers folder, which says itself how it pools")
+        raise EncoderError(f"{folder}: is a sentence-transformers folder, which defines its own pooling")
+    pooling = "" if modules else pooling or "mean"
     check_modules(folder, modules)
     try:
         with quiet_transformers():
-            loaded = _load(folder, device, (pooling or "mean") if not modules else "", dtype)
+            loaded = _load(folder, device, pooling, dtype)
         folders = {module.name: module.folder for module in modules}
         for name, module in loaded.named_children():
-            where = folders.get(name, folder)
+            module_folder = folders.get(name, folder)
             if isinstance(module, Transformer):
-                _check(module, where)
+                _check(module, module_folder)
             else:
-                check_values(where, module)
-        kind = torch.device(device).type  # bfloat16 is summed otherwise on another
-        model = Model(
-            loaded, folder, {"pooling": (pooling or "mean") if not modules else "", "dtype": dtype, "device": kind}
-        )
+                check_values(module_folder, module)
+        # The type of device affects embeddings in bfloat16.
+        model = Model(loaded, folder, {"pooling": pooling, "dtype": dtype, "device": torch.device(device).type})
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
         raise
-    except Exception as error:  # what the libraries raise for odd files is of any type
-        raise EncoderError(f"{folder}: no usable model ({one_line(error)})") from None
+    except Exception as error:  # libraries raise exceptions of any type for malformed files
+        raise EncoderError(f"{folder}: no usable model ({one_line(error, MOST_SAID)})") from None
     return model
 
 
 def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransformer:
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    # Shapes that differ are named later; the library would stop with an error that names nothing.
+    # load_model names weights of another shape; the library's own error names none.
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
     if pooling:
         options = {"model_kwargs": weights | safe, "processor_kwargs": dict(safe), "config_kwargs": dict(safe)}
         modules = pooled(str(folder), pooling, **options)
         tokenizer: Any = modules[0].tokenizer
-        if tokenizer.pad_token is None:  # GPT-2's; what is padded is masked
+        if tokenizer.pad_token is None:  # as GPT-2's; any token will do, since padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         loaded = SentenceTransformer(modules=modules, device=device)
     else:
@@ -142,7 +144,7 @@ def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransf
     if dtype == "bf16":
         for module in loaded:
             if isinstance(module, Transformer):
-                # Not its buffers: angles of rotary positions would be of another position.
+                # Buffers stay in float32: rounding would shift the angles of rotary positions.
                 for weight in module.parameters():
                     weight.data = weight.data.bfloat16()
                 module.register_forward_hook(as_float32)
@@ -150,10 +152,11 @@ def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransf
 
 
 def _check(transformer: Transformer, folder: Path) -> None:
-    """Check the weights by transformers' own account, which the library does not pass on; that the tokenizer belongs to
-    the model; and the length limit by what fits.
+    """Check a transformer's weights and tokenizer, and set its length limit to what the model can embed.
+
+    The weights are loaded again by `load_model`, since sentence-transformers does not report missing ones.
     """
-    outputs = {way["method_output_name"] for way in transformer.modality_config.values()}
+    outputs = {modality["method_output_name"] for modality in transformer.modality_config.values()}
     load_model(
         folder,
         type(transformer.model),
@@ -162,10 +165,11 @@ def _check(transformer: Transformer, folder: Path) -> None:
     )
     rows = transformer.model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, transformer.tokenizer.get_vocab(), rows)
-    transformer.tokenizer.padding_side = "right"  # padded on the left, absolute positions would differ by the batch
-    longest = getattr(transformer.model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and longest > 0:  # XLNet has none and says -1
-        transformer.max_seq_length = min(transformer.max_seq_length, longest - first_position(transformer.model))
+    transformer.tokenizer.padding_side = (
+        "right"  # with padding on the left, absolute positions would depend on the batch
+    )
+    if longest := max_tokens(transformer.model):
+        transformer.max_seq_length = min(transformer.max_seq_length, longest)
     limit, special = transformer.max_seq_length, transformer.tokenizer.num_special_tokens_to_add()
     if limit <= special:
         raise EncoderError(f"{folder}: takes {limit} tokens, {special} of them special: none is left for text")

@@ -1,30 +1,30 @@
-"""Which kind of model a `--model` names: a folder, a file of word vectors, or a Python function."""
+"""Load the model that `--model` names: a folder, a file of word vectors, or a Python function."""
 
 from pathlib import Path
 
-from clearspan.eval.models.sentence_encoder import Encoder, EncoderError
+from clearspan.common.model_folder import EncoderError
+from clearspan.eval.models.sentence_encoder import Encoder
 
 
 def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:
-    """The model that `spec` names.
+    """Load a model.
 
     Args:
-        spec: a folder; a file of word vectors; or `module:function`. What is there as a file or folder is that.
-        pooling: of a plain Hugging Face folder, one of `eval.models.sentence_encoder.POOLINGS`; None: mean.
-        dtype: fp32 or bf16, in which a folder's transformer runs; word vectors and functions are what they are.
+        spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
+        pooling: pooling of a plain Hugging Face folder, one of `eval.models.sentence_encoder.POOLINGS`; None: mean.
+        dtype: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: there is no usable model of that name.
+        EncoderError: the spec names no usable model.
     """
-
     path = Path(spec)
     if path.is_dir():
-        from clearspan.eval.models import library  # and torch, which takes seconds
+        from clearspan.eval.models import library  # imports torch, which takes seconds
 
         return library.load(path, pooling, device, dtype)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
-        raise EncoderError(f"{spec}: is {kind}, and a pooling is of a plain Hugging Face folder")
+        raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")
     if path.is_file():
         from clearspan.eval.models import vectors
 
@@ -35,10 +35,10 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
 
 
 def default_name(spec: str) -> str:
-    """How results call a model.
+    """Return the default name of a model in results.
 
-    A folder by its name, or where that is `model`, as in a run's, by the folder's above it; a file of word vectors
-    without its ending; a function as it was given.
+    A folder has its own name, or its parent's if it is called `model`, as in a run folder; a file of word vectors has
+    its name without the extension; a function has its spec.
     """
     path = Path(spec)
     if path.is_file():

@@ -1,4 +1,4 @@
-"""What every model is to the evaluator, whatever it was loaded from, and the error of one that is none."""
+"""The interface of every model that the evaluator scores, whatever it was loaded from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,29 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
-"""Of a plain Hugging Face folder; `eval.models.pooling` says what each is."""
-MOST_SAID = 300
-"""Characters of a library's message, which may be pages, at the end of one of ours."""
-
-
-class EncoderError(ValueError):
-    """A folder, file, function or configuration that gives no usable encoder. The message says why and what to do."""
-
-
-def one_line(error: BaseException) -> str:
-    """A library's message, which may be pages, for the end of a message of ours."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= MOST_SAID else text[:MOST_SAID] + " ..."
+"""Poolings of a plain Hugging Face folder; `eval.models.pooling` defines them."""
 
 
 class Encoder(Protocol):
-    """Texts to embeddings.
+    """A model that embeds texts.
 
     Attributes:
-        dim: the embeddings' width.
-        fingerprint: changes with whatever decides an embedding; what the cache on disk goes by. None where that cannot
-            be known (a function), so that nothing is kept.
-        folder: the model's folder, for what is fine-tuned; None for word vectors and functions.
+        dim: the width of the embeddings.
+        fingerprint: hash of everything that affects an embedding, the key of the cache on disk. None if that cannot be
+            determined (for a function): nothing is cached.
+        folder: the model's folder, which fine-tuning needs; None for word vectors and functions.
     """
 
     @property
@@ -43,7 +31,7 @@ class Encoder(Protocol):
     def fingerprint(self) -> str | None: ...
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings in the order of the texts: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
 
         Raises:
             EncoderError: a text cannot be encoded.

@@ -1,10 +1,10 @@
-"""Files of word vectors: word -> vector, of which only the vectors that are asked for are read.
+"""Read files of word vectors lazily: a vector is parsed when its word is looked up.
 
-    file ──> open_vectors ──> words by hash, with the place of each in the file ──> find(word) ──> its row is parsed
+    file ──> open_vectors ──> index of words: hash, offset in the file ──> find(word) ──> its row is parsed
 
-The largest in use hold two or three million words in four gigabytes. So the file stays where it is: one pass finds
-where each row begins and counts its fields, sixteen bytes a word are kept, and a row's numbers are read when its word
-is asked for. Words are bytes, compared as they are; of a word that is there twice the first counts.
+The largest files in use hold two or three million words in four gigabytes. So one pass records the offset of each row
+and counts its fields, sixteen bytes a word stay in memory, and `find` parses a row. Words are bytes, compared exactly;
+of a repeated word the first row counts.
 """
 
 import json
@@ -16,50 +16,51 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.files import head
-from clearspan.eval.models.sentence_encoder import EncoderError
 
 Row = NDArray[np.float32]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Of each row, in bytes: where it starts in the file, and how long its word is."""
-AGAIN = "take the whole file from its source again"
+"""Offset of each row in the file, and length of its word, in bytes."""
+AGAIN = "copy the complete file from its source again"
 CHUNK = 1 << 24
 MOST_WORD = 1 << 12
-"""Bytes of one word of a binary file; what is longer is no word."""
+"""Longest word of a binary file, in bytes."""
 MOST_JSON = 1 << 29
-"""Bytes of a JSON file, which is read at once, into some five times as many."""
+"""Largest JSON file, in bytes; reading it takes about five times as much memory."""
 _BOM = "\ufeff".encode()
 OTHERS = {
     b"\x1f\x8b": "is packed with gzip: unpack it first",
     b"PK": "is a zip archive: unpack it first",
-    b"\x80": "is a pickle, which is never read, as it can run code: export it as text, one word and its numbers a line",
+    b"\x80": "is a pickle, which can run code and is never read: export it as text, a word and its numbers per line",
     (793712314).to_bytes(4, "little"): "is fastText's binary model: give its .vec, or export its words as text",
 }
 
 
 class Vectors(Protocol):
-    """Word vectors. Attribute: `dim`, how many numbers each has."""
+    """Word vectors. Attribute: `dim`, their width."""
 
     @property
     def dim(self) -> int: ...
 
     def find(self, word: bytes) -> Row | None:
-        """The word's vector, float32 (dim,); None where the file does not have it.
+        """Return the word's vector, float32 (dim,); None for an unknown word.
 
         Raises:
-            EncoderError: its row is damaged.
+            EncoderError: the word's row is damaged.
         """
 
 
 def open_vectors(path: Path) -> Vectors:
-    """The vectors of a file, whose format shows in its content.
+    """Open a file of word vectors; its content determines the format.
 
-    GloVe's text (a word and its numbers a line), word2vec's and fastText's text (the same after a line with the number
-    of words and of dimensions), word2vec's binary, or JSON (an object of word -> list of numbers).
+    The formats are GloVe's text (a word and its numbers per line), word2vec's and fastText's text (the same after a
+    line with the numbers of words and dimensions), word2vec's binary format, and JSON (an object of word -> list of
+    numbers).
 
     Raises:
-        EncoderError: the file is of another format, is cut off, or has rows of different lengths.
-        OSError: it cannot be read.
+        EncoderError: the file has another format, is truncated, or has rows of different lengths.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         start = file.read(1 << 16)
@@ -81,10 +82,10 @@ def open_vectors(path: Path) -> Vectors:
             return _Rows(path, content, dim, _text_rows(path, content, len(line) + 1, dim, number), first_line=2)
         return _Rows(path, content, dim, _binary_rows(path, content, len(line) + 1, dim, number))
     if not _is_text(line):
-        raise EncoderError(f"{path}: is no file of word vectors; of a transformer, give the folder")
+        raise EncoderError(f"{path}: is no file of word vectors; to score a transformer, give its folder")
     dim = _dim_of(fields)
     if not dim:
-        raise EncoderError(f"{path}:1: expected a word and its numbers with spaces between, found {_shown(line)}")
+        raise EncoderError(f"{path}:1: expected a word and its numbers, separated by spaces, found {_shown(line)}")
     return _Rows(path, content, dim, _text_rows(path, content, 0, dim), first_line=1)
 
 
@@ -93,7 +94,7 @@ class _Json:
         if path.stat().st_size > MOST_JSON:
             raise EncoderError(f"{path}: more than {MOST_JSON:,} bytes of JSON; write it as text, a word a line")
         try:
-            # Pairs come in the file's order, so that of a word that is there twice the first is entered last.
+            # Reversed, so that the first pair of a repeated word is entered last and counts.
             content = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
         except (ValueError, RecursionError) as error:
             raise EncoderError(f"{path}: cannot be read as JSON ({head(str(error))})") from None
@@ -119,7 +120,7 @@ class _Json:
 
 
 class _Rows:
-    """Rows of a file that stays where it is; `first_line` is the first row's in a text, 0 where rows are binary."""
+    """Rows of a memory-mapped file; `first_line` is the line number of the first row in a text, 0 in a binary file."""
 
     def __init__(self, path: Path, content: mmap.mmap, dim: int, places: Places, first_line: int = 0) -> None:
         self._path, self._content, self.dim, self._first_line = path, content, dim, first_line
@@ -160,9 +161,15 @@ class _Rows:
 
 
 def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int | None = None) -> Places:
-    """The rows of the lines from byte `start` on.
+    """Return the places of a text file's rows, from byte `start`.
 
-    The last `dim` fields are the numbers: GloVe's words can hold spaces.
+    The last `dim` fields of a line are the numbers: GloVe's words may contain spaces.
+
+    Args:
+        number: number of words in the file's header; None without a header.
+
+    Raises:
+        EncoderError: a line has the wrong number of fields, or rows are missing.
     """
     starts, lengths, count = [], [], 0
     first_line = 1 if number is None else 2
@@ -170,11 +177,11 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
     if not start and content[:3] == _BOM:
         start = 3
     while size > start and content[size - 1] in b"\r\n ":
-        size -= 1  # the end of the last line, and empty ones after it
+        size -= 1  # strip the end of the last line, and empty lines after it
     while start < size:
         stop = size if start + CHUNK >= size else content.rfind(b"\n", start, start + CHUNK) + 1
         if not stop:
-            raise EncoderError(f"{path}: has a line of more than {CHUNK:,} bytes, which no word and its numbers take")
+            raise EncoderError(f"{path}: has a line of more than {CHUNK:,} bytes, too long for a word and its numbers")
         chunk = np.frombuffer(content, np.uint8, stop - start, start)
         ends = np.flatnonzero(chunk == 0x0A)
         if stop == size:
@@ -184,32 +191,32 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
             ends = ends - ((ends > begins) & (chunk[np.maximum(ends - 1, 0)] == blank))
         spaces = np.flatnonzero(chunk == 0x20)
         before, up_to = np.searchsorted(spaces, begins), np.searchsorted(spaces, ends)
-        found = up_to - before
-        if (found < dim).any():
-            row = int(np.argmax(found < dim))
+        num_spaces = up_to - before
+        if (num_spaces < dim).any():
+            row = int(np.argmax(num_spaces < dim))
             line = chunk[begins[row] : ends[row]].tobytes()
             raise EncoderError(
-                f"{path}:{first_line + count + row}: expected a word and {dim} numbers, found {found[row] + 1} "
+                f"{path}:{first_line + count + row}: expected a word and {dim} numbers, found {num_spaces[row] + 1} "
                 f"fields: {_shown(line)}: {AGAIN}"
             )
         words = spaces[up_to - dim]
-        for row in np.flatnonzero(found > dim).tolist():
+        for row in np.flatnonzero(num_spaces > dim).tolist():
             if _ends_in_number(chunk[begins[row] : words[row]].tobytes()):
                 line = chunk[begins[row] : ends[row]].tobytes()
                 raise EncoderError(
-                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, with single spaces "
-                    f"between, found {found[row] + 1} fields: {_shown(line)}: {AGAIN}"
+                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, separated by "
+                    f"single spaces, found {num_spaces[row] + 1} fields: {_shown(line)}: {AGAIN}"
                 )
         starts.append(begins + start)
         lengths.append(words - begins)
         start, count = stop, count + len(begins)
     if count < (number or 1):
-        raise EncoderError(f"{path}: holds {count:,} words of the {number or 1:,} that it promises: {AGAIN}")
+        raise EncoderError(f"{path}: holds {count:,} of the {number or 1:,} words that it promises: {AGAIN}")
     return np.concatenate(starts), np.concatenate(lengths)
 
 
 def _binary_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int) -> Places:
-    """The rows of word2vec's binary format: a word, a space, `dim` float32 in little-endian, at times a new line."""
+    """Return the places of rows in word2vec's binary format: word, space, `dim` little-endian float32, at times LF."""
     starts, lengths = array("q"), array("q")
     for row in range(number):
         while content[start : start + 1] == b"\n":
@@ -223,15 +230,15 @@ def _binary_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: i
     if not number:
         raise EncoderError(f"{path}: holds no word")
     if content[start : start + MOST_WORD].strip():
-        raise EncoderError(
-            f"{path}: goes on after the {number:,} words of {dim} numbers that it promises, so it holds others: {AGAIN}"
-        )
+        raise EncoderError(f"{path}: goes on after the {number:,} words of {dim} numbers that it promises: {AGAIN}")
     return np.frombuffer(starts, np.int64), np.frombuffer(lengths, np.int64)
 
 
 def _ends_in_number(word: bytes) -> bool:
-    """Whether a word with spaces ends in a number, or in nothing: then its row is longer than others, or its spaces are
-    doubled, and no text would ever have that word."""
+    """Return whether a word with spaces ends in a number or a space.
+
+    Then its row has too many numbers or doubled spaces, and no text could contain the word.
+    """
     last = word.rpartition(b" ")[2]
     try:
         float(last or b"0")
@@ -241,18 +248,18 @@ def _ends_in_number(word: bytes) -> bool:
 
 
 def _is_text(start: bytes) -> bool:
-    """Whether there is no control character but white space: float32 are full of them."""
+    """Return whether the bytes are text: binary float32 numbers nearly always contain control characters."""
     return not any(byte < 0x20 and byte not in b"\t\n\r" for byte in start)
 
 
 def _is_numbers(start: bytes) -> bool:
-    """Whether what follows the first word is written with what numbers are written with."""
+    """Return whether only characters of numbers follow the first word."""
     row = bytes(start).partition(b"\n")[0].partition(b" ")[2]
     return not row.strip(b"0123456789+-.,eE infatyINFATY\t\r")
 
 
 def _dim_of(fields: list[bytes]) -> int:
-    """How many fields at the end are numbers; the first is the word, whatever it looks like."""
+    """Return how many fields at the end are numbers; the first field is always the word."""
     count = 0
     for field in reversed(fields[1:]):
         try:

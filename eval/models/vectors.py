@@ -1,9 +1,9 @@
-"""Word vectors as an encoder: a text is the mean of its words' vectors, as in SentEval's bag of words.
+"""Word vectors as an encoder: a text's embedding is the mean of its words' vectors, as in SentEval's bag of words.
 
-    text ──> words, split at spaces ──> the vectors of those that the file has ──> mean
+    text ──> words, split at spaces ──> vectors of the known words ──> mean
 
-Case is kept, nothing is normalised or weighted, and words that the file does not have do not count. A text of which no
-word is known is zero; an empty one is the vector of a full stop, which SentEval's script puts in its place.
+Case is kept, nothing is normalized or weighted, and unknown words do not count. The embedding of a text without known
+words is zero; that of an empty text is the vector of a full stop, as in SentEval's script.
 """
 
 import functools
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tqdm import tqdm
 
-from clearspan.eval.files import sha256
+from clearspan.common.files import sha256
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.fingerprint import digest
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.models.vector_files import open_vectors
 
 EMPTY = "."
-_CHUNK = 1 << 15  # texts summed at once
+_CHUNK = 1 << 15  # texts per matrix product
 
 
 class WordVectors:
-    """Texts to embeddings. Attributes: `folder`, None; `dim`, the vectors'."""
+    """An encoder of a file of word vectors. Attributes: `dim`, the vectors' width; `folder`, None."""
 
     folder = None
 
@@ -33,18 +33,18 @@ class WordVectors:
         self._path = path
         self._vectors = open_vectors(path)
         self.dim = self._vectors.dim
-        self._numbers: dict[str, int] = {}  # word -> row of the table; -1 where the file does not have it
+        self._numbers: dict[str, int] = {}  # word -> row of the table; -1 for an unknown word
         self._table = np.empty((0, self.dim), np.float32)
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Of the file and of what is done with it."""
+        """Hash of the file and of the pooling."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings in the order of the texts: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
 
-        Holds the vectors of the words that texts had so far, and no others.
+        Keeps the vectors of all words seen so far in memory.
 
         Raises:
             EncoderError: the row of a word is damaged.
@@ -75,17 +75,17 @@ class WordVectors:
         counts = np.array([len(numbers) for numbers in known])
         ends = np.concatenate([[0], np.cumsum(counts)])
         numbers = np.array([number for row in known for number in row], np.int64)
-        # Each text a row of a sparse matrix of how often it has each word; a row of none gives zeros.
+        # A sparse matrix counts the words of each text; an empty row yields zeros.
         sums = csr_array((np.ones(len(numbers)), numbers, ends), shape=(len(texts), len(self._table))) @ self._table
         means: NDArray[np.float64] = sums / np.maximum(counts, 1)[:, None]
         return means
 
 
 def load(path: Path) -> WordVectors:
-    """The vectors of a file; see `eval.models.vector_files.open_vectors`.
+    """Load a file of word vectors; see `eval.models.vector_files.open_vectors`.
 
     Raises:
-        EncoderError: it is no whole file of word vectors.
+        EncoderError: the file is unreadable, malformed or truncated.
     """
     try:
         return WordVectors(path)

@@ -1,1 +1,1 @@
-"""A report that is one HTML file, and its charts. Knows nothing of evaluation."""
+"""Reports: tables for a terminal, charts, and pages of one HTML file. Knows nothing of evaluation."""

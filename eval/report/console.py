@@ -1,6 +1,6 @@
-"""A table as plain text, for a terminal: columns aligned, nothing cut.
+"""Tables as plain text for a terminal: columns aligned, nothing cut.
 
-cells ──> folded: long ones over several lines ──> fitting: as many columns as a line holds ──> text_table: lines
+cells ──> folded: long cells over several lines ──> fitting: as many columns as a line holds ──> text_table: lines
 """
 
 import io
@@ -13,16 +13,16 @@ import rich.table
 from rich.cells import cell_len
 from rich.console import Console
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
 
 _HEADING_CELLS, _TEXT_CELLS = 12, 36
 _GAP = 3  # cells between two columns
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
-    """The lines of a table; the first `num_left` columns are flush left, the others right, as figures are.
+    """Return the lines of a table; the first `num_left` columns are aligned left, all others right.
 
-    A cell may be of several lines. What else would steer a terminal is written out.
+    A cell may have several lines. Other control characters are escaped.
     """
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, header_style="", pad_edge=False, padding=(0, 1))
     for number, heading in enumerate(header):
@@ -36,15 +36,17 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: i
 
 
 def folded(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows) with long cells over several lines; a heading is as narrow as its column, or a dozen cells."""
+    """Return (header, rows) with long cells wrapped over several lines, and headings to their column's width."""
     widest = [min(max(map(len, column), default=0), _TEXT_CELLS) for column in zip(*rows, strict=True)]
     headings = [_wrapped(text, max(_HEADING_CELLS, most)) for text, most in zip(header, widest, strict=True)]
     return headings, [[_wrapped(text, _TEXT_CELLS) for text in row] for row in rows]
 
 
 def fitting(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int, width: int) -> Iterator[list[int]]:
-    """The columns of each table where not all fit into `width` cells: the first `num_left` in all of them, of the
-    others as many as a line holds, one at least."""
+    """Yield the columns of each table that fits into `width` cells.
+
+    Every table has the first `num_left` columns, then as many of the others as its lines hold, at least one.
+    """
     widths = [
         _GAP + max(cell_len(part) for text in column for part in text.splitlines() or [""])
         for column in zip(header, *rows, strict=True)

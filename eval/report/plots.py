@@ -1,39 +1,37 @@
-"""The charts of a report, as matplotlib figures.
+"""Charts of a report, as matplotlib figures, which `report.html` inlines as images.
 
-Built without pyplot: no global state, no backend, nothing to close. `report` turns them into inline images. They are as
-wide as half a page, so that they can be read on a phone too, and each has a label that says in words what it shows.
+Built without pyplot: no global state, no backend, nothing to close. A chart is half a page wide, which a phone can show
+too, and its label describes it in words.
 """
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clearspan.eval.files import printable
+from clearspan.common.terminal import printable
+from clearspan.eval.details import RankCurve, Scatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.floating[Any]]
-
 WIDTH = 4.8
-"""Inches of a chart."""
+"""Width of a chart in inches."""
 COLORS = ("#1b5e9e", "#b3440b", "#00694a", "#7d3f98", "#7a5900", "#3f4a5a", "#a3195b", "#1f6f78")
-"""Of the models, in their order in every chart; dark enough for white figures on them."""
+"""Colors of the models, in their order, in every chart; dark enough for white text on them."""
 _MARKERS = "DovsP^X*"
-_GREY = "#555555"
+_GRAY = "#555555"
 _LABEL_CHARACTERS = 24
 _POINT_CHARACTERS = 40
-_LINE_POINTS = 10.0  # of a point's name
-_PLANE_LINES = 20  # such lines between the ends of a plane's vertical axis
-_INSIDE_FROM = 16.0  # a bar shorter than this has its figure after it
+_LINE_POINTS = 10.0  # line height of a point's name
+_PLANE_LINES = 20  # lines of that height along a plane's vertical axis
+_INSIDE_FROM = 16.0  # a bar shorter than this has its value after it
 
 
 def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> "Figure":
-    """Horizontal bars from the top down, each with its value; a NaN is shown as `undefined`."""
+    """Draw horizontal bars from the top down, each with its value; a NaN is shown as `undefined`."""
     return grouped_bars(labels, {"": values}, xlabel)
 
 
@@ -44,23 +42,27 @@ def grouped_bars(
     intervals: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     marks: Mapping[str, Sequence[float]] | None = None,
 ) -> "Figure":
-    """Horizontal bars in a group a label, each with its value in percent; a NaN is shown as `undefined`.
+    """Draw horizontal bars, one group per label, each with its value in percent; a NaN is shown as `undefined`.
 
     Args:
         values: series -> its value for each label.
-        intervals: series -> (low, high) for each label, as whiskers; NaN: none.
-        marks: what the bars are held against: name -> a value for each label, as a point beside the group; NaN: none.
+        intervals: series -> (low, high) for each label, drawn as whiskers; NaN for none.
+        marks: reference values: name -> a value for each label, drawn as a point on the group; NaN for none.
     """
     lines = [textwrap.wrap(printable(label), _LABEL_CHARACTERS) or [""] for label in labels]
     thickness = 0.8 / len(values)
-    inches = max(0.17 * len(values) + 0.12, 0.16 * max((len(found) for found in lines), default=1) + 0.06)
+    inches = max(0.17 * len(values) + 0.12, 0.16 * max(map(len, lines), default=1) + 0.06)
     legend = len(marks or {}) + (len(values) if len(values) > 1 else 0)
     figure, axes = _figure(0.75 + inches * len(labels) + 0.2 * ((legend + 1) // 2))
     for series, (name, row) in enumerate(values.items()):
         heights = np.nan_to_num(np.asarray(row, dtype=float))
         places = np.arange(len(labels)) + (series - (len(values) - 1) / 2) * thickness
         axes.barh(
-            places, heights, height=0.92 * thickness, color=COLORS[series % len(COLORS)], label=_said(name) or None
+            places,
+            heights,
+            height=0.92 * thickness,
+            color=COLORS[series % len(COLORS)],
+            label=_legend_text(name) or None,
         )
         bounds = np.array(intervals[name] if intervals and name in intervals else [(np.nan, np.nan)] * len(labels))
         for place, value, (low, high) in zip(places, row, bounds.reshape(-1, 2), strict=True):
@@ -76,9 +78,9 @@ def grouped_bars(
     for number, (name, row) in enumerate((marks or {}).items()):
         axes.plot(
             row, np.arange(len(labels)), _MARKERS[number % len(_MARKERS)], color="white", markeredgecolor="black",
-            markersize=5.5, markeredgewidth=1, label=_said(name), zorder=3,
+            markersize=5.5, markeredgewidth=1, label=_legend_text(name), zorder=3,
         )  # fmt: skip
-    axes.set_yticks(range(len(labels)), ["\n".join(found) for found in lines], parse_math=False, size=8.5)
+    axes.set_yticks(range(len(labels)), ["\n".join(wrapped) for wrapped in lines], parse_math=False, size=8.5)
     axes.set_ylim(len(labels) - 0.45, -0.55)
     lowest = min([0.0, *(float(value) for row in values.values() for value in row if np.isfinite(value))])
     axes.set_xlim(lowest * 1.1, 108)
@@ -96,18 +98,18 @@ def plane(
     ylabel: str,
     marks: Mapping[str, tuple[float, float]] | None = None,
 ) -> "Figure":
-    """Points on a plane, each with its name beside it: alignment against uniformity, where low is good.
+    """Draw points on a plane, each with its name beside it: alignment against uniformity, where low is good.
 
     Args:
-        points: name -> (x, y), in the models' colors; what is not finite is left out.
-        marks: what they are held against: name -> (x, y), in grey.
+        points: name -> (x, y), in the models' colors; points that are not finite are left out.
+        marks: reference points: name -> (x, y), in gray.
     """
     figure, axes = _figure(3.6)
     shown = [(name, xy, COLORS[i % len(COLORS)]) for i, (name, xy) in enumerate(points.items())]
-    shown += [(name, xy, _GREY) for name, xy in (marks or {}).items()]
-    shown = [one for one in shown if np.isfinite(one[1]).all()]
+    shown += [(name, xy, _GRAY) for name, xy in (marks or {}).items()]
+    shown = [point for point in shown if np.isfinite(point[1]).all()]
     for _, (x, y), color in shown:
-        axes.plot([x], [y], "o" if color != _GREY else "D", color=color, markersize=7)
+        axes.plot([x], [y], "o" if color != _GRAY else "D", color=color, markersize=7)
     axes.margins(0.25)
     _name_points(axes, shown)
     axes.set_xlabel(f"{xlabel} (lower is better)")
@@ -119,7 +121,7 @@ def plane(
 
 
 def _name_points(axes: "Axes", points: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Write each point's name beside it: towards the middle, and above or below names that are there already."""
+    """Write each point's name beside it: toward the middle, shifted up where it would overlap the name below."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     lines: list[float] = []
     for name, (x, y), color in sorted(points, key=lambda point: point[1][1]):
@@ -135,12 +137,18 @@ def _name_points(axes: "Axes", points: Sequence[tuple[str, tuple[float, float], 
         )  # fmt: skip
 
 
-def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: str) -> "Figure":
-    """One point cloud: group -> (x (n,), y (n,)), a colour each."""
+def draw(chart: Scatter | RankCurve) -> "Figure":
+    """Draw the chart of a task's details."""
+    return scatter(chart) if isinstance(chart, Scatter) else rank_curve(chart)
+
+
+def scatter(chart: Scatter) -> "Figure":
+    """Draw one point cloud with a color per group."""
+    groups, xlabel, ylabel = chart.groups, chart.xlabel, chart.ylabel
     figure, axes = _figure(3.2 + 0.2 * ((len(groups) + 1) // 2))
     for name, (x, y) in groups.items():
-        # Thousands of points as vector shapes would make the report megabytes.
-        axes.plot(x, y, ".", markersize=3, alpha=0.45, label=_said(name), rasterized=True)
+        # Rasterized, since thousands of points as vector shapes would take megabytes.
+        axes.plot(x, y, ".", markersize=3, alpha=0.45, label=_legend_text(name), rasterized=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     _legend(figure, markerscale=3)
@@ -149,14 +157,11 @@ def scatter(groups: Mapping[str, tuple[Floats, Floats]], xlabel: str, ylabel: st
     return figure
 
 
-def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> "Figure":
-    """Share of queries whose first relevant document is within rank k, over k on a logarithmic axis.
-
-    Args:
-        first_ranks: 1-based rank of each query's best relevant document, (num_queries,).
-    """
+def rank_curve(chart: RankCurve) -> "Figure":
+    """Draw the share of queries whose first relevant document is within rank k, over k on a logarithmic axis."""
+    num_documents = chart.num_documents
     figure, axes = _figure(3.0)
-    ranks = np.sort(first_ranks)
+    ranks = np.sort(chart.first_ranks)
     percent = 100 * np.arange(1, len(ranks) + 1) / len(ranks)
     axes.step([*ranks, num_documents], [*percent, 100], where="post", color=COLORS[0])
     axes.set_xscale("log")
@@ -172,15 +177,15 @@ def share_within_rank(first_ranks: NDArray[np.integer], num_documents: int) -> "
 
 
 def titled(figure: "Figure", title: str) -> "Figure":
-    """The same figure under a title, which its label begins with."""
+    """Put a title over the figure and at the start of its label; return the figure."""
     figure.suptitle(printable(title), size=10, parse_math=False)
     figure.set_label(f"{title}: {figure.get_label()}")
     return figure
 
 
 def _figure(inches: float) -> "tuple[Figure, Axes]":
-    """A chart of this height, without a box around it."""
-    from matplotlib.figure import Figure  # half a second: no command's --help should take it
+    """Return an empty chart of this height, without a box around it."""
+    from matplotlib.figure import Figure  # takes half a second to import, which --help must not
 
     figure = Figure(figsize=(WIDTH, inches), layout="constrained")
     axes = figure.subplots()
@@ -188,8 +193,8 @@ def _figure(inches: float) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _said(name: str) -> str:
-    """A name as a legend takes it: one that begins with an underscore would be left out."""
+def _legend_text(name: str) -> str:
+    """Return the name for a legend: matplotlib leaves out names that begin with an underscore."""
     return f" {printable(name)}" if name.startswith("_") else printable(name)
 
 
@@ -200,7 +205,7 @@ def _legend(figure: "Figure", **options: float) -> None:
 
 
 def _in_words(labels: Sequence[str], *series: Mapping[str, Sequence[float]]) -> str:
-    """The values of a chart as a sentence a label."""
+    """Return the values of a chart in words, one clause per label."""
     named = {name: row for group in series for name, row in group.items()}
 
     def value(name: str, number: float) -> str:

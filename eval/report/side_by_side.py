@@ -1,50 +1,47 @@
-"""Tables of one form, one a model, put beside each other.
+"""Tables of one form, one per model, merged for comparison.
 
-same rows ──> one table, and of each column that differs one a model
-other rows ──> one table, the models' rows under each other
-other columns ──> a table each, which says whose it is
+same rows ──> one table; each column that differs becomes one column per model
+other rows ──> one table; the models' rows below each other
+other columns ──> one table per model, whose caption names the model
 """
 
 from collections.abc import Mapping, Sequence
 
-from clearspan.eval.report.table import Table
+from clearspan.eval.details import Table
 
 
 def side_by_side(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
-    """Model -> its tables, as tables of all models, in the order of the first model that has them.
+    """Merge the tables of each model into tables of all models, in the order of the first model that has them.
 
-    Tables belong together that bear the same caption, or without one stand at the same place.
+    Tables belong together if they have the same caption; among tables of one caption, the position decides.
     """
-    found: dict[tuple[str, int], dict[str, Table]] = {}
-    for model, own in tables.items():
+    together: dict[tuple[str, int], dict[str, Table]] = {}
+    for model, of_model in tables.items():
         seen: dict[str, int] = {}
-        for table in own:
+        for table in of_model:
             number = seen[table.caption] = seen.get(table.caption, -1) + 1
-            found.setdefault((table.caption, number), {})[model] = table
-    return [table for each in found.values() for table in _joined(each)]
+            together.setdefault((table.caption, number), {})[model] = table
+    return [table for by_model in together.values() for table in _merged(by_model)]
 
 
-def _joined(tables: Mapping[str, Table]) -> list[Table]:
-    first = next(iter(tables.values()))
-    each = list(tables.values())
-    if len(each) == 1:
-        return each
-    if any(list(table.header) != list(first.header) for table in each):
+def _merged(tables: Mapping[str, Table]) -> list[Table]:
+    first, *others = tables.values()
+    if not others:
+        return [first]
+    if any(list(table.header) != list(first.header) for table in others):
         return [Table(t.header, t.rows, f"{t.caption} ({model})".strip(), t.groups) for model, t in tables.items()]
-    if any(_column(table, 0) != _column(first, 0) for table in each):
+    if any(_column(table, 0) != _column(first, 0) for table in others):
         rows = [(model, *row) for model, table in tables.items() for row in table.rows]
         return [Table(("model", *first.header), rows, first.caption)]
-    header, columns = [first.header[0]], [_column(first, 0)]
-    differing = [
-        i for i in range(1, len(first.header)) if any(_column(table, i) != _column(first, i) for table in each)
-    ]
-    for i in range(1, len(first.header)):
+    differing = [i for i in range(len(first.header)) if any(_column(table, i) != _column(first, i) for table in others)]
+    header, columns = [], []
+    for i, heading in enumerate(first.header):
         if i not in differing:
-            header.append(first.header[i])
+            header.append(heading)
             columns.append(_column(first, i))
             continue
         for model, table in tables.items():
-            header.append(model if len(differing) == 1 else f"{first.header[i]}, {model}")
+            header.append(model if len(differing) == 1 else f"{heading}, {model}")
             columns.append(_column(table, i))
     caption = first.caption
     if len(differing) == 1:
@@ -53,5 +50,5 @@ def _joined(tables: Mapping[str, Table]) -> list[Table]:
 
 
 def _column(table: Table, number: int) -> list[object]:
-    """A column's cells; a NaN counts as equal to another."""
+    """Return a column's cells, with NaN replaced by a value that equals itself."""
     return ["undefined" if row[number] != row[number] else row[number] for row in table.rows]

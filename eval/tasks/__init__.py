@@ -1,1 +1,1 @@
-"""The tasks, one file a family: data read, embeddings asked for, figures computed."""
+"""Evaluation tasks, one module per family: read the data, embed its texts, compute the scores."""

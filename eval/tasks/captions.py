@@ -1,8 +1,9 @@
-"""Image-caption retrieval on COCO: does a caption's embedding, projected, find its picture among a thousand?
+"""Image-caption retrieval on COCO: rank a thousand images for each caption, and the captions for each image.
 
     {train,valid,test}.pkl ──> captions embedded ──> projections fitted (eval.fit.ranking) ──> ranks ──> recalls
 
-SentEval's protocol, whose two directions have six recalls; their mean is the task's figure, as in DeCLUTR's averages.
+Follows SentEval's protocol. The task's main score is the mean of six recalls, three in each direction, as in DeCLUTR's
+averages.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,9 @@ import numpy as np
 
 from clearspan.eval.data.captions import CAPTIONS_PER_IMAGE, Captioned, read_captioned
 from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.details import Details, Table
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import finite
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.task import Family, Loaded, Run
 
@@ -29,17 +29,17 @@ _FILES = {"train": "train.pkl", "dev": "valid.pkl", "test": "test.pkl"}
 
 @dataclass(frozen=True)
 class CaptionsTask:
-    """COCO's train, dev and test."""
+    """Image-caption retrieval on COCO's train, dev and test splits."""
 
     splits: dict[str, Captioned]
     files: tuple[Path, ...] = ()
     name: str = NAME
 
     def score(self, run: Run) -> TaskScores:
-        """Recall at 1, 5 and 10 and the median rank, in both directions, and the mean of the six recalls as `acc`.
+        """Return recall at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
 
-        `*_medr` is a rank and no percentage. `acc`'s examples are the ranked pictures and captions, each with the mean
-        of its three recalls, grouped by fold and direction.
+        `*_medr` is a rank, not a percentage. The examples of `acc` are the ranked images and captions, each with the
+        mean of its three recalls, grouped by fold and direction.
         """
         from clearspan.eval.fit.ranking import train
 
@@ -49,10 +49,9 @@ class CaptionsTask:
         scores = {"acc": ranked.test.mean_recall(), "devacc": ranked.dev.mean_recall(), **figures}
         directions = (("a picture's caption", "i2t"), ("a caption's picture", "t2i"))
         columns = ("r1", "r5", "r10", "medr")
-        section = Section(
-            self.name,
-            text="Means over folds. A median rank is no percentage.",
-            tables=[
+        details = Details(
+            "Means over folds. A median rank is not a percentage.",
+            [
                 Table(
                     header=("looked for", "R@1", "R@5", "R@10", "median rank"),
                     rows=[(title, *(figures[f"{key}_{column}"] for column in columns)) for title, key in directions],
@@ -68,17 +67,18 @@ class CaptionsTask:
                 "train": len(self.splits["train"]),
                 "dev": sum(map(len, ranked.dev.image_to_text)),
             },
-            section=section,
+            details=details,
             examples={"acc": _examples(ranked.test)},
             settings={"seed": run.seed, "passes": ranked.passes, "folds": len(ranked.test.image_to_text)},
         )
 
 
 def load(data: Path) -> Loaded:
-    """Reads COCO of a SentEval data folder; it needs all its three splits.
+    """Read COCO from a SentEval data folder that has all three splits.
 
     Raises:
-        DataError: a file is malformed or holds code, the splits' features differ in width, or train has too few.
+        DataError: a file is malformed or holds code, the splits' features differ in width, or the train split is too
+            small.
     """
     try:
         files = tuple(find_downstream(data) / "COCO" / file for file in _FILES.values())
@@ -87,21 +87,23 @@ def load(data: Path) -> Loaded:
         splits = {split: read_captioned(file) for split, file in zip(_FILES, files, strict=True)}
     except MissingDataError as error:
         return Loaded([], {NAME: str(error)})
-    from clearspan.eval.fit.ranking import BATCH  # and torch, once there is something to score
+    from clearspan.eval.fit.ranking import BATCH  # imports torch, so only once there is something to score
 
     width = splits["train"].images.shape[1]
     for captioned, file in zip(splits.values(), files, strict=True):
-        if (found := captioned.images.shape[1]) != width:
-            raise DataError(f"{file}: features of {found} numbers for the {width} of train.pkl: take all from one copy")
+        if (other := captioned.images.shape[1]) != width:
+            raise DataError(
+                f"{file}: {other} numbers per image, train.pkl has {width}: take all three files from one copy"
+            )
     if len(splits["train"].captions) <= BATCH:
         raise DataError(
-            f"{files[0]}: {len(splits['train'])} pictures, and a batch of {BATCH} captions needs some outside it: "
-            f"give {BATCH // CAPTIONS_PER_IMAGE + 1} or more"
+            f"{files[0]}: {len(splits['train'])} images are too few: a batch of {BATCH} captions needs contrastive "
+            f"images outside it; give {BATCH // CAPTIONS_PER_IMAGE + 1} or more"
         )
     return Loaded([CaptionsTask(splits, files)], {})
 
 
-FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; a GPU's work")
+FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; takes hours on a CPU")
 
 
 def _side(run: Run, captioned: Captioned) -> "Side":

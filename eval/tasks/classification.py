@@ -1,8 +1,8 @@
-"""A classifier on frozen embeddings, by one of SentEval's schemes: what transfer and probing tasks are made of.
+"""Classification of frozen embeddings by one of SentEval's schemes: the base of the transfer and probing tasks.
 
-    splits, sorted as SentEval sorts them ──> embeddings ──> a row a sentence or pair ──> scheme ──> accuracy
+    splits, sorted as SentEval sorts them ──> embeddings ──> one row per sentence or pair ──> scheme ──> accuracy
 
-The order decides which rows a seeded fold gets, so it is part of the protocol: by number of tokens, then label.
+The order (by number of tokens, then label) decides which rows a seeded fold gets, so it is part of the protocol.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clearspan.eval.data.labelled import Labelled, LabelledPairs
+from clearspan.eval.details import Details, Table
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Loaded, Run, Task
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from clearspan.eval.fit.protocols import Outcome, Problem
 
 Splits = Mapping[str, Labelled] | Mapping[str, LabelledPairs]
-_MOST_CLASSES = 30  # that the report lists one by one
+_MOST_CLASSES = 30  # a task with more classes gets no table of accuracies by class
 
 
 @dataclass(frozen=True)
 class Head:
-    """The classifier: num_hidden sigmoids in a hidden layer with dropout before them; 0: logistic regression."""
+    """A classifier: a hidden layer of `num_hidden` sigmoids with dropout before it, or logistic regression for 0."""
 
     num_hidden: int = 0
     dropout: float = 0.0
@@ -37,18 +36,18 @@ class Head:
 
 @dataclass(frozen=True)
 class ClassificationTask:
-    """One data set and the way in which it is classified.
+    """A data set and its classification scheme.
 
     Attributes:
-        splits: `train`, `dev` and `test` as far as the scheme has them; nested: `train`, which is tested in folds.
-        classes: their names, by label.
-        parts: what a pair's row is made of: `left` u, `right` v, `difference` |u - v|, `product` u * v.
-        f1: whether the F1 of class 1 is a figure.
-        heads: of these, the best on the dev rows is tested.
-        grid: the L2 values; empty: SentEval's four.
-        max_epoch, epoch_size: other than the protocol's.
-        snli_order: pairs are sorted by their second sentence first and labels by their names, as SentEval does SNLI's.
-        keep: whether embeddings are remembered for other tasks.
+        splits: the scheme's splits among `train`, `dev` and `test`; `nested` has `train` only, tested in folds.
+        classes: class names, by label.
+        parts: features of a pair: `left` u, `right` v, `difference` |u - v|, `product` u * v; empty for sentences.
+        f1: whether to score the F1 of class 1 too.
+        heads: classifiers to fit; the best on the dev rows is tested.
+        grid: L2 values to choose from; empty for SentEval's four.
+        max_epoch, epoch_size: override the protocol's values.
+        snli_order: sort pairs by their second sentence first and labels by name, as SentEval does for SNLI.
+        keep: whether to keep the embeddings in memory for other tasks.
     """
 
     name: str
@@ -72,7 +71,7 @@ class ClassificationTask:
             raise DataError(f"{self.files[0] if self.files else self.name}: {reason}; restore it from the original")
 
     def score(self, run: Run) -> TaskScores:
-        """Accuracy on test rows and dev rows, in percent, and F1 where the task has it."""
+        """Return the accuracy on test and dev rows, in percent, and F1 where the task has it."""
         from clearspan.eval.fit.protocols import L2, PROTOCOLS, Trainer, run_scheme
 
         problem = self.problem(run)
@@ -92,7 +91,7 @@ class ClassificationTask:
             if best is None or outcome.dev_accuracy > best.dev_accuracy:
                 best, chosen = outcome, head
         assert best is not None
-        rests_on: dict[str, object] = {
+        chosen_settings: dict[str, object] = {
             "protocol": run.protocol,
             "scheme": self.scheme,
             "num_folds": None if self.scheme == "split" else protocol.num_folds,
@@ -101,10 +100,10 @@ class ClassificationTask:
             "num_hidden": chosen.num_hidden,
             "dropout": chosen.dropout,
         }
-        return self._scores(best, problem.labels, grid, rests_on)
+        return self._scores(best, problem.labels, grid, chosen_settings)
 
     def problem(self, run: Run) -> "Problem":
-        """The task as arrays: the rows of its splits one after the other, each split in SentEval's order."""
+        """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.protocols import Problem
 
@@ -127,7 +126,7 @@ class ClassificationTask:
         return Problem(rows, labels, len(self.classes), splits)
 
     def order(self, data: Labelled | LabelledPairs) -> Ints:
-        """The rows of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
+        """Return the row numbers of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
         lengths = [np.array([len(text.split()) for text in side]) for side in _sides(data)]
         labels = data.labels
         if self.snli_order:
@@ -144,20 +143,20 @@ class ClassificationTask:
         if self.f1:
             examples["f1"] = Examples.of("f1", outcome.predicted, gold)
             scores["f1"] = figure(examples["f1"])
-        what = "pairs" if self.parts else "sentences"
+        unit = "pairs" if self.parts else "sentences"
         return TaskScores(
             scores=scores,
             main="acc",
             headline=tuple(metric for metric in ("acc", "f1") if metric in scores),
-            counts={what: sum(self._sizes.values()), "test": len(gold)},
-            section=Section(self.name, tables=_tables(outcome, gold, self.classes, grid)),
+            counts={unit: sum(self._sizes.values()), "test": len(gold)},
+            details=Details(tables=_tables(outcome, gold, self.classes, grid)),
             examples=examples,
             settings=settings,
         )
 
 
 def load_tasks(names: Mapping[str, Callable[[], ClassificationTask]]) -> Loaded:
-    """Reads each task; those whose files are not there are missing, with the reason.
+    """Read each task; list those without their files as missing, with the reason.
 
     Raises:
         DataError: a file is malformed.
@@ -188,10 +187,10 @@ def _tables(outcome: "Outcome", gold: Ints, classes: tuple[str, ...], grid: tupl
     header = ("fold", "L2 chosen", *(f"dev accuracy at {value:g}" for value in grid))
     tables = [Table(header, rows, caption="choice of L2")]
     if len(classes) <= _MOST_CLASSES:
-        of_class = [(name, gold == label) for label, name in enumerate(classes)]
-        found = [
-            (name, int(true.sum()), 100 * float(np.mean(outcome.predicted[true] == gold[true])) if true.any() else None)
-            for name, true in of_class
+        members = [(name, gold == label) for label, name in enumerate(classes)]
+        by_class = [
+            (name, int(of.sum()), 100 * float(np.mean(outcome.predicted[of] == gold[of])) if of.any() else None)
+            for name, of in members
         ]
-        tables.append(Table(("class", "test examples", "classified right, percent"), found))
+        tables.append(Table(("class", "test examples", "classified correctly, percent"), by_class))
     return tables

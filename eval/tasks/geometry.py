@@ -1,11 +1,11 @@
-"""Geometry on STS-B: how near the embeddings of pairs alike lie, and how evenly all embeddings are spread.
+"""Alignment and uniformity on STS-B: how close similar pairs lie, and how evenly all embeddings spread on the sphere.
 
     alignment  = mean |x - y|^2 over the pairs with a gold score above 4
     uniformity = log of the mean exp(-2 |x - y|^2) over all pairs of distinct sentences
 
-of embeddings scaled to unit length (Wang and Isola 2020; SimCSE and NonLing-CSE, section 5.2, plot both on
-STS-B, without saying of which split; SimCSE's authors say: of the whole). Lower is better in both. Neither is a
-percentage, and no interval is given: a sample of the pairs is no sample of a distribution over the sphere.
+Both are computed on unit-length embeddings (Wang and Isola 2020). SimCSE and NonLing-CSE (section 5.2) plot both on
+STS-B without naming the split; SimCSE's authors say that it is the whole data set. Lower is better, neither is a
+percentage, and neither has an interval: a sample of the pairs does not sample a distribution over the sphere.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.eval.data.sts import Pairs
+from clearspan.eval.details import Details, Table
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Floats, unit_vectors
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits
 from clearspan.eval.tasks.task import Family, Loaded, Run
@@ -28,16 +27,16 @@ _BLOCK = 2048
 
 
 def alignment(left: Floats, right: Floats) -> float:
-    """Mean squared distance of each row of `left` (n, d) from the same row of `right`, as given; NaN where n is 0."""
+    """Return the mean squared distance between corresponding rows of two arrays (n, d), unscaled; NaN if n is 0."""
     if not len(left):
         return float("nan")
     return float(np.mean(np.sum((left.astype(np.float64) - right) ** 2, axis=1)))
 
 
 def uniformity(vectors: Floats) -> float:
-    """log mean exp(-2 |x - y|^2) over all pairs i < j of the rows of (n, d), as given; NaN where n is below 2.
+    """Return log mean exp(-2 |x - y|^2) over all pairs i < j of rows of an array (n, d), unscaled; NaN if n < 2.
 
-    Products are taken in the dtype given, a block of rows at a time, and summed in float64.
+    Products keep the input's dtype, one block of rows at a time; sums are float64.
     """
     num = len(vectors)
     if num < 2:
@@ -61,14 +60,14 @@ def uniformity(vectors: Floats) -> float:
 
 @dataclass(frozen=True)
 class GeometryTask:
-    """STS-B's three splits."""
+    """Alignment and uniformity on STS-B's three splits."""
 
     splits: dict[str, Pairs]
     files: tuple[Path, ...] = ()
     name: str = NAME
 
     def score(self, run: Run) -> TaskScores:
-        """`alignment` and `uniformity` over all splits together, and of each split as `*_train`, `*_dev`, `*_test`."""
+        """Return `alignment` and `uniformity` over all splits, and for each split as `*_train`, `*_dev`, `*_test`."""
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)
         scores: dict[str, float] = {}
@@ -79,32 +78,31 @@ class GeometryTask:
             left, right = (unit_vectors(run.embedder.embed(texts)) for texts in (pairs.left, pairs.right))
             distinct = list(dict.fromkeys(pairs.left + pairs.right))
             alike = pairs.gold > THRESHOLD
-            found = {
+            values = {
                 f"alignment{suffix}": alignment(left[alike], right[alike]),
                 f"uniformity{suffix}": uniformity(unit_vectors(run.embedder.embed(distinct))),
             }
-            scores |= found
+            scores |= values
             counts[split] = {"num_pairs": int(alike.sum()), "num_sentences": len(distinct)}
-            rows.append((split or "all", *counts[split].values(), *found.values()))
-        section = Section(
-            self.name,
-            text=f"On STS-B, in units of their own, lower is better in both. Alignment is over pairs with a gold score "
-            f"above {THRESHOLD:g}, uniformity over all pairs of distinct sentences.",
-            tables=[Table(("split", "pairs", "sentences", "alignment", "uniformity"), rows)],
+            rows.append((split or "all", *counts[split].values(), *values.values()))
+        details = Details(
+            "On STS-B; not percentages, lower is better. Alignment is over pairs with a gold score above "
+            f"{THRESHOLD:g}, uniformity over all pairs of distinct sentences.",
+            [Table(("split", "pairs", "sentences", "alignment", "uniformity"), rows)],
         )
         return TaskScores(
             scores,
             main="alignment",
             headline=("alignment", "uniformity"),
             counts={"pairs": int(counts[""]["num_pairs"]), "sentences": int(counts[""]["num_sentences"])},
-            section=section,
+            details=details,
             subsets={split: counts[split] for split in self.splits},
             settings={"threshold": THRESHOLD},
         )
 
 
 def load(data: Path) -> Loaded:
-    """Reads STS-B of a SentEval data folder; it needs all its three splits, or the figures would be others.
+    """Read STS-B from a SentEval data folder. All three splits are required, since the scores cover them together.
 
     Raises:
         DataError: a file is malformed.

@@ -1,12 +1,12 @@
-"""GLUE: fine-tuned on each task, scored on its dev set, as in CLEAR's Table 1.
+"""GLUE: fine-tune the model on each task and score it on the dev set, as in CLEAR's Table 1.
 
-    glue/<TASK>/{train,dev}.tsv ──> fine-tuning by several seeds ──> each run's best epoch ──> the median run's figures
+    glue/<TASK>/{train,dev}.tsv ──> fine-tuning by several seeds ──> each run's best epoch ──> the median run's scores
 
 The eight tasks, metrics and dev sets are those of CLEAR's Table 1. CLEAR fine-tunes with RoBERTa's hyperparameters and
-another fully connected layer (section 4.2). RoBERTa (Liu et al. 2019, section 5.1, "single-task, dev") trains each task
-alone for 10 epochs, takes the best epoch by the dev metric and reports the median over five seeds. It searches
-batch size and learning rate for each task; here both are the result of that search. Since the epoch is chosen on the
-dev set that it is scored on, figures are higher than a test set's.
+an additional fully connected layer (section 4.2). RoBERTa (Liu et al. 2019, section 5.1, "single-task, dev") trains
+each task alone for 10 epochs, takes the best epoch by the dev metric and reports the median over five seeds. It
+searches batch size and learning rate for each task; this module uses the result of that search. The epoch is chosen on
+the dev set that is scored, so the scores are higher than on a test set.
 """
 
 import math
@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.data.glue import LAYOUTS, Split, read_glue
+from clearspan.eval.details import Details, Table
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task, UnscoredError
 
@@ -32,9 +31,9 @@ METRICS: dict[str, dict[str, str]] = {
     "MRPC": {"mean": "accuracy_f1", "accuracy": "accuracy", "f1": "f1"},
     "QQP": {"mean": "accuracy_f1", "accuracy": "accuracy", "f1": "f1"},
     "STS-B": {"mean": "pearson_spearman", "pearson": "pearson", "spearman": "spearman"},
-    "MNLI": {"mean": "accuracy"},  # the plain mean of its two dev files, by Examples' groups
+    "MNLI": {"mean": "accuracy"},  # the plain mean over its two dev files, which are Examples' groups
 }
-"""Task -> key of its scores -> key of eval.scores.METRICS, the table's figure first; of the others, accuracy."""
+"""Task -> key of its scores -> key of eval.scores.METRICS, CLEAR's figure first; all other tasks have accuracy."""
 SEARCHED: dict[str, tuple[int, float]] = {
     "MNLI": (32, 1e-5),
     "QNLI": (32, 1e-5),
@@ -45,36 +44,38 @@ SEARCHED: dict[str, tuple[int, float]] = {
     "CoLA": (16, 1e-5),
     "STS-B": (16, 2e-5),
 }
-"""Task -> batch size and learning rate: what RoBERTa's search over {16, 32} and {1e-5, 2e-5, 3e-5} found for it, as its
-authors publish it (fairseq's `examples/roberta/README.glue.md`)."""
+"""Task -> batch size and learning rate, from RoBERTa's search over {16, 32} and {1e-5, 2e-5, 3e-5}, as its authors
+publish them (fairseq's `examples/roberta/README.glue.md`)."""
 SEEDS = {"full": 5, "fast": 1}
 EPOCHS = {"full": 10, "fast": 3}
 
 
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Split]) -> dict[str, Examples]:
-    """What each of a task's figures is of, the table's first: Matthews for CoLA, the mean of accuracy and F1 for MRPC
-    and QQP, of Pearson and Spearman for STS-B, of the two dev files' accuracies for MNLI, else accuracy.
+    """Return the examples of each of a task's scores, CLEAR's figure first.
+
+    That figure is Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, of Pearson and Spearman
+    for STS-B, of the two dev files' accuracies for MNLI, and accuracy for all others.
 
     Args:
-        predicted: class numbers or scores of the dev files' rows, one file after the other, float64 (n,).
+        predicted: class numbers or scores of the dev files' rows, concatenated, float64 (n,).
         dev: file name -> its rows.
     """
     gold = np.concatenate([split.labels for split in dev.values()])
     groups = np.repeat(np.arange(len(dev)), [len(split) for split in dev.values()])
-    found = {
+    examples = {
         key: Examples.of(metric, predicted, gold, groups)
         for key, metric in METRICS.get(task, {"accuracy": "accuracy"}).items()
     }
     if len(dev) > 1:
         for number, name in enumerate(dev):
             rows = groups == number
-            found[f"accuracy_{name}"] = Examples.of("accuracy", predicted[rows], gold[rows])
-    return found
+            examples[f"accuracy_{name}"] = Examples.of("accuracy", predicted[rows], gold[rows])
+    return examples
 
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One task: its training rows, and its dev rows by file (`matched` and `mismatched` for MNLI, else `dev`)."""
+    """A GLUE task: its training rows, and its dev rows by file (`matched` and `mismatched` for MNLI, else `dev`)."""
 
     name: str
     train: Split
@@ -83,15 +84,15 @@ class GlueTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: Run) -> TaskScores:
-        """Fine-tune by each seed, and give the figures of the median run's best epoch.
+        """Fine-tune with each seed and return the scores of the median run's best epoch.
 
-        All figures are of one run, the one whose main figure is the median, so that they and the examples agree.
+        All scores come from the run whose main score is the median, so that they agree with the examples.
 
         Raises:
-            UnscoredError: the model is no folder with a transformer, or the Trainer cannot be kept to the device.
+            UnscoredError: the model is not a folder with a transformer, or the Trainer cannot use the device.
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
-        # Only now, since torch takes seconds to import.
+        # Imported here because torch takes seconds to import.
         from clearspan.eval.fit.finetuning import Settings, trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
@@ -110,8 +111,8 @@ class GlueTask:
         main = next(iter(by_seed))
         median = median_run(by_seed[main])
         text = (
-            f"Fine-tuned on {len(self.train)} rows; of each seed the best of {settings.epochs} epochs by the dev "
-            f"metric. The figures above are those of seed {seeds[median]}, the median."
+            f"Fine-tuned on {len(self.train)} rows; each seed's best of {settings.epochs} epochs by the dev metric. "
+            f"The figures above are those of seed {seeds[median]}, the median."
         )
         rows = list(zip(seeds, epochs, *by_seed.values(), strict=True))
         counts = {"train": len(self.train), "dev": sum(map(len, self.dev.values()))}
@@ -122,7 +123,7 @@ class GlueTask:
             main=main,
             headline=(main,),
             counts=counts,
-            section=Section(self.name, text, [Table(("seed", "epoch", *by_seed), rows)]),
+            details=Details(text, [Table(("seed", "epoch", *by_seed), rows)]),
             examples=best[median],
             settings={
                 **asdict(settings),
@@ -134,7 +135,7 @@ class GlueTask:
         )
 
     def _best_epoch(self, run: Run, folder: Path, settings: "Settings", seed: int) -> tuple[int, dict[str, Examples]]:
-        """Fine-tunes by one seed: the number of the best epoch, from 1, and what its figures are of."""
+        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of its scores."""
         from clearspan.eval.fit.finetuning import finetune
 
         dev_texts = tuple(
@@ -151,25 +152,25 @@ class GlueTask:
             run.device,
             progress=f"{self.name}, seed {seed}" if run.progress else "",
         )
-        found = [examples_of(self.name.partition("/")[2], predicted, self.dev) for predicted in history]
-        best = best_epoch([figure(next(iter(examples.values()))) for examples in found])
-        return best + 1, found[best]
+        by_epoch = [examples_of(self.name.partition("/")[2], predicted, self.dev) for predicted in history]
+        best = best_epoch([figure(next(iter(examples.values()))) for examples in by_epoch])
+        return best + 1, by_epoch[best]
 
 
 def best_epoch(figures: list[float]) -> int:
-    """The number, from 0, of the first epoch with the highest figure; an undefined one counts lowest."""
+    """Return the index of the first epoch with the highest figure; an undefined figure counts as the lowest."""
     values = [-math.inf if math.isnan(value) else value for value in figures]
     return values.index(max(values))
 
 
 def median_run(figures: list[float]) -> int:
-    """Which of the runs has the median figure; the lower of the middle two of an even number, undefined ones lowest."""
+    """Return the index of the run with the median figure: the lower median, with undefined figures as the lowest."""
     order = sorted(range(len(figures)), key=lambda i: -math.inf if math.isnan(figures[i]) else figures[i])
     return order[(len(order) - 1) // 2]
 
 
 def load(data: Path) -> Loaded:
-    """Read each task of `glue/` in a data folder that has all its files.
+    """Read each task in the data folder's `glue/` that has all its files.
 
     Raises:
         DataError: a file is malformed.
@@ -190,4 +191,4 @@ def load(data: Path) -> Loaded:
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tuned, for hours on a CPU")
+FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tunes, which takes hours on a CPU")

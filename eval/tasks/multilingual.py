@@ -1,6 +1,6 @@
-"""STS-B in other languages, by cosine: each language of stsb_multi_mt that is there is a task, `stsb/de`.
+"""STS-B in other languages, by cosine: one task per language in stsb_multi_mt, such as `stsb/de`.
 
-stsb_multi_mt/stsb-<language>-{test,dev}.csv ──> as STS-B in eval.tasks.sts
+stsb_multi_mt/stsb-<language>-{test,dev}.csv ──> scored as STS-B in eval.tasks.sts
 """
 
 import re
@@ -14,7 +14,7 @@ _FILE = re.compile(r"stsb-(.+)-(test|dev)\.csv")
 
 
 def load(data: Path) -> Loaded:
-    """Reads every language in `data/stsb_multi_mt`, or in `data` itself where there is no such folder.
+    """Read every language in `data/stsb_multi_mt`, or in `data` itself if there is no such folder.
 
     Raises:
         DataError: a file is malformed.

@@ -1,7 +1,7 @@
-"""SentEval's ten probing tasks: which properties of a sentence a classifier can read off its embedding.
+"""SentEval's ten probing tasks: predict properties of a sentence from its embedding.
 
-probing       logistic regression, SentEval's default and what DeCLUTR reports
-probing-mlp   a hidden layer of sigmoids, its size and dropout tuned on the dev split (Conneau et al. 2018)
+probing       logistic regression: SentEval's default, and the figures that DeCLUTR reports
+probing-mlp   a hidden layer of sigmoids, whose size and dropout are tuned on the dev split (Conneau et al. 2018)
 """
 
 from functools import partial
@@ -14,12 +14,12 @@ from clearspan.eval.tasks.classification import ClassificationTask, Head, load_t
 from clearspan.eval.tasks.task import Family, Loaded
 
 HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
-"""The grid of Conneau et al. 2018, section 4; each with SentEval's L2 values."""
+"""The grid of Conneau et al. 2018, section 4; each head is fitted with each of SentEval's L2 values."""
 _WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:
-    """Read the ten tasks for logistic regression, named as SentEval names them.
+    """Read the ten tasks for logistic regression, under SentEval's names.
 
     Raises:
         DataError: a file is malformed.
@@ -30,7 +30,7 @@ def load_linear(data: Path) -> Loaded:
 def load_mlp(data: Path) -> Loaded:
     """Read the ten tasks for a hidden layer, named `<task>-mlp`.
 
-    WordContent, with its thousand classes, is left to logistic regression, as SentEval does whatever it is told.
+    WordContent, which has a thousand classes, gets logistic regression, as in SentEval's code under any settings.
 
     Raises:
         DataError: a file is malformed.

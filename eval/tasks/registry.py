@@ -1,7 +1,20 @@
-"""The words that `--tasks` understands. A new task is a file with a `FAMILY`, and a line here."""
+"""The words that `--tasks` accepts. A new task is a module with a `FAMILY`, and a line here.
 
+    "sts"          a family of tasks in FAMILIES
+    "haiku:Haiku"  a task from outside: a class in haiku.py, in the working folder or an installed package
+
+Such a class implements `task.Task` and is called with the data folder; it raises MissingDataError if its files are not
+there and DataError if they are malformed.
+"""
+
+from pathlib import Path
+
+from clearspan.common import plugins
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
-from clearspan.eval.tasks.task import Family
+from clearspan.eval.tasks.task import Family, Loaded, Task
 
 FAMILIES: dict[str, Family] = {
     "sts": sts.FAMILY,
@@ -15,3 +28,32 @@ FAMILIES: dict[str, Family] = {
     "retrieval": retrieval.FAMILY,
     "glue": glue.FAMILY,
 }
+
+
+def family(word: str) -> Family:
+    """Return the family of tasks that a word of `--tasks` names; a task from outside is a family of one.
+
+    Raises:
+        PluginError: the word is unknown, or the class that it names cannot be imported. Loading the family raises it if
+            the class does not implement `Task`.
+    """
+    if word in FAMILIES:
+        return FAMILIES[word]
+    if not plugins.is_spec(word):
+        choices = f"choose from {', '.join(FAMILIES)}{did_you_mean(word, FAMILIES)}"
+        raise plugins.PluginError(f"unknown task {word!r}; {choices}; or name a class of your own as module:name")
+    create = plugins.load_function(word, "a class that implements clearspan.eval.tasks.task.Task")
+
+    def load(data: Path) -> Loaded:
+        try:
+            task = create(data)
+        except MissingDataError as error:
+            return Loaded([], {word: str(error)})
+        except (DataError, OSError):
+            raise
+        except Exception as error:  # the user's code may raise anything
+            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise plugins.PluginError(f"{word}: raised {what} when called with the data folder") from None
+        return Loaded([plugins.check_object(task, word, Task, "an evaluation task")], {})
+
+    return Family(load, f"the class {word}")

@@ -2,9 +2,9 @@
 
     train, dev, test sorted ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, squared error
 
-Not to be confused with the figures by cosine of `eval.tasks.sts`: these are higher, and what DeCLUTR and its peers
-print as SICK-R and STS-B. SimCSE's fork of SentEval calls them `*-finetune`, as here; it keeps the model of the best
-dev Spearman, where SentEval and we take Pearson. `--protocol` changes nothing in them.
+These scores are higher than the ones by cosine of `eval.tasks.sts`, and they are what DeCLUTR and its peers print as
+SICK-R and STS-B. The names `*-finetune` come from SimCSE's fork of SentEval; the fork keeps the model with the best dev
+Spearman, SentEval and this module the one with the best dev Pearson. `--protocol` has no effect.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.data.sts import Pairs
+from clearspan.eval.details import Details, Scatter
 from clearspan.eval.files import DataError, MissingDataError
-from clearspan.eval.report import plots
-from clearspan.eval.report.html import Section
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
@@ -24,10 +23,10 @@ from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
 @dataclass(frozen=True)
 class RelatednessTask:
-    """SICK-R or STS-B: fitted on train, chosen on dev, scored on test.
+    """SICK-R or STS-B: a regressor fitted on train, chosen on dev and scored on test.
 
     Attributes:
-        splits: train, dev and test, sorted as `sorted_pairs` has it.
+        splits: train, dev and test, in the order of `sorted_pairs`.
     """
 
     name: str
@@ -35,11 +34,14 @@ class RelatednessTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: Run) -> TaskScores:
-        """Correlations of the predicted scores of test and dev; `mse` is in squared points of the scale from 1 to 5."""
+        """Return the correlations of predicted and gold scores on test and dev.
+
+        `mse` is in squared points of the scale from 1 to 5.
+        """
         from clearspan.eval.fit.regression import train
 
         splits = self.splits
-        # One call for the whole task: the encoder batches by length over all it is given.
+        # A single call for the whole task, since the encoder batches by length within a call.
         run.embedder.embed([text for pairs in splits.values() for text in pairs.left + pairs.right])
         features = {split: _features(run, pairs) for split, pairs in splits.items()}
         model = train(features["train"], splits["train"].gold, features["dev"], splits["dev"].gold, run.seed)
@@ -58,10 +60,9 @@ class RelatednessTask:
             main="spearman",
             headline=("spearman", "pearson", "devspearman"),
             counts={"pairs": len(gold), "train": len(splits["train"]), "dev": len(splits["dev"])},
-            section=Section(
-                self.name,
-                text="mse is in squared points of the scale from 1 to 5, not in percent.",
-                figures=[plots.scatter({"test": (gold, predicted["test"])}, "gold score", "predicted score")],
+            details=Details(
+                "mse is in squared points of the scale from 1 to 5, not in percent.",
+                charts=[Scatter({"test": (gold, predicted["test"])}, "gold score", "predicted score")],
             ),
             examples={metric: Examples.of(metric, predicted["test"], gold) for metric in ("spearman", "pearson")},
             settings={"seed": run.seed, "passes": model.passes, "best_passes": model.best_passes},
@@ -69,9 +70,9 @@ class RelatednessTask:
 
 
 def sorted_pairs(pairs: Pairs) -> Pairs:
-    """The pairs by length of the left text, then of the right, in tokens, then by score: SentEval's order of rows.
+    """Return the pairs in SentEval's order: by tokens of the left text, then of the right text, then by score.
 
-    It decides which rows a batch holds, and so the last digits of a score.
+    The order decides which rows form a batch, and so the last digits of a score.
     """
 
     def key(row: tuple[str, str, float]) -> tuple[int, int, float]:
@@ -83,7 +84,7 @@ def sorted_pairs(pairs: Pairs) -> Pairs:
 
 
 def load(data: Path) -> Loaded:
-    """Reads SICK and STS-B of a SentEval data folder; each needs all its three splits.
+    """Read SICK and STS-B from a SentEval data folder; each needs all three splits.
 
     Raises:
         DataError: a file is malformed, or a score is not from 0 to 5.
@@ -99,12 +100,14 @@ def load(data: Path) -> Loaded:
             continue
         for pairs, file in zip(splits.values(), files, strict=True):
             if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
-                raise DataError(f"{file}: a score is {outside[0]:g}, and they go from 0 to 5: restore the original")
+                raise DataError(f"{file}: a score is {outside[0]:g}, outside 0 to 5: restore the original")
         tasks.append(RelatednessTask(name, {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files))
     return Loaded(tasks, missing)
 
 
-FAMILY = Family(load, f"{', '.join(f'{task}-finetune' for task in SPLITS)}: as sts, with a regressor trained on pairs")
+FAMILY = Family(
+    load, f"{', '.join(f'{task}-finetune' for task in SPLITS)}: the data of sts, with a regressor trained on pairs"
+)
 
 
 def _features(run: Run, pairs: Pairs) -> NDArray[np.float32]:

@@ -1,10 +1,10 @@
-"""Semantic textual similarity: how well the cosine of two sentences' embeddings follows what people judged.
+"""Semantic textual similarity: the correlation of the cosine of two sentences' embeddings with human judgments.
 
     STS12-16 (several subsets a year), STS-B and SICK-R (a test and a dev split)
-    pairs ──> cosine per pair ──> Pearson and Spearman per subset ──> one figure a task
+    pairs ──> cosine per pair ──> Pearson and Spearman per subset ──> one main score per task
 
-Covers the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEval's own STS-B and SICK-R, which train a
-regressor on the pairs, are another protocol with other figures.
+This is the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEval's own STS-B and SICK-R train a
+regressor on the pairs (`eval.tasks.relatedness`), so their scores differ.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from clearspan.eval.data.pairs import SUFFIXES, read_pairs
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
+from clearspan.eval.details import Details, Scatter, Table
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Embedder, Encode, Floats, unit_vectors
-from clearspan.eval.report import plots
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
-# STS13 is without its fourth subset, SMT, whose licence keeps it out of SentEval's data.
+# STS13 lacks its fourth subset, SMT, whose license keeps it out of SentEval's data.
 YEARS: dict[str, tuple[str, ...]] = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
     "STS13": ("FNWN", "headlines", "OnWN"),
@@ -48,10 +46,11 @@ SPLITS = {
 
 
 def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
-    """Cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
+    """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
 
-    A NaN counts as 0 and so does the cosine with a zero vector, as in SentEval's STS protocol. Rounded to 12 decimals:
-    what is beyond is noise of float32 embeddings, by which an encoder of one direction would be given a correlation.
+    A NaN counts as 0, and so does the cosine with a zero vector, as in SentEval's STS protocol. Values are rounded to
+    12 decimals: the digits beyond are noise of float32 embeddings, which would give an encoder that maps all texts to
+    one direction a correlation.
     """
     product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
     cosine: NDArray[np.float64] = product.sum(axis=1).round(12)
@@ -59,12 +58,12 @@ def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
 
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
-    """{"pearson", "spearman"} of two arrays (n,), in percent; NaN where undefined: n < 2, or an array is constant."""
+    """Return {"pearson", "spearman"} of two arrays (n,), in percent; NaN if n < 2 or an array is constant."""
     return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
-    """The three figures that papers give for an STS year, under names that tell them apart, in percent.
+    """Return the three aggregations that papers use for an STS year, in percent.
 
     `*_all` is one correlation over the concatenated pairs (SBERT, SimCSE), `*_mean` the plain mean of the subsets'
     correlations (SentEval, DeCLUTR), `*_wmean` their mean weighted by number of pairs (SentEval, BERT-flow).
@@ -75,17 +74,17 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
     per_subset = [correlations(cosine, gold) for cosine, gold in subsets.values()]
     sizes = [len(gold) for _, gold in subsets.values()]
     together = correlations(*(np.concatenate(arrays) for arrays in zip(*subsets.values(), strict=True)))
-    found = {}
+    scores = {}
     for metric in ("spearman", "pearson"):
         values = [subset[metric] for subset in per_subset]
-        found[f"{metric}_all"] = together[metric]
-        found[f"{metric}_mean"] = float(np.mean(values))
-        found[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
-    return found
+        scores[f"{metric}_all"] = together[metric]
+        scores[f"{metric}_mean"] = float(np.mean(values))
+        scores[f"{metric}_wmean"] = float(np.average(values, weights=sizes))
+    return scores
 
 
 def read_stsb_dev(data: str | Path) -> Pairs:
-    """STS-B's dev split in a SentEval data folder, or the pairs of a file of one's own: a csv or tsv.
+    """Return STS-B's dev split from a SentEval data folder, or the pairs of the user's own csv or tsv file.
 
     Raises:
         MissingDataError: the split is not there.
@@ -99,10 +98,10 @@ def read_stsb_dev(data: str | Path) -> Pairs:
 
 
 def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:
-    """Train, dev and test of one of `SPLITS` in a SentEval data folder, and the files they were read from.
+    """Return train, dev and test of one of `SPLITS` in a SentEval data folder, and the files that hold them.
 
     Raises:
-        MissingDataError: one of the three is not there.
+        MissingDataError: one of the three is missing.
         DataError: a file is malformed.
     """
     folder, read, names = SPLITS[task]
@@ -111,61 +110,65 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path
 
 
 def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
-    """Spearman of the pairs by cosine, in percent; on STS-B dev, SimCSE's criterion for the best checkpoint.
+    """Return the Spearman correlation of the pairs by cosine, in percent; NaN when all cosines are equal (collapse).
 
-    `encode` takes n texts to an array (n, dim). NaN when all cosines are equal, as for a collapsed encoder.
+    On STS-B dev this is SimCSE's criterion for the best checkpoint.
+
+    Args:
+        encode: function from n texts to an array (n, dim).
     """
     return correlations(_embedded_cosines({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
 
 
 @dataclass(frozen=True)
 class YearTask:
-    """One of STS12-16, by its subsets."""
+    """One of STS12-16, with its subsets."""
 
     name: str
     subsets: dict[str, Pairs]
     files: tuple[Path, ...] = ()
 
     def score(self, run: Run) -> TaskScores:
-        """Figures per subset, and the three aggregations."""
+        """Return the correlations per subset and the three aggregations."""
         cosine = _embedded_cosines(self.subsets, run.embedder)
         scores = aggregate({name: (cosine[name], pairs.gold) for name, pairs in self.subsets.items()})
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
-        found = np.concatenate(list(cosine.values()))
+        predicted = np.concatenate(list(cosine.values()))
         gold = np.concatenate([pairs.gold for pairs in self.subsets.values()])
         groups = np.repeat(np.arange(len(self.subsets)), [len(pairs) for pairs in self.subsets.values()])
         examples = {
-            "spearman_all": Examples.of("spearman", found, gold),
-            "spearman_mean": Examples.of("spearman", found, gold, groups),
+            "spearman_all": Examples.of("spearman", predicted, gold),
+            "spearman_mean": Examples.of("spearman", predicted, gold, groups),
         }
-        return _task_scores(self.name, scores, "spearman_all", headline, self.subsets, cosine, examples)
+        return _task_scores(scores, "spearman_all", headline, self.subsets, cosine, examples)
 
 
 @dataclass(frozen=True)
 class SplitTask:
-    """STS-B or SICK-R: the test split is the figure, the dev split goes by keys of its own."""
+    """Pairs in a `test` split, whose correlations are the scores, and an optional `dev` split: STS-B, SICK-R."""
 
     name: str
     splits: dict[str, Pairs]
     files: tuple[Path, ...] = ()
 
     def score(self, run: Run) -> TaskScores:
-        """Correlations of the test split, and of dev as `*_dev` where it is present."""
+        """Return the correlations of the test split, and of dev as `*_dev` if there is one."""
         cosine = _embedded_cosines(self.splits, run.embedder)
         scores: dict[str, float] = {}
         for name, pairs in self.splits.items():
-            found = correlations(cosine[name], pairs.gold)
+            of_split = correlations(cosine[name], pairs.gold)
             suffix = "" if name == "test" else f"_{name}"
-            scores |= {f"{metric}{suffix}": found[metric] for metric in ("spearman", "pearson")}
+            scores |= {f"{metric}{suffix}": of_split[metric] for metric in ("spearman", "pearson")}
         headline = tuple(metric for metric in scores if metric.startswith("spearman"))
         examples = {"spearman": Examples.of("spearman", cosine["test"], self.splits["test"].gold)}
-        return _task_scores(self.name, scores, "spearman", headline, self.splits, cosine, examples)
+        return _task_scores(scores, "spearman", headline, self.splits, cosine, examples)
 
 
 def load(data: Path) -> Loaded:
     """Read every STS task of a SentEval data folder.
 
-    A year is one task: where a subset's file is missing the whole year is, since its figures would not be comparable.
+    A year is one task: without one subset's file the whole year counts as missing, since its scores would not be
+    comparable.
 
     Raises:
         DataError: a file is malformed.
@@ -192,7 +195,7 @@ def load(data: Path) -> Loaded:
 
 
 def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str, Path]) -> Loaded:
-    """One task of the files of its `test` split and, where it is there, of its `dev` split.
+    """Read one task from the file of its `test` split and, if it exists, of its `dev` split.
 
     Raises:
         DataError: a file is malformed.
@@ -213,13 +216,12 @@ FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval
 
 
 def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:
-    # One call for the whole task: the encoder batches by length over all it is given.
+    # A single call for the whole task, since the encoder batches by length within a call.
     embedder.embed([text for pairs in subsets.values() for text in pairs.left + pairs.right])
     return {name: cosines(embedder.embed(pairs.left), embedder.embed(pairs.right)) for name, pairs in subsets.items()}
 
 
 def _task_scores(
-    name: str,
     scores: dict[str, float],
     main: str,
     headline: tuple[str, ...],
@@ -227,38 +229,31 @@ def _task_scores(
     cosine: Mapping[str, NDArray[np.float64]],
     examples: dict[str, Examples],
 ) -> TaskScores:
-    found = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
+    by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
     undefined = [
-        f"{s}: undefined, since {_why_undefined(cosine[s], subsets[s].gold)}."
-        for s in found
-        if np.isnan(found[s]["spearman"])
+        f"{subset}: undefined, since {_why_undefined(cosine[subset], subsets[subset].gold)}."
+        for subset, values in by_subset.items()
+        if np.isnan(values["spearman"])
     ]
-    section = Section(
-        heading=name,
-        text="\n\n".join(undefined),
-        tables=[
-            Table(
-                header=("subset", "pairs", "Spearman", "Pearson"),
-                rows=[(s, len(subsets[s]), f["spearman"], f["pearson"]) for s, f in found.items()],
-            )
-        ],
-        figures=[
-            plots.scatter({s: (pairs.gold, cosine[s]) for s, pairs in subsets.items()}, "gold similarity", "cosine")
-        ],
-    )
+    rows = [(subset, len(subsets[subset]), v["spearman"], v["pearson"]) for subset, v in by_subset.items()]
+    points = {subset: (pairs.gold, cosine[subset]) for subset, pairs in subsets.items()}
     return TaskScores(
         scores=scores,
         main=main,
         headline=headline,
-        counts={"pairs": sum(len(subsets[s]) for s in subsets if s != "dev")},
-        subsets={s: {**f, "num_pairs": len(subsets[s])} for s, f in found.items()},
-        section=section,
+        counts={"pairs": sum(len(pairs) for subset, pairs in subsets.items() if subset != "dev")},
+        details=Details(
+            "\n\n".join(undefined),
+            [Table(("subset", "pairs", "Spearman", "Pearson"), rows)],
+            [Scatter(points, "gold similarity", "cosine")],
+        ),
+        subsets={subset: {**values, "num_pairs": len(subsets[subset])} for subset, values in by_subset.items()},
         examples=examples,
     )
 
 
 def _why_undefined(cosine: Floats, gold: Floats) -> str:
-    """Why two arrays have no correlation."""
+    """Return the reason why two arrays have no correlation."""
     if len(gold) < 2:
         return "it has one pair"
     return "every pair has the same score" if np.ptp(gold) == 0 else "every pair has the same cosine"

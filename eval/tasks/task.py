@@ -1,9 +1,9 @@
-"""What a task is: the contract between the command line and the files that score.
+"""The contract of a task, between the command line and the modules that score.
 
-    Family.load(data folder) ──> Loaded: tasks whose data is there, and a reason for each that is not
+    Family.load(data folder) ──> Loaded: the tasks whose data is there, and a reason for each missing one
     Task.score(run)          ──> TaskScores
 
-Loading comes first for all tasks, so that a malformed file is found before any time goes into embedding.
+All tasks are loaded before any is scored, so that a malformed file ends the run before time goes into embedding.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ ProtocolName = Literal["full", "fast"]
 
 @dataclass(frozen=True)
 class Run:
-    """What a task is scored with.
+    """The model and the settings that a task is scored with.
 
     Attributes:
-        embedder: the model, as texts -> arrays.
-        protocol: `full`, the papers' (SentEval's defaults), or `fast`, SentEval's own for prototyping.
-        seed: of folds, starting weights and orders; SentEval's is 1111.
-        device: where classifiers are trained, as torch names it.
-        progress: whether bars may be shown for other work than embedding.
-        folder: the model's folder, for what is fine-tuned; None for word vectors and functions.
+        embedder: the model, as a function from texts to arrays.
+        protocol: `full`, the papers' protocol (SentEval's defaults), or `fast`, SentEval's settings for prototyping.
+        seed: seed of folds, initial weights and orders; SentEval's is 1111.
+        device: torch device on which classifiers are trained.
+        progress: whether to show progress bars for work other than embedding.
+        folder: the model's folder, for tasks that fine-tune; None for word vectors and functions.
     """
 
     embedder: Embedder
@@ -39,31 +39,34 @@ class Run:
 
 
 class UnscoredError(Exception):
-    """The task cannot be scored with this model or on this device; the message says why, in one line. The rest runs."""
+    """The task cannot be scored with this model or on this device, for the reason in the message, one line.
+
+    All other tasks run.
+    """
 
 
 class Task(Protocol):
-    """One task with its data read and checked."""
+    """A task whose data is read and checked."""
 
     @property
     def name(self) -> str:
-        """The key in `results.json`."""
+        """Return the task's key in `results.json`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The data files that it was read from, whose checksums go into `results.json`."""
+        """Return the task's data files, whose checksums go into `results.json`."""
 
     def score(self, run: Run) -> TaskScores:
-        """Embed the task's texts and compute its figures.
+        """Embed the task's texts and compute its scores.
 
         Raises:
-            UnscoredError: the task is not for such a model or device.
+            UnscoredError: the task does not support this model or device.
         """
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a data folder offers a family: tasks ready to score, and for each missing one the reason."""
+    """A family's tasks in a data folder: those ready to score, and the reason for each missing one."""
 
     tasks: list[Task]
     missing: dict[str, str]
@@ -71,11 +74,11 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Family:
-    """One word of `--tasks`.
+    """A word of `--tasks`.
 
     Attributes:
-        load: reads and checks the data; raises DataError for malformed files, lists missing ones.
-        description: where its data lies, for `--help`.
+        load: function that reads and checks the data; raises DataError for malformed files, lists missing ones.
+        description: the place of its data, for `--help`.
     """
 
     load: Callable[[Path], Loaded]

@@ -1,4 +1,4 @@
-"""SentEval's transfer tasks: what a linear classifier finds in an embedding.
+"""SentEval's transfer tasks: classify sentences and pairs by a linear classifier on frozen embeddings.
 
 MR CR SUBJ MPQA   sentiment, subjectivity, opinion polarity: nested cross-validation
 TREC MRPC         question type, paraphrase: cross-validation, and a test split
@@ -95,7 +95,7 @@ def _sick(folder: Path) -> ClassificationTask:
 
 
 def _snli(folder: Path) -> ClassificationTask:
-    """Its fits are without L2, are checked after each pass, and see 16 passes: SentEval's way with half a million."""
+    """Read SNLI with SentEval's settings for half a million pairs: no L2, a check after each pass, 16 passes."""
     names = ("train", "dev", "test")
     return ClassificationTask(
         "SNLI",

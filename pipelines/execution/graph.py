@@ -1,9 +1,9 @@
-"""The one Beam graph, for every kind of dataset and every runner.
+"""The Beam graph, the same for every kind of dataset and every runner.
 
     Create(units not done) | Reshuffle | ParDo(process) -> Count -> ParDo(commit)
                                           staged: Count -> ParDo(resolve) | Reshuffle | ParDo(finish) -> Count
 
-Only descriptions of units and counts are elements: what a unit reads and writes never passes through Beam.
+The elements are only descriptions of units and counts: what a unit reads and writes never passes through Beam.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def _count_time(done: UnitResult) -> None:
 
 
 class ProcessUnit(beam.DoFn):
-    """Does units, one after another; yields their numbers."""
+    """Process units one after another; yield their numbers."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -45,7 +45,7 @@ class ProcessUnit(beam.DoFn):
             try:
                 done = process_unit(unit, self.job, self.worker)
             except PipelineError as error:
-                # Final, unlike a disk's or a network's errors, which a runner may try again: the others need not go on.
+                # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
                 with contextlib.suppress(OSError):
                     storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
                 raise
@@ -63,7 +63,7 @@ class ProcessUnit(beam.DoFn):
 
 
 class Resolve(beam.DoFn):
-    """Between the stages of a staged run: rules on every document; yields the units to finish."""
+    """Between the stages of a staged run, decide on every document; yield the numbers of the units to finish."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -76,7 +76,7 @@ class Resolve(beam.DoFn):
 
 
 class FinishUnit(beam.DoFn):
-    """Does the second stage of units."""
+    """Run the second stage of units."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -90,7 +90,7 @@ class FinishUnit(beam.DoFn):
 
 
 class Commit(beam.DoFn):
-    """Writes the manifest, once every unit of the run is done."""
+    """Write the manifest once every unit of the run is done."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -102,7 +102,7 @@ class Commit(beam.DoFn):
 
 
 def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
-    """Adds the graph that does `units` and commits."""
+    """Add the graph that processes `units` and commits the dataset."""
     done = (
         pipeline
         | "Units" >> beam.Create(units, reshuffle=False)

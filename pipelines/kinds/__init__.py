@@ -1,11 +1,11 @@
-"""What a kind of dataset takes of the inputs, and what it makes of them.
+"""The contract of a kind of dataset: what it reads from the inputs, and the examples that it makes.
 
-    Kind    its options: which of the inputs' content are records (`reading`), what is made once and lies beside the
-            shards (`resources`: a tokenizer, synonyms, a table of classes)
-    Worker  the kind at work in a process, made from its resources: a unit's records -> batches of examples
+    Kind    the options: which content of the inputs are records (`reading`), and the files that are made once and
+            published beside the shards (`resources`: a tokenizer, synonyms, a class table)
+    Worker  the kind in a worker process, built from the resources: a unit's records -> batches of examples
 
-A new kind is one file here, whose class the command finds, and a line in `shards.schema`, which says what its examples
-hold. The plan, the graph and the readers serve all kinds alike.
+A new kind is one file here, whose class the command finds by itself, and a line in `shards.schema` with its columns. A
+kind from outside this package is named as `module:Class`. The plan, the Beam graph and the readers serve all kinds.
 """
 
 import argparse
@@ -24,88 +24,88 @@ from clearspan.shards.manifest import FILES_FOLDER
 
 
 def flag(name: str) -> str:
-    """An option by the name of its argument, as the user writes it."""
+    """Return an option as the user writes it: `min_tokens` -> "--min-tokens"."""
     return f"--{name.replace('_', '-')}"
 
 
 class Worker(Protocol):
-    """A kind at work, with all that it builds once a process."""
+    """A kind in a worker process, with all that is built once per process."""
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
-        """The examples among a unit's records, in order, as record batches of the kind's columns.
+        """Yield the examples of a unit's records, in order, as record batches with the kind's columns.
 
-        Every record is counted in `tally`: read, and kept, filtered for one of the kind's reasons, or bad.
+        Count every record in `tally`: as read, and as kept, filtered (for one of the kind's reasons) or bad.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind(ABC):
-    """A kind of dataset with its options; a subclass is a frozen dataclass of those that it adds."""
+    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds."""
 
     name: ClassVar[str]
-    """The kind's name in `shards.schema`, which is its command's too, and says what its examples are, in the plural."""
+    """Name in `shards.schema` and of the command: what the examples are, in the plural."""
     summary: ClassVar[str]
-    """What the command's help says of it."""
+    """One line for the command's help."""
     example: ClassVar[str]
-    """A command line that makes such a dataset."""
+    """Command line that makes such a dataset."""
     max_bytes: ClassVar[int] = MAX_BYTES
-    """A longer record is bad, unless the user says otherwise."""
+    """Default of --max-document-bytes: a longer record is bad."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the kind's options to its command's."""
-        return  # it may have none
+        """Add the kind's options to its command."""
+        return  # a kind without options need not override this
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        """The kind with the options given: each field's is the argument of its name.
+        """Return the kind with the options of a command line: each field takes the argument of its name.
 
         Raises:
-            ValueError: a value makes no sense.
+            ValueError: an option has an impossible value.
         """
         return cls(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(cls)})
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why a good record may be filtered out: the keys of the manifest's counts."""
+        """Reasons for which a good record may be filtered out: keys of the manifest's counts."""
         return ()
 
     @property
     def drops_duplicates(self) -> bool:
-        """Whether of equal examples the first alone is kept."""
+        """True if only the first of equal examples is kept."""
         return False
 
     @property
     def shares_texts(self) -> bool:
-        """True where examples of different ids may hold the same text. The held-out part is then chosen by texts."""
+        """True if examples with different ids may share a text. The held-out part is then chosen by texts, not ids."""
         return False
 
     @property
     def bytes_per_s(self) -> float:
-        """About what one process reads: by this the number of processes is chosen."""
+        """Approximate input rate of one process, from which the default number of processes follows."""
         return 50e6
 
     def options(self) -> dict[str, Any]:
-        """The options that shape the dataset, for its fingerprint."""
+        """Return the options that shape the dataset, for its fingerprint."""
         return dataclasses.asdict(self)
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Tells readers which of the inputs' content are records, and in which form."""
+        """Return which content of the inputs are records, and in which form readers give them."""
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """What shapes the examples beside the options: files that workers and readers find in the dataset's folder.
+        """Return the files that shape the examples, besides the options. They are published in the dataset's folder.
 
         Returns:
-            Their contents by path: `_files/NAME`, or `tokenizer/NAME` of a tokenizer's.
+            Contents by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.
 
         Raises:
-            PipelineError: a file that the options name is not there, or not what it should be.
+            PipelineError: a file that an option names is missing or unusable.
         """
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """What of the kind shapes the dataset: its options, and the sha256 of its files."""
+        """Return what shapes the dataset: the kind's options, and the sha256 of its files."""
         options, folder = self.options(), f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         if files:
@@ -114,17 +114,17 @@ class Kind(ABC):
 
     @abstractmethod
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
-        """The kind at work.
+        """Build the worker from the published resources.
 
         Raises:
-            PipelineError: a resource cannot be used.
+            PipelineError: a resource is unusable.
         """
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Why none of the records was kept, and what to do."""
+        """Return the error for a run that keeps no record: the counts by reason, and what to do."""
         reasons = "".join(f", {number:,} {reason}" for reason, number in counts.filtered.items() if number)
         return f"none of {counts.read:,} {self.name} is kept: {counts.bad:,} bad{reasons}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """What the summary says of the fingerprint, and of the sums over all units."""
+        """Return extra lines for the summary, from the fingerprint and the sums over all units."""
         return []

@@ -1,10 +1,10 @@
-"""Audio: clips of speakers or classes, as log-mel frames.
+"""Audio: labeled clips as log-mel spectrograms.
 
-    file or member of a tar -> mono, 16 kHz -> log-mel of 128 bins, 10 ms a frame -> at most `frames` of them
+    file or tar member -> mono, 16 kHz -> log-mel spectrogram, 128 bins, a frame every 10 ms -> at most `frames` frames
 
-An example is {id, frames, label}: id from the bytes of the clip's file, label the number of its class, which is its
-speaker where the folders are speakers'. A longer clip is cut, or split to pieces, each an example (and one that is
-read). What is done to a clip is in `pipelines.media.clips`.
+An example is {id, frames, label}: the id is a hash of the file's bytes, the label the number of its class (the speaker,
+where each folder is a speaker). A longer clip is cut, or split into pieces; each piece is an example and counts as one
+record read. `pipelines.media.clips` does the conversion.
 """
 
 import argparse
@@ -15,34 +15,38 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from clearspan.pipelines.kinds.labelled import LabelledKind
+from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.tally import Counts
-from clearspan.shards.layouts import frames_column
+from clearspan.shards.layouts import array_column
+from clearspan.shards.schema import MEL_BINS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Audio(LabelledKind):
-    """The kind "audio": an example has at most `frames` frames; of a longer clip they are the first, or it is split."""
+class Audio(LabeledKind):
+    """The kind `audio`. `frames`: the most frames of an example; `long`: whether longer clips are cut or split."""
 
     frames: int = 1024
     long: str = "cut"
 
     name: ClassVar[str] = "audio"
-    summary: ClassVar[str] = "clips of speakers or classes: folders, tars, lists; wav, flac, ogg, mp3"
+    summary: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
     example: ClassVar[str] = (
         r"python -m pipelines audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
         "--output data/audio --top-classes 50"
     )
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
     max_bytes: ClassVar[int] = 600_000_000
-    """Five hours of 16 bits at 16 kHz."""
+    """Five hours of 16-bit samples at 16 kHz."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--frames", type=int, default=1024, metavar="N", help="at most, of 10 ms (default 1024)")
-        parser.add_argument("--long", choices=("cut", "split"), default="cut", help="what becomes of a longer clip")
+        parser.add_argument(
+            "--frames", type=int, default=1024, metavar="N", help="most 10 ms frames of an example (default 1024)"
+        )
+        how = "a longer clip: keep its first frames, or split it into examples (default cut)"
+        parser.add_argument("--long", choices=("cut", "split"), default="cut", help=how)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
@@ -52,7 +56,7 @@ class Audio(LabelledKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Measured on the clips of `benchmarks.modalities`, FLAC of 16 kHz."""
+        """Rate measured on the clips of `benchmarks.modalities`, FLAC at 16 kHz."""
         return 12e6
 
     def options(self) -> dict[str, Any]:
@@ -62,18 +66,18 @@ class Audio(LabelledKind):
         return Clips(self.frames, self.long)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Says how many clips were longer."""
-        found = super().remarks(fingerprint, sums)
+        """Add how many clips reached the limit of frames."""
+        lines = super().remarks(fingerprint, sums)
         if number := sums.get("full"):
-            found.append(f"{number:,} clips have {self.frames:,} frames: what is longer is cut")
+            lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")
         if number := sums.get("split"):
-            found.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
-        return found
+            lines.append(f"{number:,} clips of more than {self.frames:,} frames are split, each piece an example")
+        return lines
 
 
 @dataclasses.dataclass(frozen=True)
 class Clips:
-    """The kind's way from a file to its examples."""
+    """Maker of audio examples from a file."""
 
     frames: int
     long: str
@@ -87,7 +91,7 @@ class Clips:
             yield frames
 
     def column(self, values: list[np.ndarray]) -> pa.Array:
-        return frames_column(values)
+        return array_column(values, MEL_BINS)
 
     def num_bytes(self, value: np.ndarray) -> int:
         return value.nbytes

@@ -1,9 +1,9 @@
-"""Documents: one long text a record, kept when it has at least `min_tokens` tokens.
+"""Documents: one long text per record, kept when it has at least `min_tokens` tokens.
 
-    record -> text, prepared -> (fewer bytes than tokens wanted: out) -> ids -> (too few: out) -> batches of about 1 MiB
+    record -> prepared text -> drop if bytes < min_tokens -> token ids -> drop if too few or too many -> batches (1 MiB)
 
-An example is {id, tokens, source}: id from the prepared text's own bytes, so that the same document has the same id
-however it is packed; tokens without special ones; source "file:offset".
+An example is {id, tokens, source}: the id is a hash of the prepared text's bytes, so that a document has the same id
+however the corpus is packed; tokens have no special tokens; source is "file:offset".
 """
 
 import argparse
@@ -22,14 +22,14 @@ from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import schema
 
 TOKENIZE_BYTES = 1 << 20
-"""Documents of so much text are tokenized together."""
+"""Documents are tokenized in groups of about this much text."""
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """A document as read, as prepared, and the latter as UTF-8."""
+    """A document: the text as read, the prepared text, and the prepared text in UTF-8."""
 
     original: str
     text: str
@@ -39,7 +39,7 @@ class _Document:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents(TextKind):
-    """The kind "documents"."""
+    """The kind `documents`."""
 
     min_tokens: int = 2048
     max_tokens: int | None = None
@@ -53,8 +53,10 @@ class Documents(TextKind):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--min-tokens", type=int, default=2048, metavar="N", help="shorter ones go (default 2048)")
-        parser.add_argument("--max-tokens", type=int, metavar="N", help="longer ones go")
+        parser.add_argument(
+            "--min-tokens", type=int, default=2048, metavar="N", help="drop shorter documents (default 2048)"
+        )
+        parser.add_argument("--max-tokens", type=int, metavar="N", help="drop longer documents")
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
@@ -70,7 +72,7 @@ class Documents(TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Measured on the 400 MB of `benchmarks.pipelines`."""
+        """Rate measured on the 400 MB of `benchmarks.pipelines`."""
         return 70e6
 
     def options(self) -> dict[str, Any]:
@@ -99,17 +101,17 @@ class Documents(TextKind):
 
 
 def _longest(counts: Counts) -> str:
-    """The size of the longest document, as far as it is known."""
+    """Return the length of the longest document, in tokens if any was tokenized, else in bytes."""
     if "tokens" in counts.longest:
         return f"{counts.longest['tokens']:,} tokens"
     return f"{counts.longest.get('bytes', 0):,} bytes, so no more tokens than that"
 
 
 class DocumentWorker(TextWorker[Documents]):
-    """The kind at work."""
+    """Worker of the kind `documents`."""
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
-        """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
+        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         kind, tokenization = self.kind, self.tokenization
         tokenization.start_unit(watch)
         batch = _Batch(tokenization.dtype)
@@ -135,7 +137,7 @@ class DocumentWorker(TextWorker[Documents]):
             yield batch.take()
 
     def _groups(self, records: Iterable[Record], tally: Tally) -> Iterator[list[_Document]]:
-        """Documents to tokenize together: those that may be long enough."""
+        """Yield groups of documents to tokenize together; filter those that cannot have enough tokens."""
         group: list[_Document] = []
         size = 0
         for record in records:
@@ -164,7 +166,7 @@ class DocumentWorker(TextWorker[Documents]):
 
 
 class _Batch:
-    """Examples on their way into one record batch."""
+    """Examples that are being collected for one record batch."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self.schema = schema("documents", pa.from_numpy_dtype(dtype))
@@ -187,7 +189,7 @@ class _Batch:
         self.num_bytes += tokens.nbytes
 
     def take(self) -> pa.RecordBatch:
-        """The batch; empties this one."""
+        """Return the collected examples as a record batch, and start over."""
         tokens = Ragged.of(self.tokens, self.tokens[0].dtype).to_arrow(self.schema.field("tokens").type)
         columns = [pa.array(self.ids, pa.int64()), tokens, pa.array(self.sources, pa.string())]
         self._clear()

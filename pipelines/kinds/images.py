@@ -1,9 +1,9 @@
-"""Images: pictures of classes, decoded for real and brought to a size, as JPEG.
+"""Images: labeled image files, fully decoded and scaled down, as JPEG.
 
-    file or member of a tar -> decoded, upright, RGB -> short side at most `size` -> JPEG of quality 95
+    file or tar member -> decoded, upright, RGB -> short side at most `size` pixels -> JPEG, quality 95
 
-An example is {id, image, label}: id from the bytes of the picture's file, label the number of its class. What is done
-to a picture is in `pipelines.media.pictures`.
+An example is {id, image, label}: the id is a hash of the file's bytes, the label the number of its class.
+`pipelines.media.pictures` does the conversion.
 """
 
 import argparse
@@ -13,19 +13,19 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from clearspan.pipelines.kinds.labelled import LabelledKind
+from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.pictures import shrunk
 from clearspan.pipelines.tally import Counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Images(LabelledKind):
-    """The kind "images": `size` is what the short side of a picture is brought down to, in pixels."""
+class Images(LabeledKind):
+    """The kind `images`. `size`: pixels of the short side, to which larger images are scaled down."""
 
     size: int = 256
 
     name: ClassVar[str] = "images"
-    summary: ClassVar[str] = "pictures of classes: folders, tars (a class each, of folders, webdataset's), lists"
+    summary: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
     example: ClassVar[str] = "python -m pipelines images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000
@@ -33,7 +33,9 @@ class Images(LabelledKind):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--size", type=int, default=256, metavar="N", help="of a larger short side (default 256)")
+        parser.add_argument(
+            "--size", type=int, default=256, metavar="N", help="scale the short side down to N pixels (default 256)"
+        )
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
@@ -43,7 +45,7 @@ class Images(LabelledKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Measured on the photographs of 500x375 of `benchmarks.modalities`."""
+        """Rate measured on the 500 x 375 photographs of `benchmarks.modalities`."""
         return 16e6
 
     def options(self) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class Images(LabelledKind):
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """The kind's way from a file to an example."""
+    """Maker of an image example from a file."""
 
     size: int
 

@@ -1,14 +1,14 @@
-"""Sentences: texts cut into sentences, each with augmented views of it made beforehand (CLEAR).
+"""Sentences: texts split into sentences, each with precomputed augmented views (CLEAR).
 
-    record -> text -> sentences -> ids -> (too few or too many: out) -> batches of about 1 MiB -> views of whole batches
+    record -> text -> sentences -> token ids -> drop if too few or too many -> batches (1 MiB) -> views of each batch
 
-An example is {id, tokens, view_0, view_1, ...}: id from the sentence's own bytes, tokens without special ones. View k
-is a function of the sentence, the augmentation, the seed and k alone: keyed by (seed, id, k). What is counted are
-sentences; a text without any or of too few words, and a record that is bad, count as one.
+An example is {id, tokens, view_0, view_1, ...}: the id is a hash of the sentence's bytes; tokens have no special
+tokens. View k depends only on the sentence, the augmentation, the seed and k: its draws are keyed by (seed, id, k). The
+counts are of sentences; a bad record, and a text that is empty or has too few words, counts as one.
 
-With `pack` an example is a piece of a text: consecutive sentences, joined as the text has them to at most so many
-tokens, or a slice of a sentence that has more. Its ids are those of the joined text; all that is said of a sentence
-(its id, its views, which are excluded, too short, counted or duplicates) then holds for the piece.
+With `pack` an example is a piece of a text: consecutive sentences, joined as in the text up to that many tokens, or a
+slice of a longer sentence. Its token ids are those of the joined text. Ids, views, exclusion, filters, counts and
+duplicates then apply to pieces in place of sentences.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces, join
-from clearspan.pipelines.text.segmentation import LANGUAGES, normalise, segment, segment_spaced
+from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
 from clearspan.shards.manifest import FILES_FOLDER
 from clearspan.shards.ragged import Ragged
@@ -38,7 +38,7 @@ from clearspan.shards.schema import schema
 
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096
-"""So many are tokenized together, or those of so much text."""
+"""Sentences are tokenized in groups of at most this many, or of about this much text."""
 BATCH_BYTES = 1 << 20
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
@@ -54,14 +54,12 @@ STEP_OF = {
     "reorder_pairs": "reorder",
     "reorder_span": "reorder",
 }
-"""Options that need a step of it."""
+"""Options that need a step of --augment, and the step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(TextKind):
-    """The kind "sentences"; `language` None: a record is a sentence already; `pack`: an example is a piece, of at most
-    so many tokens.
-    """
+    """The kind `sentences`. `language`: None if each record is a sentence; `pack`: most tokens of a piece."""
 
     whitespace: str = "collapse"
     dedup: bool = True
@@ -76,7 +74,7 @@ class Sentences(TextKind):
     synonyms: str | None = None
 
     name: ClassVar[str] = "sentences"
-    summary: ClassVar[str] = "sentences of texts, each with augmented views of it (CLEAR)"
+    summary: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
     example: ClassVar[str] = (
         "python -m pipelines sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
@@ -90,20 +88,20 @@ class Sentences(TextKind):
         add("--augment", metavar="STEPS", help="del-word, del-span, reorder, subs, joined by + (default: no views)")
         add("--synonyms", metavar="FILE", help="for subs, local: JSON of words to lists of words, or lines with tabs")
         add("--views", type=int, metavar="K", help="augmented views of each sentence (default 2)")
-        add("--unit", choices=UNITS, help="what deletions and reordering take (default token)")
-        add("--augment-seed", type=int, metavar="N", help="of the views (default 42)")
+        add("--unit", choices=UNITS, help="unit of deletion and reordering (default token)")
+        add("--augment-seed", type=int, metavar="N", help="random seed of the views (default 42)")
         add("--del-word", type=float, metavar="P", help="fraction of units deleted (default 0.7)")
         add("--del-spans", type=int, metavar="N", help="spans deleted (default 5)")
-        add("--del-span", type=float, metavar="P", help="fraction of units in each (default 0.05)")
-        add("--reorder-pairs", type=int, metavar="N", help="pairs of spans that change places (default 5)")
+        add("--del-span", type=float, metavar="P", help="fraction of units in each deleted span (default 0.05)")
+        add("--reorder-pairs", type=int, metavar="N", help="pairs of spans that are swapped (default 5)")
         add("--reorder-span", type=float, metavar="P", help="fraction of units in each span (default 0.05)")
         add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
-        add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer though nothing here deletes")
-        cut_by = "by whose rules texts are cut into sentences, by ISO 639-1 (default en); no effect with --no-split"
-        add("--language", default="en", metavar="CODE", help=cut_by)
-        add("--no-split", action="store_true", help="a record is a sentence already (lines: with --text-per line)")
-        add("--min-tokens", type=int, default=4, metavar="N", help="shorter ones go (default 4)")
-        add("--max-tokens", type=int, metavar="N", help=f"longer ones go (default {MAX_TOKENS})")
+        add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer even if no step deletes")
+        rules = "ISO 639-1 code of the texts' language, for sentence splitting (default en)"
+        add("--language", default="en", metavar="CODE", help=rules)
+        add("--no-split", action="store_true", help="each record is a sentence (for lines add --text-per line)")
+        add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences (default 4)")
+        add("--max-tokens", type=int, metavar="N", help=f"drop longer sentences (default {MAX_TOKENS})")
         add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
 
     @classmethod
@@ -111,7 +109,7 @@ class Sentences(TextKind):
         if arguments.min_tokens < 1:
             raise ValueError("--min-tokens must be at least 1")
         if arguments.pack is not None and arguments.max_tokens is not None:
-            raise ValueError("--max-tokens has no effect with --pack, which cuts what is longer: leave one of them out")
+            raise ValueError("--max-tokens has no effect with --pack, which cuts longer sentences: leave one out")
         max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
         if max_tokens < arguments.min_tokens:
             raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
@@ -150,7 +148,7 @@ class Sentences(TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Measured on 57 MB of books, articles and speeches; two views of subs+del-span."""
+        """Rate measured on 57 MB of books, articles and speeches; with views: two views of subs+del-span."""
         return 5e6 if self.views else 12e6
 
     def options(self) -> dict[str, Any]:
@@ -169,10 +167,10 @@ class Sentences(TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Adds the synonyms to what every kind of text has, in their file's order, which says which comes first."""
-        found = super().resources(inputs)
+        """Return the resources of every kind of text, and the synonyms in the order of their file, which matters."""
+        files = super().resources(inputs)
         if not self.synonyms:
-            return found
+            return files
         try:
             table = read_synonyms(self.synonyms)
         except ValueError as error:
@@ -180,13 +178,13 @@ class Sentences(TextKind):
         except OSError as error:
             reason = f"--synonyms {self.synonyms}: {error.strerror or error}"
             raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
-        return {**found, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
+        return {**files, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
 
     def worker(self, resources: Mapping[str, bytes]) -> "SentenceWorker":
-        """The kind at work, with the augmentation ready for the tokenizer.
+        """Build the worker, with the augmentation prepared for the tokenizer.
 
         Raises:
-            PipelineError: the tokenizer can write none of the synonyms.
+            PipelineError: none of the synonyms can be written with the tokenizer.
         """
         tokenization = self.tokenization_of(resources)
         synonyms = json.loads(resources[SYNONYMS]) if SYNONYMS in resources else None
@@ -199,16 +197,16 @@ class Sentences(TextKind):
     def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
         few = f"have fewer than {self.min_tokens:,} tokens", "lower --min-tokens"
         many = f"have more than {self.max_tokens:,} tokens", "raise --max-tokens"
-        said = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
-        return {**said, **super().reasons_in_words(counts)}
+        phrases = {"empty": ("hold no sentence", ""), "short_tokens": few, "long_tokens": many}
+        return {**phrases, **super().reasons_in_words(counts)}
 
     def nothing_kept(self, counts: Counts) -> str:
         read, longest = counts.read, counts.longest
         if counts.filtered["empty"] == read:
-            return f"none of {read:,} records holds any sentence: all are empty"
+            return f"none of {read:,} records holds a sentence: all are empty"
         if "tokens" not in longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
             return super().nothing_kept(counts)
-        whole_files = "" if self.language else "; of a text file with a sentence on each line say --text-per line"
+        whole_files = "" if self.language else "; for text files with a sentence per line add --text-per line"
         mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
         return (
             f"none of {read:,} sentences has {self.min_tokens:,} to {self.max_tokens:,} tokens, the longest has "
@@ -216,38 +214,38 @@ class Sentences(TextKind):
         )
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Says how many texts are excluded, what became of packed sentences, and how far the synonyms reach."""
-        found = super().remarks(fingerprint, sums)
+        """Add how many sentences were packed, and the share of words that have a synonym."""
+        lines = super().remarks(fingerprint, sums)
         if "packed" in sums:
-            found.append(
+            lines.append(
                 f"{sums['packed']:,} sentences packed to pieces of up to {self.pack:,} tokens; "
                 f"{sums['cut']:,} longer ones cut"
             )
         if not sums.get("words"):
-            return found
+            return lines
         if not sums["words_with_synonym"]:
-            none = "synonyms: NO word has one, and nothing was substituted: is the table of the texts' language?"
-            return [*found, none]
-        return [*found, f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
+            none = "synonyms: NO word has one, so nothing was substituted: is the table in the language of the texts?"
+            return [*lines, none]
+        return [*lines, f"synonyms: {100 * sums['words_with_synonym'] / sums['words']:.1f} % of words have one"]
 
 
 def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
-    """The augmentation asked for. Raises ValueError where an option of it is out of range or has no effect."""
-    given = {name for name in (*AUGMENTING, *STEP_OF) if getattr(arguments, name) is not None}
+    """Return the augmentation of a command line. Raise ValueError if one of its options is out of range or unused."""
+    set_options = {name for name in (*AUGMENTING, *STEP_OF) if getattr(arguments, name) is not None}
     if arguments.augment is None:
         for name in (*AUGMENTING, *STEP_OF):
-            if name in given:
+            if name in set_options:
                 raise ValueError(f"{flag(name)} has no effect without --augment: add it, e.g. --augment subs+del-span")
         return None
     fields = {field.name for field in dataclasses.fields(Augmentation)}
     try:
         augmentation = Augmentation.parse(
-            arguments.augment, **{name: getattr(arguments, name) for name in sorted(given & fields)}
+            arguments.augment, **{name: getattr(arguments, name) for name in sorted(set_options & fields)}
         )
     except AugmentationError as error:
         raise ValueError(f"{'--augment' if error.field == 'steps' else flag(error.field)} {error.reason}") from None
     for name, step in STEP_OF.items():
-        if name in given and step not in augmentation.steps:
+        if name in set_options and step not in augmentation.steps:
             raise ValueError(f"{flag(name)} has no effect without the step {step}: add it to --augment")
     if augmentation.substitutes and not arguments.synonyms:
         raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
@@ -256,12 +254,12 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceWorker(TextWorker[Sentences]):
-    """The kind at work, with the augmentation ready for its tokenizer."""
+    """Worker of the kind `sentences`, with the augmentation prepared for its tokenizer."""
 
     augmenter: Augmenter | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
-        """The examples among a unit's records, in order, as record batches; every sentence is counted in `tally`."""
+        """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
         self.tokenization.start_unit(watch)
         waiting: list[tuple[np.ndarray, Ragged]] = []
         size = num = 0
@@ -281,7 +279,7 @@ class SentenceWorker(TextWorker[Sentences]):
             yield self._batch(waiting, watch, tally)
 
     def _texts(self, records: Iterable[Record], watch: Stopwatch, tally: Tally) -> Iterator[tuple[list[str], str]]:
-        """The sentences of each text that has any, and its source; counts those that have none, or are bad."""
+        """Yield the sentences of each text that has any, and its source; count empty texts and bad records."""
         counts = tally.counts
         for record in records:
             try:
@@ -290,36 +288,36 @@ class SentenceWorker(TextWorker[Sentences]):
                     counts.read += 1
                     continue
                 with watch.timing("segment"):
-                    found = self._sentences(text)
+                    sentences = self._sentences(text)
             except RecordError as problem:
                 counts.read += 1
                 tally.reject(record, problem)
                 continue
-            if found:
-                yield found, record.source
+            if sentences:
+                yield sentences, record.source
             else:
                 counts.read += 1
                 counts.filtered["empty"] += 1
 
     def _sentences(self, text: str) -> list[str]:
-        """A text's sentences; to be packed, with a space before those that whitespace parts from the one before."""
+        """Return a text's sentences. For packing, a sentence that follows whitespace begins with a space."""
         if not self.kind.language:
-            text = normalise(text)
-            found = [text] if text else []
+            text = normalize(text)
+            sentences = [text] if text else []
         else:
-            found = (segment_spaced if self.kind.pack else segment)(text, self.kind.language)
-        # After segmentation, which goes by capital letters.
-        return [sentence.lower() for sentence in found] if self.kind.lowercase else found
+            sentences = (segment_spaced if self.kind.pack else segment)(text, self.kind.language)
+        # After segmentation, which relies on capital letters.
+        return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Each sentence by itself."""
+        """Yield the sentences of all texts, in groups, as pieces of one sentence each."""
         together: list[str] = []
         sources: list[str] = []
         size = 0
-        for found, source in texts:
-            tally.counts.read += len(found)
-            for first in range(0, len(found), TOKENIZE_SENTENCES):
-                part = found[first : first + TOKENIZE_SENTENCES]
+        for sentences, source in texts:
+            tally.counts.read += len(sentences)
+            for first in range(0, len(sentences), TOKENIZE_SENTENCES):
+                part = sentences[first : first + TOKENIZE_SENTENCES]
                 together += part
                 sources += [source] * len(part)
                 size += sum(map(len, part))
@@ -330,25 +328,25 @@ class SentenceWorker(TextWorker[Sentences]):
             yield Pieces(together, together, sources, self.tokenization.tokenize(together, sources))
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """The sentences of each text joined."""
+        """Yield the joined sentences of each text, in groups of texts."""
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
         together: list[tuple[list[str], str]] = []
         size = 0
 
         def joined() -> Iterator[Pieces]:
-            found, sources = zip(*together, strict=True)
+            sentences, sources = zip(*together, strict=True)
             tally.counts.read -= len(together)
-            tally.counts.count("packed", sum(map(len, found)))
-            for pieces in join(found, sources, self.kind.max_tokens, self.tokenization.tokenize):
+            tally.counts.count("packed", sum(map(len, sentences)))
+            for pieces in join(sentences, sources, self.kind.max_tokens, self.tokenization.tokenize):
                 tally.counts.read += len(pieces.names)
                 tally.counts.count("cut", pieces.num_cut)
                 yield pieces
 
-        for one in texts:
-            together.append(one)
+        for text in texts:
+            together.append(text)
             tally.counts.read += 1  # until its pieces are counted
-            size += sum(map(len, one[0]))
+            size += sum(map(len, text[0]))
             if size >= TOKENIZE_CHARACTERS:
                 yield from joined()
                 together, size = [], 0
@@ -356,7 +354,7 @@ class SentenceWorker(TextWorker[Sentences]):
             yield from joined()
 
     def _kept(self, pieces: Pieces, tally: Tally) -> tuple[np.ndarray, Ragged]:
-        """The ids (n,) and tokens of those that stay."""
+        """Return the ids (n,) int64 and the tokens of the pieces that are kept; count the others."""
         counts, lengths = tally.counts, pieces.tokens.lengths
         short, long = lengths < self.kind.min_tokens, lengths > self.kind.max_tokens
         counts.measure("tokens", int(lengths.max()))
@@ -365,10 +363,10 @@ class SentenceWorker(TextWorker[Sentences]):
             counts.filtered["long_tokens"] += int(long.sum())
         kept = np.flatnonzero(~(short | long))
         if self.excluded:
-            met = kept[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)]
-            for index in met.tolist():
+            excluded = kept[meeting([pieces.lines[index] for index in kept.tolist()], self.excluded)]
+            for index in excluded.tolist():
                 self.excludes(pieces.lines[index], pieces.names[index].encode(), pieces.sources[index], tally)
-            kept = np.setdiff1d(kept, met)
+            kept = np.setdiff1d(kept, excluded)
         counts.kept += len(kept)
         ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
         return np.array(ids, np.int64), pieces.tokens.take(kept)
@@ -382,9 +380,9 @@ class SentenceWorker(TextWorker[Sentences]):
             with watch.timing("augment"):
                 views = [self.augmenter(tokens, keyed.mix(seed, ids, number)) for number in numbers]
                 if self.kind.synonyms:
-                    found, words = self.augmenter.coverage(tokens)
-                    tally.counts.count("words", words)
-                    tally.counts.count("words_with_synonym", found)
+                    num_covered, num_words = self.augmenter.coverage(tokens)
+                    tally.counts.count("words", num_words)
+                    tally.counts.count("words_with_synonym", num_covered)
         fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
         lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
         return pa.record_batch([pa.array(ids), *lists], schema=fields)

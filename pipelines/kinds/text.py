@@ -1,10 +1,10 @@
-"""What the kinds of text share: a tokenizer, the field that holds the text, excluded texts, duplicates.
+"""The part that the kinds of text share: tokenizer, text field, preparation, excluded texts, duplicates.
 
-    record -> text -> (too few words: out) -> prepared as asked: single spaces, small letters -> ids -> ... -> examples
+    record -> text -> drop if too few words -> prepared (single spaces, lower case) -> token ids -> ... -> examples
 
-A text's id is of its own bytes as prepared, so that the same text has the same id however it is packed, and texts that
-preparation makes equal are duplicates, on one side of a held-out part. Excluded texts are looked for in the text as
-read, whose lines tell where sentences end. A space that the tokenizer puts before a text is none of the text's.
+An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed, and texts that
+preparation makes equal are duplicates, on one side of the held-out part. Excluded texts are searched in the text as
+read, whose line breaks show where sentences end. A space that the tokenizer adds in front is not part of the text.
 """
 
 import argparse
@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
     BACKENDS,
     Tokenization,
@@ -32,18 +33,20 @@ from clearspan.shards.manifest import FILES_FOLDER
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
-"""The hashes of the excluded texts, and their heads."""
+"""Hashes of the excluded texts, and the beginnings of these texts."""
 EXCLUDE_TOGETHER = 64
 MAX_TOKENS = 510
-"""Of a sentence or a piece: with RoBERTa's or BERT's two special tokens they are 512."""
+"""Default for sentences: 512 with the two special tokens of RoBERTa or BERT."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
-    """A kind of text: `text_field` is the field of JSON objects, or the column of tables, that holds it; `exclude` are
-    files of texts that must not occur. `document_separator` parts a plain text's documents; `header`: csv begins with
-    its columns' names. `whitespace`, `lowercase`, `prefix_space` and `min_words` are as DeCLUTR's published preparation
-    has them.
+    """A kind of text.
+
+    `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
+    plain text, `header` says that csv files begin with column names, `exclude` are files of texts that must not occur,
+    and `formats` are input formats from outside this package. `whitespace`, `lowercase`, `prefix_space` and `min_words`
+    reproduce DeCLUTR's published preparation.
     """
 
     tokenizer: str = ""
@@ -58,56 +61,62 @@ class TextKind(Kind):
     dedup: bool = False
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
+    formats: tuple[str, ...] = ()
 
     whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
-    """What may become of whitespace."""
+    """Choices of --whitespace."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add, name = parser.add_argument, cls.name
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         cls.add_reading_arguments(parser)
-        spaces = f"collapse: a single space for all between two words (default {cls.whitespace})"
+
+        spaces = f"collapse: a single space between words (default {cls.whitespace})"
         add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
-        add("--lowercase", action="store_true", help="small letters alone")
-        add("--prefix-space", action="store_true", help="the tokenizer's add_prefix_space: a first word like others")
-        add("--min-words", type=int, metavar="N", help="texts of fewer go; whitespace parts words")
+        add("--lowercase", action="store_true", help="lower-case the text")
+        add(
+            "--prefix-space", action="store_true", help="set the tokenizer's add_prefix_space: a space before each text"
+        )
+        add("--min-words", type=int, metavar="N", help="drop texts of fewer words (split at whitespace)")
         once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
-        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=f"drop {name} with its texts")
-        proved = "auto: gigatoken where it gives the same ids"
+        drop = f"drop {name} that contain a text of FILE"
+        add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
+        proved = "auto: gigatoken if it gives the same ids, else tokenizers"
         add("--tokenization", choices=BACKENDS, default="auto", help=proved)
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the options that tell where the inputs hold the text."""
+        """Add the options that say where the inputs hold the text."""
         add = parser.add_argument
-        add("--text-field", metavar="NAME", help="of JSON (default text) or a table (default found)")
-        add("--text-per", choices=("file", "line"), default="file", help="a plain text's record (default file)")
-        separator = r"between a plain text's documents, e.g. '\n\n\n' (after = if it begins with -)"
+        add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
+        add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
+        separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
         add("--document-separator", metavar="TEXT", help=separator)
-        cls.add_header_argument(parser)
+        cls.add_file_arguments(parser)
 
     @classmethod
-    def add_header_argument(cls, parser: argparse.ArgumentParser) -> None:
-        without = "csv begins with a row: its columns are called 1, 2, ..."
+    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        without = "csv files begin with data: their columns are named 1, 2, ..."
         parser.add_argument("--no-header", dest="header", action="store_false", help=without)
+        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
+        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         if arguments.min_words is not None and arguments.min_words < 1:
             raise ValueError("--min-words must be at least 1")
-        changed = {"document_separator": separator_of(arguments)}
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
+        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **reading_options(arguments)}))
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        used = {"few_words": self.min_words is not None, "excluded": bool(self.exclude)}
-        return tuple(reason for reason, is_used in used.items() if is_used)
+        few_words = [] if self.min_words is None else ["few_words"]
+        return (*few_words, *(["excluded"] if self.exclude else []))
 
     @property
     def examples_are_sentences(self) -> bool:
-        """Whether an example is one sentence: of excluded texts each short sentence is then looked for by itself."""
+        """True if an example is one sentence. Short sentences of excluded texts are then also searched one by one."""
         return False
 
     @property
@@ -116,7 +125,7 @@ class TextKind(Kind):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """What the tokenizer must have, and is given where it lacks it."""
+        """Special tokens that are added to the tokenizer where it lacks them."""
         return ()
 
     def options(self) -> dict[str, Any]:
@@ -130,39 +139,44 @@ class TextKind(Kind):
             "prefix_space",
             "min_words",
         )
-        return {name: getattr(self, name) for name in names}
+        own = {"formats": list(self.formats)} if self.formats else {}
+        return {**{name: getattr(self, name) for name in names}, **own}
 
     def reading(self) -> Reading:
         return Reading(
-            field=self.text_field, text_per=self.text_per, separator=self.document_separator, header=self.header
+            field=self.text_field,
+            text_per=self.text_per,
+            separator=self.document_separator,
+            header=self.header,
+            formats=self.formats,
         )
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """The tokenizer's files, and the hashes of the excluded texts."""
+        """Return the tokenizer's files, and the hashes of the excluded texts."""
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
             tokenizer = with_special_token(tokenizer, token)
         if self.prefix_space:
             tokenizer = with_prefix_space(tokenizer)
-        found = tokenizer.resources
+        files = tokenizer.resources
         if self.exclude:
             excluded = Excluded.of(read_texts(self.exclude), self.examples_are_sentences)
-            found |= {EXCLUDED: excluded.to_bytes(), EXCLUDED_TEXTS: excluded.heads}
-        return found
+            files |= {EXCLUDED: excluded.to_bytes(), EXCLUDED_TEXTS: excluded.heads}
+        return files
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Adds to the kind's fingerprint the tokenizer, and what is excluded."""
-        found = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
+        """Add the tokenizer and the excluded texts to the kind's fingerprint."""
+        full = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
         excluded = excluded_of(resources)
-        found["options"]["exclude"] = excluded.options() if excluded else None
-        return found
+        full["options"]["exclude"] = excluded.options() if excluded else None
+        return full
 
     def tokenization_of(self, resources: Mapping[str, bytes]) -> Tokenization:
-        """The tokenizer among the resources, ready for work."""
+        """Build the tokenization from the tokenizer among the resources."""
         return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization)
 
     def has_few_words(self, text: str, counts: Counts) -> bool:
-        """Whether a text has fewer words than are wanted, which is counted."""
+        """Return whether a text has fewer than `min_words` words; count it if so."""
         if self.min_words is None:
             return False
         number = len(text.split())
@@ -173,48 +187,54 @@ class TextKind(Kind):
         return True
 
     def prepared(self, text: str) -> str:
-        """The text as it is tokenized."""
+        """Return the text in the form that is tokenized."""
         if self.whitespace == "collapse":
-            text = normalise(text)
+            text = normalize(text)
         return text.lower() if self.lowercase else text
 
     def reasons_in_words(self, counts: Counts) -> dict[str, tuple[str, str]]:
-        """What a reason says of the records left out for it, and the mend, if there is one; by reason."""
-        found = {"excluded": ("hold a text of --exclude", ""), "bad": ("are bad (see _rejected)", "")}
+        """Return, by reason, a phrase for the records that were dropped for it, and the mend ("" if there is none)."""
+        phrases = {"excluded": ("hold a text of --exclude", ""), "bad": ("are bad (see _rejected)", "")}
         if self.min_words is not None:
             longest = f"(the longest of all has {counts.longest.get('words', 0):,})"
-            found["few_words"] = f"have fewer than {self.min_words:,} words {longest}", "lower --min-words"
-        return found
+            phrases["few_words"] = f"have fewer than {self.min_words:,} words {longest}", "lower --min-words"
+        return phrases
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Says how many were left out for each reason, so that all of them add up, and the mend of the commonest."""
-        words = self.reasons_in_words(counts)
+        """Return the number of dropped records for each reason, and the mend for the most frequent reason."""
+        phrases = self.reasons_in_words(counts)
         numbers: dict[tuple[str, str], int] = {}
         for reason, number in {**counts.filtered, "bad": counts.bad}.items():
             if number:
-                said = words.get(reason, (reason, ""))
-                numbers[said] = numbers.get(said, 0) + number
+                phrase_and_mend = phrases.get(reason, (reason, ""))
+                numbers[phrase_and_mend] = numbers.get(phrase_and_mend, 0) + number
         listed = ", ".join(f"{number:,} {phrase}" for (phrase, _), number in numbers.items())
-        _, mend = max(numbers, key=lambda said: numbers[said])
+        _, mend = max(numbers, key=lambda key: numbers[key])
         return f"none of {counts.read:,} {self.name} is kept: {listed}{mend and ': '}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Says how many texts are excluded."""
+        """Return how many texts are excluded, and how many were too short to be searched."""
         excluded = fingerprint["options"]["exclude"]
         if not excluded:
             return []
-        return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to look for"]
+        return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to search for"]
 
 
-def separator_of(arguments: argparse.Namespace) -> str | None:
-    """The --document-separator given, with what its escapes stand for. Raises ValueError where it makes no sense."""
-    if arguments.document_separator is None:
-        return None
-    if arguments.text_per == "line":
-        raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-    if not (separator := unescaped(arguments.document_separator)):
-        raise ValueError("--document-separator must not be empty")
-    return separator
+def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `add_reading_arguments` that need work: the separator's escapes, and the formats.
+
+    Raises:
+        ValueError: the separator is empty or has no effect, or a format cannot be used.
+    """
+    separator = arguments.document_separator
+    if separator is not None:
+        if arguments.text_per == "line":
+            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+        if not (separator := unescaped(separator)):
+            raise ValueError("--document-separator must not be empty")
+    for spec in arguments.formats:
+        own_format(spec)
+    return {"document_separator": separator, "formats": tuple(arguments.formats)}
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
@@ -222,32 +242,32 @@ AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
 
 @dataclasses.dataclass(frozen=True)
 class TextWorker(Generic[AnyTextKind]):
-    """What the workers of the kinds of text have."""
+    """Base of the workers of the kinds of text."""
 
     kind: AnyTextKind
     tokenization: Tokenization
     excluded: Excluded | None = None
 
     def excludes(self, text: str, data: bytes, source: str, tally: Tally) -> bool:
-        """Whether a text as read, whose id is of `data`, holds an excluded one; it is then counted and written down."""
-        if not self.excluded or (held := self.excluded.found_in(text)) is None:
+        """Return whether a text as read contains an excluded one; if so, count and record it, with the id of `data`."""
+        if not self.excluded or (held_text := self.excluded.found_in(text)) is None:
             return False
-        tally.exclude(source, text_id(data), held)
+        tally.exclude(source, text_id(data), held_text)
         return True
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
-    """The excluded texts among the resources."""
+    """Return the excluded texts among the resources, or None if there are none."""
     if EXCLUDED not in resources:
         return None
     return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """A record's text, and the same as UTF-8; of a JSON object the text is its `field` (None: "text").
+    """Return a record's text, and the same in UTF-8. In a JSON object the text is `field` (None: "text").
 
     Raises:
-        RecordError: there is none, or it is no text.
+        RecordError: the record is bad, or lacks the field, or the field is not a string.
     """
     if record.problem:
         raise RecordError(record.problem)
@@ -265,10 +285,10 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 
 
 def utf8(text: str) -> bytes:
-    """A text as UTF-8.
+    """Return a text in UTF-8.
 
     Raises:
-        RecordError: JSON's escapes have put half of a surrogate pair into it.
+        RecordError: the text holds half of a surrogate pair, from a JSON escape.
     """
     try:
         return text.encode("utf-8")
@@ -277,23 +297,23 @@ def utf8(text: str) -> bytes:
 
 
 def text_id(data: bytes) -> int:
-    """The first 63 bits of blake2b over a text's UTF-8 bytes."""
+    """Return the first 63 bits of blake2b over a text's UTF-8 bytes."""
     return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
 
 
 def grouped_id(group: bytes, whole: bytes) -> int:
-    """63 bits: the first 31 of the hash of a group, which all its examples share, then 32 of that of the whole example.
+    """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
 
-    So examples of a group, such as those of one premise, are on one side of anything that the upper bits decide.
+    Anything that the upper bits decide, such as the hold-out, then treats a group alike, e.g. the rows of a premise.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 
 
 def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
-    """Numbers the texts that hold an excluded one: many at once are asked for first, as lines of one text."""
-    found = []
+    """Return the indices of the texts that contain an excluded one. Groups are tested first, as lines of one text."""
+    indices = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]
         if excluded.meets("\n".join(together)):
-            found += [first + index for index, text in enumerate(together) if excluded.meets(text)]
-    return found
+            indices += [first + index for index, text in enumerate(together) if excluded.meets(text)]
+    return indices

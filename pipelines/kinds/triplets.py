@@ -1,15 +1,15 @@
-"""Triplets: rows of a sentence, its positive and perhaps its hard negative (SimCSE, supervised).
+"""Triplets: rows of a sentence, its positive and optionally its hard negative (supervised SimCSE).
 
-    row -> texts -> (an empty one: out) -> prepared -> ids of all texts of many rows -> (too few or too many: out)
+    row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
-An example is {id, tokens, positive[, negative]}: the upper 31 bits of an id are the sentence's own, the lower 32 are of
-all the row's texts. Rows that share a text in any column are on one side of a held-out part (`units.linking`).
+An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32 of
+all texts of the row. Rows that share a text in any column are on one side of the held-out part (`units.linking`).
 
-With `nli` a row is a premise, a hypothesis and their label, and triplets are made as in the file that SimCSE made of
-NLI: of each premise of a file, in the order in which premises first occur, the first entailed hypothesis with the first
-contradicting one, the second with the second, and so on. What is read are rows: of a triplet's two the entailed one is
-kept, and the other filtered as "negative"; one without a partner is "unpaired". A file is one piece, and what is
-entailed or contradicted in it is in memory: about 200 MB for the half a million rows of SNLI.
+With `nli` a row is a premise, a hypothesis and their label, and triplets are built as in SimCSE's NLI file. For each
+premise of a file, in order of first occurrence, the first entailed hypothesis is paired with the first contradicting
+one, the second with the second, and so on. The counts are of rows: of a pair, the entailed row is kept and the
+contradicting one filtered as "negative"; a row without a partner is "unpaired". A file is never cut, and its entailed
+and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COLUMNS = (
     ("anchor", "positive", "negative"),
     ("anchor", "positive"),
 )
-"""How published files call them; other files of two or three columns are read in their order."""
+"""Column names in published files; other files with two or three columns are read in the order of the columns."""
 NLI_COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))
 ENTAILMENT, NEUTRAL, CONTRADICTION, UNLABELLED = "entailment", "neutral", "contradiction", "unlabelled"
 LABELS = {
@@ -46,18 +46,18 @@ LABELS = {
     **dict(zip(("0", "1", "2"), (ENTAILMENT, NEUTRAL, CONTRADICTION), strict=True)),
     **dict.fromkeys(("-", "-1", ""), UNLABELLED),
 }
-"""SNLI's and MNLI's words, and their numbers in Hugging Face's copies."""
+"""Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
-"""Of so many rows some are texts, if the column holds any."""
+"""A column with only labels and numbers in this many rows is not a column of texts."""
 BATCH_BYTES = 1 << 20
 BATCH_EXAMPLES = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """A row's texts, as read and as prepared, and where it is from."""
+    """A row: its texts as read, its prepared texts, and its source."""
 
     originals: tuple[str, ...]
     texts: tuple[str, ...]
@@ -66,7 +66,7 @@ class _Row:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind "triplets"; `columns`: two or three, in order; `nli`: premise, hypothesis and label."""
+    """The kind `triplets`. `columns`: two or three names, in order; `nli`: rows of premise, hypothesis and label."""
 
     min_tokens: int = 1
     max_tokens: int = MAX_TOKENS
@@ -74,7 +74,7 @@ class Triplets(TextKind):
     nli: bool = False
 
     name: ClassVar[str] = "triplets"
-    summary: ClassVar[str] = "rows of sentence, positive and perhaps hard negative (SimCSE), or made of NLI's rows"
+    summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (
         "python -m pipelines triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
     )
@@ -83,16 +83,16 @@ class Triplets(TextKind):
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
-        add("--min-tokens", type=int, default=1, metavar="N", help="rows with a shorter text go (default 1)")
-        longest = f"rows with a longer text go (default {MAX_TOKENS})"
+        add("--min-tokens", type=int, default=1, metavar="N", help="drop rows with a shorter text (default 1)")
+        longest = f"drop rows with a longer text (default {MAX_TOKENS})"
         add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help=longest)
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
-        add("--nli", action="store_true", help="rows are premise, hypothesis and label: pair them to triplets")
-        cls.add_header_argument(parser)
+        add("--nli", action="store_true", help="rows are premise, hypothesis and label: build triplets from them")
+        cls.add_file_arguments(parser)
         parser.set_defaults(text_field=None, text_per="file", document_separator=None)
 
     @classmethod
@@ -107,7 +107,7 @@ class Triplets(TextKind):
         if columns and arguments.nli and len(columns) != 3:
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
         if columns and len(columns) not in (2, 3):
-            raise ValueError("--columns must name two or three: sentence, positive and perhaps negative")
+            raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
         return super().from_arguments(argparse.Namespace(**{**vars(arguments), "columns": columns}))
 
     @property
@@ -129,20 +129,23 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that are looked for."""
+        """Sets of column names; a row is read from the first set that its table has."""
         if self.columns:
             return (self.columns,)
         return NLI_COLUMNS if self.nli else COLUMNS
 
     def options(self) -> dict[str, Any]:
-        names = ("min_tokens", "max_tokens", "columns", "nli")
-        own = {name: getattr(self, name) for name in names}
-        own["columns"] = list(self.columns) if self.columns else None
-        elsewhere = ("text_field", "text_per", "document_separator")
-        return {**own, **{name: value for name, value in super().options().items() if name not in elsewhere}}
+        inapplicable = ("text_field", "text_per", "document_separator")
+        return {
+            "min_tokens": self.min_tokens,
+            "max_tokens": self.max_tokens,
+            "columns": list(self.columns) if self.columns else None,
+            "nli": self.nli,
+            **{name: value for name, value in super().options().items() if name not in inapplicable},
+        }
 
     def reading(self) -> Reading:
-        return Reading(columns=self.column_sets, header=self.header, whole=self.nli)
+        return Reading(columns=self.column_sets, header=self.header, whole=self.nli, formats=self.formats)
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
@@ -161,19 +164,19 @@ class Triplets(TextKind):
             "long_tokens": of_length,
             NEUTRAL: ("are neutral", pairing),
             UNLABELLED: ("are unlabelled", pairing),
-            "unpaired": ("are of a premise without a pair", pairing),
-            "negative": ("are the negatives of others", ""),
+            "unpaired": ("have no partner of the same premise", pairing),
+            "negative": ("are the negatives of other rows", ""),
         }
 
 
 class TripletWorker(TextWorker[Triplets]):
-    """The kind at work."""
+    """Worker of the kind `triplets`."""
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
-        """The examples among a unit's records, in order, as record batches; every row is counted in `tally`.
+        """Yield the examples of a unit's records, in order, as record batches; count every row in `tally`.
 
         Raises:
-            PipelineError: some rows have a negative and others none.
+            PipelineError: some rows have a negative and others have none.
         """
         self.tokenization.start_unit(watch)
         rows = self._paired(records, tally) if self.kind.nli else self._rows(records, tally)
@@ -195,26 +198,26 @@ class TripletWorker(TextWorker[Triplets]):
             yield _batch(waiting)
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
-        """The rows that hold texts; counts the others."""
+        """Yield the rows that hold texts; count the others."""
         num_texts = 0
         for record in records:
             tally.counts.read += 1
             try:
-                row = self._row(record, self._cells(record))
+                row = self._prepared(tuple(map(_text, self._cells(record))), record.source)
             except RecordError as problem:
                 tally.reject(record, problem)
                 continue
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
-                    f"{record.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: run them apart, or "
-                    "name the columns that all have with --columns"
+                    f"{record.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
+                    "separate runs, or name the columns that all rows have with --columns"
                 )
             num_texts = len(row.texts)
             if self._is_left(row, tally.counts):
                 yield row
 
     def _paired(self, records: Iterable[Record], tally: Tally) -> Iterator[_Row]:
-        """The triplets of each file's NLI rows; counts each row once."""
+        """Yield the triplets of each file's NLI rows; count each row once."""
         for _, rows in itertools.groupby(records, key=lambda record: record.name):
             yield from self._paired_in_file(rows, tally)
 
@@ -248,7 +251,7 @@ class TripletWorker(TextWorker[Triplets]):
                     yield row
 
     def _cells(self, record: Record) -> list[Any]:
-        """The values of a row's columns."""
+        """Return the values of a row's columns."""
         if record.problem:
             raise RecordError(record.problem)
         value = record.value
@@ -259,29 +262,26 @@ class TripletWorker(TextWorker[Triplets]):
             named = wanted(self.kind.column_sets)
             mend = "name them in order with --columns"
             if any(set(names) <= set(value) for names in NLI_COLUMNS) and not self.kind.columns:
-                mend = "say --nli"
+                mend = "add --nli"
             raise MissingFieldError(f"no fields {named}", list(value), mend)
         return [value[column] for column in columns]
 
-    def _row(self, record: Record, cells: list[Any]) -> _Row:
-        return self._prepared(tuple(map(_text, cells)), record.source)
-
     def _labelled(self, record: Record) -> tuple[str, str, str]:
-        """A premise, a hypothesis and their label."""
+        """Return a row's premise, hypothesis and label."""
         cells = self._cells(record)
         if len(cells) != 3:
-            raise RecordError(f"{len(cells)} columns, where premise, hypothesis and label are three")
+            raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")
         premise, hypothesis = map(_text, cells[:2])
         label = str(cells[2]).strip().lower()
         if label not in LABELS:
-            raise RecordError(f'the label "{label[:40]}" is none of {", ".join(name for name in LABELS if name)}')
+            raise RecordError(f'the label "{label[:40]}" is not one of {", ".join(name for name in LABELS if name)}')
         return premise, hypothesis, LABELS[label]
 
     def _prepared(self, texts: tuple[str, ...], source: str) -> _Row:
         return _Row(texts, tuple(map(self.kind.prepared, texts)), source)
 
     def _is_left(self, row: _Row, counts: Counts) -> bool:
-        """Whether none of a row's texts is empty or has too few words; counts it otherwise."""
+        """Return False, and count the row, if one of its texts is empty or has too few words."""
         if not all(text.strip() for text in row.texts):
             counts.filtered["empty"] += 1
             return False
@@ -289,7 +289,7 @@ class TripletWorker(TextWorker[Triplets]):
         return not self.kind.has_few_words(fewest, counts)
 
     def _kept(self, rows: list[_Row], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
-        """The ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
+        """Return the ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
         counts, width = tally.counts, len(rows[0].texts)
         texts = [text for row in rows for text in row.texts]
         sources = [row.source for row in rows for _ in row.texts]
@@ -302,18 +302,18 @@ class TripletWorker(TextWorker[Triplets]):
         kept = np.flatnonzero(~(short | long))
         if self.excluded:
             originals = [text for index in kept.tolist() for text in rows[index].originals]
-            met = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)
-            for row in (rows[index] for index in kept[met].tolist()):
-                held = next(filter(None, map(self.excluded.found_in, row.originals)))
-                tally.exclude(row.source, _id(row.texts), held)
-            kept = np.delete(kept, met)
+            excluded = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)
+            for row in (rows[index] for index in kept[excluded].tolist()):
+                held_text = next(filter(None, map(self.excluded.found_in, row.originals)))
+                tally.exclude(row.source, _id(row.texts), held_text)
+            kept = np.delete(kept, excluded)
         counts.kept += len(kept)
         ids = np.array([_id(rows[index].texts) for index in kept.tolist()], np.int64)
         return ids, [tokens.take(kept * width + column) for column in range(width)]
 
 
 def _text(cell: Any) -> str:
-    """A cell, which must be a text."""
+    """Return a cell. Raise RecordError unless it is a text."""
     if not isinstance(cell, str):
         raise RecordError(f"a text of the row is not a string but {json_name(cell)}")
     utf8(cell)
@@ -321,25 +321,25 @@ def _text(cell: Any) -> str:
 
 
 def _check_texts(rows: Sequence[_Row]) -> None:
-    """Raises PipelineError where a column that nobody has named is one of labels or scores, and none of texts."""
+    """Raise PipelineError if a column, chosen by its position, holds labels or scores in place of texts."""
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(
             text.strip().lower() in LABELS or NUMBER.fullmatch(text) for text in column
         ):
             raise PipelineError(
-                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: say --nli if rows "
+                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add --nli if rows "
                 "are premise, hypothesis and label, or name the columns of texts in order with --columns"
             )
 
 
 def _id(texts: tuple[str, ...]) -> int:
-    """A row's id, by its sentence and by all its texts, each after its length."""
+    """Return a row's id, from its sentence and from all its texts, each preceded by its length."""
     parts = [text.encode() for text in texts]
     return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
 
 def _batch(parts: list[tuple[np.ndarray, list[Ragged]]]) -> pa.RecordBatch:
-    columns = [Ragged.concatenate(found) for found in zip(*(columns for _, columns in parts), strict=True)]
+    columns = [Ragged.concatenate(column) for column in zip(*(columns for _, columns in parts), strict=True)]
     fields = KINDS[Triplets.name].schema(
         pa.from_numpy_dtype(columns[0].values.dtype), ["negative"] if len(columns) == 3 else []
     )

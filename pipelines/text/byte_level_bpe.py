@@ -1,8 +1,8 @@
-"""A byte-level BPE tokenizer learned from one's own text, in RoBERTa's shape: for a domain or language without one.
+"""Byte-level BPE tokenizer in the form of RoBERTa's, learned from texts: for a domain or language that has none.
 
-    texts -> pieces of words, counted -> merges until there are `size` ids -> tokenizer.json and its configuration
+    texts -> counted word pieces -> merges until there are `vocab_size` ids -> tokenizer.json and its configuration
 
-The same texts in the same order give the same files. Every byte has an id, so no text is without ids.
+The same texts in the same order give the same files. Every byte has an id, so that every text can be tokenized.
 """
 
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ from pathlib import Path
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 SMALLEST = 256 + len(SPECIAL)
-"""The ids of a tokenizer that merges nothing: every byte's and the special ones."""
+"""Number of ids without any merge: one for each byte, and the special tokens."""
 
 
 def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
-    """Writes tokenizer.json and its configuration; a text becomes `<s> text </s>`.
+    """Write tokenizer.json and its configuration. The tokenizer turns a text into `<s> text </s>`.
 
     Returns:
-        How many ids it has: fewer than `vocab_size` where the texts hold no more to merge.
+        The number of ids: fewer than `vocab_size` if the texts have nothing more to merge.
     """
-    # Here, since only this command needs them, and they take a second.
+    # Imported here: only this command needs them, and they take a second.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -36,7 +36,7 @@ def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
     )
-    named = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
-    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **named)
-    whole.save_pretrained(folder)
+    roles = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **roles)
+    fast.save_pretrained(folder)
     return int(tokenizer.get_vocab_size())

@@ -1,11 +1,12 @@
-"""Texts that must not occur in a corpus, such as the sentences of a test set: which documents hold one of them.
+"""Exclusion: drop documents that contain a text which must not occur, such as a sentence of a test set.
 
-    text -> `comparable` -> words -> every 8 words in a row -> 64-bit hashes -> met in a document: the document goes
+    text -> `comparable` -> words -> 8 consecutive words -> 64-bit hashes -> documents with one of them are dropped
 
-A text of 8 words or more is met where any 8 of its words in a row are. One of 4 to 7 words is met where it is a whole
-sentence or line; among sentences so is each such sentence of a longer text (a document is not given up for "that is not
-good"). One below 4 words is not looked for (it would be met everywhere), and is counted. In languages written without
-spaces between words it is 12 letters in a row, and sentences of 4 to 11 (`word_hashes`).
+A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches where it is
+a whole sentence or line. If examples are sentences, each such short sentence of a longer text is searched as well; a
+whole document is not dropped for "that is not good". A text below 4 words is counted and not searched: it would match
+everywhere. In scripts without spaces between words, 12 consecutive letters and sentences of 4 to 11 letters count
+(`word_hashes`).
 """
 
 import collections
@@ -31,7 +32,7 @@ from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
 from clearspan.shards import storage
 
 TABLE_LINES = 100
-"""The first lines of a csv file tell what parts its cells."""
+"""Number of lines of a csv file from which its delimiter is inferred."""
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
@@ -39,44 +40,46 @@ _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IG
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _FILTER_BITS = 22
 HEAD_CHARACTERS = 300
-"""So much is kept of a text that is looked for, to say which one a document holds."""
+"""Characters that are kept of an excluded text, to name it when a document contains it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """Hashes, sorted, each once (n,) uint64; and the number of the first text that each is of (n,) uint32."""
+    """Set of hashes: sorted and unique (n,) uint64, and the number of the first text with each hash (n,) uint32."""
 
     hashes: np.ndarray
     texts: np.ndarray
 
     @classmethod
     def of(cls, hashes: Sequence[np.ndarray], texts: Sequence[int]) -> "_Known":
-        """What is known of the hashes of each of these texts."""
+        """Collect the hashes of texts; `texts` are the texts' numbers."""
         owners = np.repeat(np.array(texts, np.uint32), list(map(len, hashes)))
-        found, first = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_index=True)
-        return cls(found, owners[first])
+        unique, first = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_index=True)
+        return cls(unique, owners[first])
 
-    def first(self, found: np.ndarray) -> int | None:
-        """The text of the first of these hashes (n,) that is known."""
-        found = found[self._may_be[found >> np.uint64(64 - _FILTER_BITS)]]
-        if not len(found):
+    def first(self, hashes: np.ndarray) -> int | None:
+        """Return the text of the first of these hashes (n,) that is in the set, or None."""
+        hashes = hashes[self._may_hold[hashes >> np.uint64(64 - _FILTER_BITS)]]
+        if not len(hashes):
             return None
-        places = np.minimum(np.searchsorted(self.hashes, found), len(self.hashes) - 1)
-        (met,) = np.nonzero(self.hashes[places] == found)
-        return int(self.texts[places[met[0]]]) if len(met) else None
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        (matches,) = np.nonzero(self.hashes[places] == hashes)
+        return int(self.texts[places[matches[0]]]) if len(matches) else None
 
     @functools.cached_property
-    def _may_be(self) -> np.ndarray:
-        """Whether a hash of these upper bits may be known, (2^22,) bool: most are ruled out without a search."""
-        found = np.zeros(1 << _FILTER_BITS, bool)
-        found[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
-        return found
+    def _may_hold(self) -> np.ndarray:
+        """Table (2^22,) bool by upper bits: False if the set holds no such hash, which rules most out quickly."""
+        table = np.zeros(1 << _FILTER_BITS, bool)
+        table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
+        return table
 
 
 @dataclasses.dataclass(frozen=True)
 class Excluded:
-    """The hashes that may not occur; of how many texts, how many of them sentences or not looked for; and the head of
-    each text that is looked for, a line of JSON (`heads`)."""
+    """Excluded texts: the hashes that must not occur, and the beginnings of the searched texts (`heads`, JSON lines).
+
+    `texts` counts all texts, `short` those that are searched as sentences, `ignored` those that are not searched.
+    """
 
     ngrams: _Known
     sentences: _Known
@@ -87,7 +90,7 @@ class Excluded:
 
     @classmethod
     def of(cls, texts: Iterable[str], among_sentences: bool = False) -> "Excluded":
-        """The exclusion of these texts; among sentences, of each short sentence of the longer ones too."""
+        """Build the exclusion of texts; with `among_sentences`, also of each short sentence of the longer ones."""
         ngrams: list[np.ndarray] = []
         sentences: list[np.ndarray] = []
         heads: list[str] = []
@@ -109,11 +112,11 @@ class Excluded:
         return cls(*known, b"".join(lines), total, short, ignored)
 
     def meets(self, text: str) -> bool:
-        """Whether one of the texts occurs in this one."""
+        """Return whether a text contains an excluded one."""
         return self._first(text) is not None
 
     def found_in(self, text: str) -> str | None:
-        """The head of one of the texts that occurs in this one; None where none does."""
+        """Return the beginning of an excluded text that a text contains, or None."""
         number = self._first(text)
         if number is None:
             return None
@@ -121,12 +124,12 @@ class Excluded:
         return str(json.loads(self.heads[start:end]))
 
     def _first(self, text: str) -> int | None:
-        words, found = Words(text), None
+        words, number = Words(text), None
         if len(self.ngrams.hashes):
-            found = self.ngrams.first(words.ngrams())
-        if found is None and len(self.sentences.hashes):
-            found = self.sentences.first(words.sentences())
-        return found
+            number = self.ngrams.first(words.ngrams())
+        if number is None and len(self.sentences.hashes):
+            number = self.sentences.first(words.sentences())
+        return number
 
     @functools.cached_property
     def _line_ends(self) -> np.ndarray:
@@ -134,13 +137,13 @@ class Excluded:
         return np.concatenate([[0], ends])
 
     def options(self) -> dict[str, Any]:
-        """What of it shapes the dataset, for the fingerprint."""
+        """Return the part of the fingerprint that describes the exclusion."""
         counts = {"texts": self.texts, "short_sentences": self.short, "too_short": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
     def to_bytes(self) -> bytes:
-        """Everything but the texts' heads."""
+        """Return all but `heads` as bytes, for `from_bytes`."""
         parts = (self.ngrams, self.sentences)
         sizes = [*(len(part.hashes) for part in parts), self.texts, self.short, self.ignored]
         hashes = [part.hashes.astype("<u8").tobytes() for part in parts]
@@ -149,7 +152,7 @@ class Excluded:
 
     @classmethod
     def from_bytes(cls, data: bytes, heads: bytes) -> "Excluded":
-        """What `to_bytes` gave, and the heads."""
+        """Restore the exclusion from `to_bytes` and `heads`."""
         sizes = np.frombuffer(data, "<u8", 5)
         num_ngrams, num, texts, short, ignored = (int(value) for value in sizes)
         hashes = np.frombuffer(data, "<u8", num_ngrams + num, sizes.nbytes)
@@ -159,12 +162,12 @@ class Excluded:
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
-    """The texts in files or folders: lines, or their tab-separated cells; cells of csv, and its rows; all strings of
-    JSON lines. Numbers are left out. A license or readme, whose sentences many corpora hold, is read only where its own
-    path is given.
+    """Yield the texts in files or folders: lines or their tab-separated cells, csv cells and rows, strings of JSON.
+
+    Numbers are skipped. A license or readme, whose sentences occur in many corpora, is read only if its path is given.
 
     Raises:
-        PipelineError: a file is missing, damaged, no text, or holds no text to exclude.
+        PipelineError: a file is missing, damaged, not text, or holds no text to exclude.
     """
     for pattern in patterns:
         num_texts = 0
@@ -183,42 +186,40 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
             if is_blank:
                 raise PipelineError(f"--exclude {path}: holds no text: leave it out, or name what it should hold")
         if not num_texts:
-            raise PipelineError(f"--exclude {pattern}: holds numbers alone: name the files with the texts")
+            raise PipelineError(f"--exclude {pattern}: holds only numbers: name the files with the texts")
 
 
 def _files(pattern: str) -> list[str]:
-    """Return the files that a path, a folder or a glob names; of a folder or a glob without licenses and the like."""
+    """Return the files that a path, a folder or a glob names; skip licenses and readmes in folders and globs."""
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:
         raise PipelineError(f"--exclude {error}") from None
     if not storage.is_folder(pattern) and storage.exists(pattern):
         return list(files)
-    found = [path for path in files if not is_about(path)]
-    if not found:
-        raise PipelineError(f"--exclude {pattern}: holds licences and readmes alone: name the files with the texts")
-    return found
+    data_files = [path for path in files if not is_about(path)]
+    if not data_files:
+        raise PipelineError(f"--exclude {pattern}: holds only licenses and readmes: name the files with the texts")
+    return data_files
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    """The lines, ended in any way, with their ends."""
+    r"""Yield the lines of a text, with their ends: \n, \r or \r\n."""
     offset = 0
     for line in stream:
         check_holes(line, offset)
         offset += len(line)
-        # Test sets come in Latin-1 too: what is no UTF-8 spoils at most the words it is in.
+        # Some test sets are in Latin-1: bytes that are not UTF-8 spoil only the words that they are in.
         yield from _LINE.findall(line.removeprefix(BOM).decode("utf-8", "replace"))
 
 
 def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if file_format == "json":
-        found = _json_strings(whole := "".join(lines))
-        yield from [whole] if found is None else found
-        return
-    if file_format == "jsonl":
+        lines = iter(["".join(lines)])
+    if file_format in ("json", "jsonl"):
         for line in lines:
-            found = _json_strings(line)
-            yield from [line] if found is None else found
+            strings = _json_strings(line)
+            yield from [line] if strings is None else strings
         return
     first = list(itertools.islice(lines, TABLE_LINES))
     lines = itertools.chain(first, lines)
@@ -228,44 +229,44 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         yield from _csv_texts(path, lines, delimiter)
         return
     for line in lines:
-        if line.startswith(("[", "{")) and (found := _json_strings(line)):
-            yield from found
+        if line.startswith(("[", "{")) and (strings := _json_strings(line)):
+            yield from strings
         if delimiter != "\t":
             with contextlib.suppress(csv.Error):
                 yield from next(csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True))
-        # No quoting: in SentEval's tables a quote is a character like any other.
+        # No quoting: in SentEval's tables a quote is an ordinary character.
         yield from line.rstrip("\r\n").split("\t")
 
 
 def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-    taken: list[str] = []
+    row_lines: list[str] = []
 
-    def taking() -> Iterator[str]:
+    def remembered() -> Iterator[str]:
         for line in lines:
-            taken.append(line)
+            row_lines.append(line)
             yield line
 
-    rows = csv.reader(taking(), delimiter=delimiter, skipinitialspace=True, strict=True)
+    rows = csv.reader(remembered(), delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for row in rows:
-            yield from row  # before the whole: what a document is said to hold is the first that it does
-            if len(row) > 1:  # or it is one sentence, and what parts it a comma
-                yield "".join(taken).rstrip("\r\n")
-            taken.clear()
+            yield from row  # before the whole row: a document is reported with the first text that it contains
+            if len(row) > 1:  # the row may be one sentence with commas
+                yield "".join(row_lines).rstrip("\r\n")
+            row_lines.clear()
     except csv.Error as error:
         raise PipelineError(
-            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or name the file .txt to take its lines"
+            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or rename the file to .txt"
         ) from None
 
 
 def _json_strings(line: str) -> list[str] | None:
-    """Every string of a line of JSON; None where it is no JSON."""
+    """Return all strings in a line of JSON; None if the line is not JSON."""
     value, problem = parse_any(line.encode("utf-8", "replace"))
     return None if problem else list(_strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string in a JSON value, in lists and objects too."""
+    """Yield all strings in a JSON value, including those in lists and objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, dict)):
@@ -274,8 +275,9 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str], all_agree: bool) -> str:
-    """What parts the cells of a table that begins with these lines: what gives most of its rows equally many, and more
-    than one. A tab if there is none, or none of which all rows agree where they must.
+    """Return the delimiter of a table that begins with these lines: the one that gives most rows equally many cells.
+
+    Only rows of more than one cell count. A tab is the default; with `all_agree`, all rows must have equally many.
     """
 
     def agreeing(delimiter: str) -> int:

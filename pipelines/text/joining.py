@@ -1,11 +1,11 @@
-"""Consecutive sentences of a text joined to pieces of at most so many tokens; a longer sentence is cut.
+"""Packing: join consecutive sentences of a text into pieces of at most a limit of tokens; slice longer sentences.
 
-    a text's sentences -> the length of each, where a piece begins and within one -> as many together as fit
-                       -> the joined text's own ids; a sentence that is alone too long -> slices of its ids
+    sentences of a text -> length of each, at the start of a piece and within one -> as many together as fit
+                        -> token ids of the joined text; a single sentence that is too long -> slices of its ids
 
-Each text is read once for each of the two lengths and once for its pieces' ids, however many sentences a piece has.
-Where a tokenizer's lengths do not add up (one that merges over spaces, or no space parts the sentences), a piece that
-turns out too long is halved: none is longer than the limit. No piece holds sentences of two texts.
+Each text is tokenized once for each of the two lengths and once for the ids of its pieces, however many sentences a
+piece has. Where the lengths do not add up (the tokenizer merges over spaces, or no space separates the sentences), a
+piece that comes out too long is halved, so that none exceeds the limit. No piece holds sentences of two texts.
 """
 
 import dataclasses
@@ -16,16 +16,17 @@ import numpy as np
 from clearspan.shards.ragged import Ragged
 
 TOGETHER = 1 << 20
-"""So many characters are tokenized together: an encoding of `tokenizers` takes a hundred bytes a token and more."""
+"""Characters that are tokenized together: an encoding of `tokenizers` takes a hundred bytes per token and more."""
 
 Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
-"""Texts and the source of each -> their ids."""
+"""Function of texts and their sources that returns the token ids."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Examples to be: what the id of each is made from, its sentences as lines, its source, and its tokens; and how
-    many sentences were cut for them.
+    """Future examples: for each, the text that its id is a hash of, its sentences as lines, its source and its tokens.
+
+    `num_cut`: the sentences that were sliced.
     """
 
     names: Sequence[str]
@@ -36,17 +37,15 @@ class Pieces:
 
 
 def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tokenize: Tokenize) -> Iterator[Pieces]:
-    """The pieces of texts, in order.
+    """Yield the pieces of texts, in order, many at a time. A piece takes as many of the next sentences as fit.
+
+    The name of a piece is its text; the name of a slice is the sentence, a NUL and the number of the slice.
 
     Args:
-        texts: each text's sentences, with a space before those that whitespace parts from the one before.
-        sources: of each text.
-        limit: a piece has at most so many tokens.
-        tokenize: gives the ids, without special tokens.
-
-    Yields:
-        Of some pieces at a time: a piece is as many of the next sentences as fit. Its name is its text; of a slice of a
-        sentence the sentence, NUL and the slice's number.
+        texts: the sentences of each text, with a space before those that follow whitespace.
+        sources: the source of each text.
+        limit: the most tokens of a piece.
+        tokenize: returns the ids, without special tokens.
     """
     sentences = [sentence for text in texts for sentence in text]
     sources = [source for text, source in zip(texts, sources, strict=True) for _ in text]
@@ -88,11 +87,11 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
 
 
 def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Which sentences of one text are joined: the numbers first..last - 1 of each piece, as many as fit in `limit`.
+    """Yield (first, last) for each piece of a text: the sentences first..last - 1, as many as fit in `limit` tokens.
 
     Args:
-        alone: each sentence's length where a piece begins with it.
-        within: its length within a piece.
+        alone: length of each sentence at the start of a piece.
+        within: length of each sentence within a piece.
     """
     first = size = 0
     for number, length in enumerate(within):
@@ -105,13 +104,13 @@ def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tup
 
 
 def _lengths(texts: Sequence[str], sources: Sequence[str], tokenize: Tokenize) -> np.ndarray:
-    """The length of each text in tokens, (n,) int64."""
+    """Return the length of each text in tokens, (n,) int64."""
     parts = [tokenize(texts[part], sources[part]).lengths for part in _slices([len(text) for text in texts])]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Slices of texts of these sizes, of about TOGETHER each."""
+    """Yield slices of a list of texts with these sizes, of about TOGETHER characters each."""
     first = size = 0
     for number, more in enumerate(sizes, 1):
         size += more

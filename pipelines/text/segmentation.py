@@ -1,15 +1,15 @@
-"""Texts into sentences, by `sentencex` (Wikimedia, MIT): a text's blank lines first, then windows of each paragraph.
+"""Sentence segmentation with `sentencex` (Wikimedia, MIT), in windows of each paragraph.
 
-    text -> paragraphs, whitespace made single spaces -> windows of 1,000 characters -> sentences
+    text -> paragraphs (at blank lines), single spaces -> windows of 1,000 characters -> sentences
 
-Chosen because it is kept up, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. Of the ends of
-1,000 English sentences joined to one paragraph it finds 98.0 %, and 99.1 % of what it finds are ends (German 96.9 and
-98.6, Chinese 92.6 and 98.0; `benchmarks/segmentation.py`). blingfire is as fast and as exact, but has had no release
-since 2021, nor has pysbd (0.3 MB/s); nupunkt (8 MB/s) is made for English and finds no end in Chinese.
+sentencex is maintained, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. On 1,000 English
+sentences joined to one paragraph its recall of sentence ends is 98.0 % and its precision 99.1 % (German 96.9 and 98.6,
+Chinese 92.6 and 98.0; `benchmarks/segmentation.py`). blingfire is as fast and as exact, but has had no release since
+2021, nor has pysbd (0.3 MB/s); nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
 
-Its recall falls in long paragraphs, where it pairs quotation marks and numbered points far apart: hence the windows.
-All whitespace is made spaces before it sees a text, because the no-break space after an initial ends in a panic there
-(1.0.32), and because a line's end inside a paragraph means nothing.
+Windows keep its recall up: in long paragraphs it pairs quotation marks and numbered points that are far apart. All
+whitespace becomes single spaces first, because sentencex 1.0.32 panics on a no-break space after an initial, and
+because a line break inside a paragraph means nothing.
 """
 
 import itertools
@@ -30,50 +30,48 @@ ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm
 ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 """
 LANGUAGES = frozenset(_ISO_639_1.split())
-"""sentencex takes any string for a language, and one that it does not know for English."""
+"""Accepted language codes. sentencex itself takes any string, and treats an unknown one as English."""
 
 
-def normalise(text: str) -> str:
-    """The text with single spaces for all whitespace within it, and none around it."""
+def normalize(text: str) -> str:
+    """Return the text with each run of whitespace replaced by one space, and none at its ends."""
     return " ".join(text.split())
 
 
 def segment(text: str, language: str) -> list[str]:
-    """The sentences of a text, in order, each normalised; a blank line always ends one, a line's end alone never.
+    """Return the sentences of a text, in order, each normalized. A blank line ends a sentence, a line break does not.
 
     Raises:
-        RecordError: sentencex cannot take the text.
+        RecordError: sentencex fails on the text.
     """
     return [sentence.lstrip() for sentence in segment_spaced(text, language)]
 
 
 def segment_spaced(text: str, language: str) -> list[str]:
-    """The same with a space before each sentence that whitespace parts from the one before: joined they are the
-    normalised text.
-    """
-    found: list[str] = []
+    """Return the sentences, with a space before each that follows whitespace: joined, they are the normalized text."""
+    sentences: list[str] = []
     for paragraph in _BLANK_LINE.split(text):
-        parted = True
-        for piece in _pieces(normalise(paragraph), language):
+        after_space = True
+        for piece in _pieces(normalize(paragraph), language):
             if sentence := piece.strip():
-                parted = parted or piece.startswith(" ")
-                found.append(f" {sentence}" if found and parted else sentence)
-                parted = piece.endswith(" ")
+                after_space = after_space or piece.startswith(" ")
+                sentences.append(f" {sentence}" if sentences and after_space else sentence)
+                after_space = piece.endswith(" ")
             else:
-                parted = parted or bool(piece)
-    return found
+                after_space = after_space or bool(piece)
+    return sentences
 
 
 def _pieces(text: str, language: str) -> list[str]:
-    """The pieces of a normalised paragraph, which joined are the paragraph.
+    """Split a normalized paragraph into pieces, which joined are the paragraph.
 
-    A window's last piece may go on behind it, and is left to the next. A window that is all one piece holds a quotation
-    or a numbered point that sentencex does not cut, or a very long sentence: it is cut at its clear stops, and where it
-    has none it is doubled.
+    The last piece of a window may continue behind it, and is left to the next window. A window that is one piece holds
+    a quotation or a numbered point that sentencex does not split, or a very long sentence. It is split at its clear
+    stops; without any, the window is doubled.
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)
-    found: list[str] = []
+    paragraph: list[str] = []
     start, size = 0, WINDOW
     while start < len(text):
         pieces = _sentencex(text[start : start + size], language)
@@ -86,17 +84,18 @@ def _pieces(text: str, language: str) -> list[str]:
                 pieces = [pieces[0][begin:end] for begin, end in itertools.pairwise([0, *ends])]
             else:
                 pieces.pop()
-        found += pieces
+        paragraph += pieces
         start += sum(map(len, pieces))
         size = WINDOW
-    return found
+    return paragraph
 
 
 def _stops(text: str) -> list[int]:
-    """Finds where the next sentences begin: all up to the last after a full-width stop, never an abbreviation's.
+    """Return where the next sentences begin.
 
-    Or else the first after a word too long for most abbreviations and before no small letter: from there on sentencex
-    may do better.
+    These are the places after full-width stops, which never end an abbreviation, up to the first other clear stop. If
+    there are none, it is the place after that stop (one that follows a word too long for most abbreviations, and comes
+    before no lower-case letter): from there on, sentencex may find more.
     """
     ends: list[int] = []
     for match in _STOP.finditer(text):
@@ -110,9 +109,10 @@ def _stops(text: str) -> list[int]:
 
 def _sentencex(text: str, language: str) -> list[str]:
     try:
-        return sentencex.segment(language, text)
+        sentences: list[str] = sentencex.segment(language, text)
     except BaseException as error:
-        # A panic of Rust code is no Exception, and its class has no name to import.
+        # A Rust panic is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         raise RecordError(f"sentencex cannot segment it: {error}") from None
+    return sentences

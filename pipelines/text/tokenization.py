@@ -1,9 +1,9 @@
-"""Exact and fast token ids: those of the tokenizer the user names, computed by gigatoken where that gives the same.
+"""Exact and fast tokenization: the ids of Hugging Face `tokenizers`, computed by gigatoken where it gives the same.
 
-    tokenizer.json -> Tokenization -> tokenize(texts) -> ids of every text, without special tokens
+    tokenizer.json -> Tokenization -> tokenize(texts) -> ids of each text, without special tokens
 
-`tokenizers` defines the ids and is always at hand. gigatoken (byte-level BPE, SentencePiece BPE) is used when it loads
-the file and agrees on a set of awkward texts, and a sample of each work unit proves it against `tokenizers` again.
+`tokenizers` defines the ids and always works. gigatoken (byte-level BPE, SentencePiece BPE) is used if it loads the
+file and agrees on a set of awkward texts; in each work unit a sample of the texts is then checked against `tokenizers`.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 BESIDE = (CONFIG, "special_tokens_map.json")
 BACKENDS = ("auto", "tokenizers")
-"""What computes ids: gigatoken where it gives those of `tokenizers`, or `tokenizers` alone."""
+"""Choices of --tokenization: gigatoken where it gives the same ids, or `tokenizers` for everything."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
-"""This part of a unit's text is tokenized twice, or so many characters if that is more: a few per cent of the time."""
+"""Size of a unit's sample, the larger of the two: it is tokenized twice, in a few per cent of the time."""
 PROOF_LONGEST = 1 << 20
-"""A longer text is proved by its head: `tokenizers` takes a hundred bytes of memory and more for each token."""
+"""Only this many characters of a text are checked: `tokenizers` takes a hundred bytes of memory per token and more."""
 AWKWARD = (
     "",
     " ",
@@ -54,46 +54,46 @@ AWKWARD = (
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """A tokenizer as its files' bytes, by name; every id is below `vocab_size`."""
+    """A tokenizer: the bytes of its files, by name. All ids are below `vocab_size`."""
 
     files: dict[str, bytes]
     vocab_size: int
 
     @classmethod
     def of(cls, resources: Mapping[str, bytes]) -> "TokenizerFiles":
-        """The tokenizer among a dataset's resources."""
+        """Return the tokenizer among a dataset's resources."""
         folder = f"{TOKENIZER_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         return cls(files, vocab_size_of(files[MAIN]))
 
     @staticmethod
     def main(resources: Mapping[str, bytes]) -> bytes:
-        """Picks the tokenizer.json from a dataset's resources."""
+        """Return the bytes of tokenizer.json among a dataset's resources."""
         return resources[f"{TOKENIZER_FOLDER}/{MAIN}"]
 
     @property
     def resources(self) -> dict[str, bytes]:
-        """The files by their path in a dataset's folder."""
+        """The files, by path in a dataset's folder."""
         return {f"{TOKENIZER_FOLDER}/{name}": data for name, data in self.files.items()}
 
     @property
     def info(self) -> TokenizerInfo:
-        """What the manifest says of it."""
+        """The tokenizer's entry in the manifest."""
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
         return TokenizerInfo(sums[MAIN], self.vocab_size, sums)
 
 
 def read_tokenizer(path: str) -> TokenizerFiles:
-    """Reads a tokenizer.json, or the folder that holds one.
+    """Read a tokenizer.json, or the folder that holds one.
 
     Raises:
-        PipelineError: there is none, it is not what `tokenizers` reads, or it is out of all proportion.
+        PipelineError: there is none, `tokenizers` cannot read it, or it is too large for a tokenizer.
     """
     main = Path(path) / MAIN if Path(path).is_dir() else Path(path)
     if not main.is_file():
         raise PipelineError(
-            f"--tokenizer {path}: no {MAIN} there, and none is downloaded: name that file or its folder, make one with "
-            "`python -m pipelines vocabulary`, or save a model's: "
+            f"--tokenizer {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, learn one "
+            "with `python -m pipelines vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
     files = {MAIN: _read(main)}
@@ -104,16 +104,16 @@ def read_tokenizer(path: str) -> TokenizerFiles:
 
 def _read(path: Path) -> bytes:
     if path.stat().st_size > MOST_BYTES:
-        raise PipelineError(f"{path}: more than {MOST_BYTES:,} bytes, which no tokenizer has: is it the right file?")
+        raise PipelineError(f"{path}: more than {MOST_BYTES:,} bytes, too large for a tokenizer: is it the right file?")
     return path.read_bytes()
 
 
 @functools.lru_cache(maxsize=2)
 def vocab_size_of(data: bytes, name: str = MAIN) -> int:
-    """What every id of a tokenizer.json is below.
+    """Return a number that all ids of a tokenizer.json are below.
 
     Raises:
-        PipelineError: the bytes are no tokenizer.json, or out of all proportion.
+        PipelineError: the bytes are not a tokenizer.json, or its ids are too large.
     """
     try:
         return vocab_size(load(data, name).get_vocab(with_added_tokens=True))
@@ -122,24 +122,24 @@ def vocab_size_of(data: bytes, name: str = MAIN) -> int:
 
 
 def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
-    """The tokenizer with one more special token; as it is, to the byte, where it has the token already.
+    """Return the tokenizer with one more special token. If it has the token already, its bytes stay the same.
 
     Raises:
-        PipelineError: it has the token, but not as a special one; the id that `tokenizers` gives it is another's.
+        PipelineError: it has the token, but not as a special token, or `tokenizers` gives it the id of another token.
     """
     extended = load(tokenizer.files[MAIN])
-    there = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
-    if there and not there[0].special:
-        raise PipelineError(f"{token} is an added token of the tokenizer, but not a special one: mark it so there")
-    if there:
+    existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
+    if existing and not existing[0].special:
+        raise PipelineError(f"{token} is an added token of the tokenizer, but not a special token: mark it as one")
+    if existing:
         return tokenizer
-    taken = set(extended.get_vocab(with_added_tokens=True).values())
-    known = extended.token_to_id(token)
+    used_ids = set(extended.get_vocab(with_added_tokens=True).values())
+    old_id = extended.token_to_id(token)
     extended.add_special_tokens([token])
     number = extended.token_to_id(token)
-    if number in taken and number != known:
+    if number in used_ids and number != old_id:
         raise PipelineError(f"{token} cannot be added to the tokenizer: its vocabulary has gaps, and uses id {number}")
-    # Into the record as it is, and not Tokenizer.to_str, whose form changes with the library's version.
+    # Edit the JSON rather than write Tokenizer.to_str, whose form changes with the version of the library.
     record = orjson.loads(tokenizer.files[MAIN])
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     record["added_tokens"] = [*record.get("added_tokens", []), {"id": number, "content": token, **flags}]
@@ -148,11 +148,12 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
 
 
 def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
-    """The tokenizer with `add_prefix_space`: a space comes before a text that begins with none, and so its first word
-    has the ids that it has within a text. As it is, to the byte, where it does that already.
+    """Return the tokenizer with `add_prefix_space`: a text's first word then has the ids that it has within a text.
+
+    If the setting is on already, the bytes stay the same.
 
     Raises:
-        PipelineError: it is no byte-level tokenizer, and has no such setting; its configuration is not readable.
+        PipelineError: the tokenizer is not byte-level and lacks the setting, or its configuration is not readable.
     """
     files = dict(tokenizer.files)
     record = orjson.loads(files[MAIN])
@@ -161,14 +162,15 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
     if step.get("type") != "ByteLevel":
         kind = step.get("type") or "nothing"
         raise PipelineError(
-            f"--prefix-space: the tokenizer has no such setting (its pre_tokenizer is {kind}, not ByteLevel as of "
+            f"--prefix-space: the tokenizer lacks this setting (its pre_tokenizer is {kind}, not ByteLevel as in "
             "RoBERTa or GPT-2): leave it out"
         )
     if not step["add_prefix_space"]:
-        for changed in (step, *(one for one in after.get("processors", [after]) if "add_prefix_space" in one)):
-            changed["add_prefix_space"] = True
+        processors = (entry for entry in after.get("processors", [after]) if "add_prefix_space" in entry)
+        for entry in (step, *processors):
+            entry["add_prefix_space"] = True
         files[MAIN] = orjson.dumps(record, option=orjson.OPT_INDENT_2)
-    if CONFIG in files:  # transformers goes by this where the two differ
+    if CONFIG in files:  # transformers prefers this where the two differ
         try:
             config = dict(orjson.loads(files[CONFIG]))
         except (ValueError, TypeError) as error:
@@ -179,10 +181,10 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
 
 
 def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
-    """A tokenizer that gives every id of a text: no truncation, no padding, no random merges.
+    """Load a tokenizer without truncation, padding and BPE dropout, so that it returns all ids of a text.
 
     Raises:
-        PipelineError: the bytes are no tokenizer.json.
+        PipelineError: the bytes are not a tokenizer.json.
     """
     try:
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
@@ -196,10 +198,10 @@ def load(data: bytes, name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
 
 
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Added tokens whose literal occurrence gigatoken 0.10 may split off differently; None where there are none.
+    """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
 
-    It ignores `single_word`, and matches otherwise than `tokenizers` where a normalizer or added runs of spaces come
-    into it. Runs of spaces themselves agree.
+    gigatoken ignores `single_word`, and matches differently if there is a normalizer or if runs of spaces are added
+    tokens. The runs of spaces themselves agree.
     """
     added = list(tokenizer.get_added_tokens_decoder().values())
     words = [token for token in added if not token.content.isspace()]
@@ -209,16 +211,16 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
 
 
 class Tokenization:
-    """Texts to ids, exactly as `Tokenizer.encode(text, add_special_tokens=False).ids` gives them.
+    """Tokenization of texts, with exactly the ids of `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
         data: the bytes of tokenizer.json.
-        vocab_size: every id is below it; None: the tokenizer's own tells.
+        vocab_size: a number that all ids are below; None: computed from the tokenizer.
         backend: one of BACKENDS.
 
     Attributes:
-        byte_level: no text has more ids than UTF-8 bytes.
-        dtype: of the ids.
+        byte_level: True if no text has more ids than UTF-8 bytes.
+        dtype: type of the ids, uint16 or uint32.
     """
 
     def __init__(self, data: bytes, vocab_size: int | None = None, backend: str = "auto") -> None:
@@ -234,15 +236,15 @@ class Tokenization:
         self.start_unit()
 
     def start_unit(self, watch: Stopwatch | None = None) -> None:
-        """Begins a new sample, so that which texts are proved depends on the unit alone."""
+        """Start a new sample, so that the choice of checked texts depends on the unit alone."""
         self._seen = self._proved = 0
         self.watch = watch or Stopwatch()
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
-        """The ids of each text, of `dtype`.
+        """Return the ids of each text.
 
         Raises:
-            PipelineError: on a text of the sample the ids are not those of `tokenizers`; it names the source.
+            PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
         """
         with self.watch.timing("tokenize"):
             return self._exact(texts) if self._fast is None else self._proven(texts, sources)
@@ -252,10 +254,10 @@ class Tokenization:
         sample = self._sample(texts)
         heads = [texts[index][:PROOF_LONGEST] for index in sample]
         cut = any(len(texts[index]) > PROOF_LONGEST for index in sample)
-        found = self._quick(heads) if cut else ids.take(np.array(sample, np.int64))
+        quick = self._quick(heads) if cut else ids.take(np.array(sample, np.int64))
         expected = self._exact(heads)
         for number, index in enumerate(sample):
-            if not np.array_equal(found[number], expected[number]):
+            if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(
                     f"{sources[index]}: gigatoken and tokenizers give different ids for this text: run again with "
                     "--tokenization tokenizers, in another --output"
@@ -263,7 +265,7 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Chooses the texts that are proved, by number: by the texts since `start_unit`, however they come together."""
+        """Return the indices of the texts to check. They depend on the texts since `start_unit`, not on the groups."""
         sample = []
         for index, length in enumerate(map(len, texts)):
             self._seen += length
@@ -276,11 +278,11 @@ class Tokenization:
         try:
             encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # tokenizers raises plain Exception
-            raise PipelineError(f"the tokenizer has no ids for some text: {error}") from None
+            raise PipelineError(f"the tokenizer cannot encode a text: {error}") from None
         return Ragged.of([np.array(encoding.ids, dtype=self.dtype) for encoding in encodings], self.dtype)
 
     def _quick(self, texts: Sequence[str]) -> Ragged:
-        # Sequential: this process is one of many, and never forks.
+        # Not parallel: this process is one of many.
         layout = self._fast.encode_batch(list(texts), parallel=False).layout
         ids = Ragged(layout.content.data.astype(self.dtype), np.asarray(layout.offsets.data, np.int64))
         if self._careful is None:
@@ -302,7 +304,7 @@ class Tokenization:
 
 
 def _fast(tokenizer: Tokenizer) -> Any:
-    """gigatoken's form of a tokenizer; None for a kind it does not support."""
+    """Return gigatoken's form of a tokenizer, or None if gigatoken does not support it."""
     try:
         return gigatoken.Tokenizer(tokenizer)
     except (RuntimeError, ValueError):
@@ -310,7 +312,7 @@ def _fast(tokenizer: Tokenizer) -> Any:
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Whether an id stands for at least one byte of the text: byte-level BPE that adds no bytes of its own."""
+    """Return whether each id stands for at least one byte of the text: byte-level BPE that adds no bytes."""
     record = orjson.loads(tokenizer.to_str())
     pre = record["pre_tokenizer"] or {}
     steps = pre.get("pretokenizers", [pre])

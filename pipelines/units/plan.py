@@ -17,6 +17,7 @@ from typing import Any
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tars
+from clearspan.pipelines.readers.formats import recognized
 from clearspan.pipelines.readers.sniff import KNOWN, UnknownKindError, look, rows_format, sample
 from clearspan.pipelines.readers.streams import naming, opened
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
@@ -116,7 +117,7 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
         with storage.open_input(path) as stream:
             known_by = sample(stream, size)
             try:
-                file_format, compression = look(stream, path)
+                file_format, compression = recognized(path, reading.formats) or look(stream, path)
             except UnknownKindError:
                 if path in named:
                     raise

@@ -11,13 +11,13 @@ a later run clears away: a shard on the same disk is published by renaming it.
 import contextlib
 import dataclasses
 import hashlib
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from clearspan.common.files import temporary_folder
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
@@ -37,8 +37,7 @@ BATCH_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def _spool(folder: str) -> Iterator[Path]:
-    beside = None if storage.is_remote(folder) else folder
-    with tempfile.TemporaryDirectory(prefix=storage.temporary_name(), dir=beside) as spool:
+    with temporary_folder(None if storage.is_remote(folder) else Path(folder)) as spool:
         yield Path(spool)
 
 

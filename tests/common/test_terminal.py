@@ -2,7 +2,8 @@
 
 import pytest
 
-from clearspan.common.terminal import Parser, closest, finite_number, nearest, whole_number
+from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
+from clearspan.common.terminal import Parser
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,7 @@ from clearspan.common.terminal import Parser, closest, finite_number, nearest, w
 def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None:
     known = ["sts", "transfer", "retrieval", "--pooling"]
     assert closest(name, known) == meant
-    assert nearest(name, known) == (f"; did you mean {meant!r}?" if meant else "")
+    assert did_you_mean(name, known) == (f"; did you mean {meant!r}?" if meant else "")
 
 
 def test_of_equal_names_the_first_is_nearest() -> None:

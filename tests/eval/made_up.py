@@ -1,10 +1,8 @@
-"""Evaluations with made-up scores, for what shows them: many tasks, long names, undefined figures, neighbours."""
+"""Evaluations with made-up scores, to test what shows them: many tasks, long names, undefined figures, neighbors."""
 
 import numpy as np
 
-from clearspan.eval.report import plots
-from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Table
+from clearspan.eval.details import Details, Scatter, Table
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.scores import Examples, TaskScores, figure
 
@@ -33,18 +31,18 @@ BASELINES = {
 
 
 def task(name: str, family: str, seed: int) -> TaskScores:
-    """A task's made-up scores, the same for the same seed."""
+    """Return a task's made-up scores, keyed by the seed."""
     generator = np.random.default_rng([seed, *name.encode()])
     examples = Examples.of("mean", generator.random(60) < 0.8)
     value = float("nan") if name == UNDEFINED else figure(examples)
     tables: list[Table] = []
-    figures = []
+    charts = []
     headline: tuple[str, ...] = ("acc", "devacc")
     if family == "sts" and name.startswith("STS1"):
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
         tables = [Table(("subset", "pairs", "Spearman"), [(s, 750, value - i) for i, s in enumerate(SUBSETS)])]
         x = generator.random(20)
-        figures = [plots.scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
+        charts = [Scatter(dict.fromkeys(SUBSETS, (5 * x, x)), "gold similarity", "cosine")]
     elif family in ("sts", "pairs"):
         headline = ("spearman", "spearman_dev")
     elif family == "geometry":
@@ -61,14 +59,14 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         main=headline[0],
         headline=headline,
         counts={"pairs": 60},
-        section=Section(name, tables=tables, figures=figures),
+        details=Details(tables=tables, charts=charts),
         examples={} if family == "geometry" else {headline[0]: examples},
         settings={"l2": [1e-5, 1e-4]} if family == "transfer" else {},
     )
 
 
 def scored(name: str, seed: int = 1, families: tuple[str, ...] = tuple(FAMILIES)) -> Scored:
-    """One model's made-up evaluation."""
+    """Return one model's made-up evaluation."""
     results = Results(name, spec=f"runs/{name}/model", environment=environment("cpu", protocol="full", seed=1111))
     results.environment["dim"] = 384 * seed
     tasks, family_of = {}, {}

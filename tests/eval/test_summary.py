@@ -1,12 +1,12 @@
-"""The summary of one model and of several: on the terminal and in the report's sections."""
+"""The summary of one model or several, on the terminal and in the report's sections."""
 
 import re
 from dataclasses import replace
 
 import pytest
 
+from clearspan.eval.details import Cell, cell_text
 from clearspan.eval.report.html import Section
-from clearspan.eval.report.table import Cell, cell_text
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.sections import report_lead, report_sections
@@ -22,13 +22,12 @@ def summary() -> Summary:
 
 
 def undefined() -> Scored:
-    """An evaluation in which one task's correlation is undefined and another's data is absent."""
+    """Return an evaluation with an undefined correlation and a task without data."""
     scores = TaskScores(
         scores={"spearman": float("nan")},
         main="spearman",
         headline=("spearman",),
         counts={"pairs": 1379},
-        section=Section("STSBenchmark"),
     )
     results = Results(model="collapsed", skipped={"STS13": "no folder STS13-en-test"}, environment=environment("cpu"))
     results.add("STSBenchmark", scores)
@@ -41,7 +40,7 @@ def texts(cells: list[Cell]) -> list[str]:
 
 
 def every(sections: list[Section]) -> dict[str, Section]:
-    """All sections by heading, those within others too."""
+    """Return heading -> section, subsections included."""
     found = {}
     for section in sections:
         found |= {section.heading: section, **every(list(section.sections))}
@@ -105,8 +104,8 @@ def test_an_undefined_score_and_a_skipped_task_are_shown_as_such() -> None:
 def test_the_report_begins_with_what_matters_and_ends_with_what_it_rests_on(summary: Summary) -> None:
     headings = [section.heading for section in report_sections(summary)]
     assert headings == [
-        "Summary", "Alignment and uniformity", "Nearest neighbours", "STS", "Transfer", "Probing", "Geometry",
-        "Retrieval", "One's own pairs", "Skipped", "Data", "Environment",
+        "Summary", "Alignment and uniformity", "Nearest neighbors", "STS", "Transfer", "Probing", "Geometry",
+        "Retrieval", "Your own pairs", "Skipped", "Data", "Environment",
     ]  # fmt: skip
     assert report_lead(summary).startswith("2 models, 24 tasks, protocol full, seed 1111. 20")
 
@@ -122,8 +121,8 @@ def test_a_report_has_a_row_a_figure_and_a_column_a_model_and_a_published_row(su
     assert table.groups[len(table.rows) - 2] == "Averages"
 
 
-def test_neighbours_of_several_models_stand_beside_each_other_under_their_query(summary: Summary) -> None:
-    (table,) = every(report_sections(summary))["Nearest neighbours"].tables
+def test_neighbors_of_several_models_stand_beside_each_other_under_their_query(summary: Summary) -> None:
+    (table,) = every(report_sections(summary))["Nearest neighbors"].tables
     assert table.header == ["rank", "one", "other"]
     assert table.caption.startswith(made_up.QUERY)
     assert [row[1] for row in table.rows] != [row[2] for row in table.rows]

@@ -18,7 +18,7 @@ from clearspan.pipelines.__main__ import KINDS, main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
-from clearspan.pipelines.kinds import text
+from clearspan.pipelines.kinds import Kind, text
 from clearspan.pipelines.kinds.text import TextKind
 from clearspan.pipelines.run import Options
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
@@ -48,10 +48,10 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
-        if words[0] not in KINDS:
+        if words[0] not in KINDS and ":" not in words[0]:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
-            takes = name == "--output" or issubclass(KINDS[words[0]], TextKind)
+            takes = name == "--output" or issubclass(KINDS.get(words[0], Kind), TextKind)
             if takes and name not in words:
                 words += [name, str(value)]
         capsys.readouterr()

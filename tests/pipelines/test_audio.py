@@ -21,14 +21,14 @@ import webdataset as wds
 
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.kinds.audio import Clips
-from clearspan.pipelines.kinds.labelled import LabelledWorker, file_ids
+from clearspan.pipelines.kinds.labeled import LabeledWorker, file_ids
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
 from clearspan.shards import Dataset, Manifest, verify
-from clearspan.shards.layouts import frames_of
+from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
 from tests.pipelines.conftest import Command, killed, peak_memory
 from tests.pipelines.test_bad_input import rejected
@@ -69,7 +69,7 @@ def rows(folder: Path) -> list[tuple[int, str, np.ndarray]]:
     """Id, class and frames of each example, in order."""
     names = classes_of(folder)
     return [
-        (number, names[label], frames_of(frames))
+        (number, names[label], array_of(frames))
         for batch in Dataset(folder)
         for number, label, frames in zip(
             batch["id"].to_pylist(), batch["label"].to_pylist(), batch["frames"], strict=True
@@ -314,7 +314,7 @@ def test_a_clip_of_many_pieces_is_many_batches(
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000 * 20)
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "a.flac", noise, 16_000)
-    monkeypatch.setattr("clearspan.pipelines.kinds.labelled.BATCH_BYTES", 100_000)
+    monkeypatch.setattr("clearspan.pipelines.kinds.labeled.BATCH_BYTES", 100_000)
     assert direct("audio", "--input", tmp_path / "in", "--long", "split", "--frames", "10").code == 0
     batches = list(Dataset(tmp_path / "out"))
     assert sum(batch.num_rows for batch in batches) == 200
@@ -330,7 +330,7 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     samples = np.append(tone(1.0, 1000), np.zeros(round(3600 * hours) * 1000, np.float32))
     soundfile.write(file, samples, 1000, format="FLAC")
     monkeypatch.setattr(clips, "log_mel", lambda part: np.zeros((1 + (len(part) - 400) // 160, 128), np.float16))
-    worker = LabelledWorker(Clips(1024, "split"), schema("audio"), {"a": 0})
+    worker = LabeledWorker(Clips(1024, "split"), schema("audio"), {"a": 0})
     tally = Tally((), 0.0)
     data = file.getvalue()
     tracemalloc.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from clearspan.common import files
 from clearspan.pipelines import tally
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards import storage
@@ -29,7 +30,7 @@ def assert_fails(outcome, *parts: str) -> None:
 def no_manifest(tmp_path: Path):
     yield
     assert not list(tmp_path.rglob("manifest.json"))
-    assert not list(tmp_path.rglob(f"{storage.TEMPORARY}*"))
+    assert not list(tmp_path.rglob(f"{files.TEMPORARY}*"))
 
 
 def damage(head: Path, line: bytes, at: int = 20) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common import files
 from clearspan.pipelines.errors import PipelineError, carried, carrying
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
@@ -15,7 +16,6 @@ from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.kinds.sentences import Sentences
 from clearspan.pipelines.records import Input, Piece
 from clearspan.pipelines.units.plan import Unit, cut
-from clearspan.shards import storage
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
     watched = progress.Progress(str(tmp_path), units, quiet=False)
     assert (watched.bar.n, watched.bar.total) == (300, 1000)
     (done / "00003.json").touch()
-    (done / storage.temporary_name("00002.json")).touch()
+    (done / files.temporary_name("00002.json")).touch()
     (done / "99999.json").touch()
     (done / "notes.json").touch()
     watched.poll()

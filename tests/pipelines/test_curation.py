@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearspan.common import files
 from clearspan.pipelines.units import keys as unit_keys
 from clearspan.pipelines.units.curation import KEEP, Curation, Rebatcher, rule
 from clearspan.pipelines.units.keys import KEY, keys, pack_keys
@@ -134,7 +135,7 @@ def test_killed_at_either_stage_it_ends_with_the_same_bytes(
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert direct("--input", corpus, *UNIT, *ALL).code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "direct")
-    assert not list((tmp_path / "out").rglob(f"{storage.TEMPORARY}*"))
+    assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
 
 
 @pytest.mark.parametrize("lost", [".", "validation"])

@@ -18,7 +18,7 @@ from clearspan.pipelines.kinds.text import text_id
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
-from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards import Dataset, verify
 
@@ -173,7 +173,7 @@ def test_texts_that_preparation_makes_equal_are_duplicates(direct, texts: list[s
         assert direct(*words, *options, "--output", folder).code == 0
         assert len(kept(folder)) == number
     assert direct(*words, "--lowercase", "--whitespace", "collapse", "--holdout-fraction", "0.5").code == 0
-    ids = {text_id(normalise(text).lower().encode()) for text in some}
+    ids = {text_id(normalize(text).lower().encode()) for text in some}
     assert {row["id"] for part in (".", "validation") for row in kept(tmp_path / "out" / part)} == ids
 
 

@@ -14,13 +14,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearspan.common import files
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text import meeting, text_id
 from clearspan.pipelines.text.exclude import Excluded, read_texts
-from clearspan.pipelines.text.segmentation import normalise
+from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, comparable
-from clearspan.shards import Dataset, storage
+from clearspan.shards import Dataset
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -415,7 +416,7 @@ def test_what_went_is_written_down_with_the_text_that_it_holds(
         lost.unlink()
         assert direct(*command).code == 0
         assert tree(tmp_path / "out") == finished
-    (tmp_path / "out" / "_excluded" / storage.temporary_name("00000.jsonl.zst")).touch()
+    (tmp_path / "out" / "_excluded" / files.temporary_name("00000.jsonl.zst")).touch()
     assert direct(*command).code == 0
     assert tree(tmp_path / "out") == finished
 
@@ -432,7 +433,7 @@ def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp
     kept = {row["id"] for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()}
     assert not kept & {line["id"] for line in found}
     if "--pack" not in switches:
-        assert {text_id(normalise(line).encode()) for line in long} <= {line["id"] for line in found}
+        assert {text_id(normalize(line).encode()) for line in long} <= {line["id"] for line in found}
         assert {line["source"].split(":")[0] for line in found} == {"wiki.txt"}
 
 

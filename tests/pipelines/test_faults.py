@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from clearspan.common import files
 from clearspan.pipelines.readers import streams
 from clearspan.pipelines.text import tokenization
 from clearspan.pipelines.text.tokenization import TokenizerFiles
@@ -124,9 +125,9 @@ def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> Non
         if outcome.code == 0:
             break
         full += 1
-        spools += f"/{storage.TEMPORARY}" in outcome.err and ".tar'" in outcome.err
+        spools += f"/{files.TEMPORARY}" in outcome.err and ".tar'" in outcome.err
         assert f"No space left on device: '{folder}" in outcome.err and outcome.err.count("\n") == 1
-        assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
+        assert not list(folder.rglob(f"{files.TEMPORARY}*"))
         assert command(*CURATED, "--output", folder).code == 0
         assert tree(folder) == expected
         room += 1 + room // 8
@@ -208,7 +209,7 @@ def test_slow_storage_changes_nothing(command, tmp_path: Path, tree, monkeypatch
 
 
 def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tree) -> None:
-    with storage.alone(str(tmp_path / "out")):
+    with files.locked(tmp_path / "out"):
         outcome = command()
     assert outcome.code == 1
     assert outcome.err == f"pipelines: {tmp_path / 'out'}: another run is writing to it: wait for it or stop it\n"
@@ -219,8 +220,8 @@ def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tre
 def test_a_killed_run_leaves_no_lock(command, tmp_path: Path) -> None:
     code = (
         "import os, sys, time\n"
-        "from shards import storage\n"
-        "with storage.alone(sys.argv[1]):\n"
+        "from clearspan.common import files\n"
+        "with files.locked(sys.argv[1]):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -237,7 +238,7 @@ def test_of_runs_started_together_one_does_the_work(command, tmp_path: Path, mon
     results = []
 
     def hold() -> None:
-        with storage.alone(str(tmp_path / "out")):
+        with files.locked(tmp_path / "out"):
             inside.set()
             outside.wait(10)
         results.append("ended")

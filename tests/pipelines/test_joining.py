@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, trainers
 
 from clearspan.pipelines.text import joining
 from clearspan.pipelines.text.joining import Pieces, join
-from clearspan.pipelines.text.segmentation import normalise, segment_spaced
+from clearspan.pipelines.text.segmentation import normalize, segment_spaced
 from clearspan.pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
 
 
@@ -77,7 +77,7 @@ def test_a_piece_holds_the_texts_own_characters(roberta_tokenization: Tokenizati
     for text in texts[:100]:
         found = joined([segment_spaced(text, "en")], 100, roberta_tokenization)
         assert len(found) > len(text) / 1000
-        left = normalise(text)
+        left = normalize(text)
         for whole in wholes(found):
             assert left.startswith(whole)
             left = left.removeprefix(whole).lstrip()
@@ -91,7 +91,7 @@ def test_no_space_is_put_where_the_text_has_none(shared_data: Path, roberta_toke
         cells = [row[0] for row in itertools.islice(csv.reader(file), 2000) if row[0].endswith("。")]
     text = "".join(cells[:300])
     found = joined([segment_spaced(text, "zh")], 200, roberta_tokenization)
-    assert "".join(wholes(found)) == normalise(text)
+    assert "".join(wholes(found)) == normalize(text)
     assert max(len(ids) for _, _, ids in found) <= 200 < sum(len(ids) for _, _, ids in found[:2]) * 1.2
 
 

@@ -1,6 +1,6 @@
-"""A new kind is one file in pipelines/kinds/ and a line in shards/schema.py: a toy of photographs without tokens.
+"""A kind of dataset from outside the package is one module: here `toy.py`, photographs by class without tokens.
 
-A copy of the two packages gets these two and nothing else; then the real commands run in it, in processes of their own.
+The module lies in a user's folder; the real commands run there, each in a process of its own.
 """
 
 import io
@@ -16,11 +16,9 @@ import pytest
 import webdataset as wds
 from PIL import Image
 
-from tests.conftest import ROOT
+from clearspan.common.plugins import VARIABLE
+from clearspan.shards import schema
 
-LINE = """
-        Kind("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
-"""
 FILE = '''
 """Photographs by class: a folder a class, or a tar."""
 
@@ -38,8 +36,12 @@ from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.shards.manifest import FILES_FOLDER
-from clearspan.shards.schema import schema
+from clearspan.shards import schema
+from clearspan.shards.layouts import Samples
 
+schema.register(
+    schema.Kind("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls"))
+)
 CLASSES = f"{FILES_FOLDER}/classes.json"
 
 
@@ -49,7 +51,7 @@ class Toy(Kind):
 
     name: ClassVar[str] = "toy"
     summary: ClassVar[str] = "photographs by class"
-    example: ClassVar[str] = "python -m pipelines toy --input photographs --output data/toy"
+    example: ClassVar[str] = "clearspan-pipelines toy:Toy --input photographs --output data/toy"
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -88,37 +90,25 @@ class ToyWorker:
                 label = self.classes.index(record.label)
                 rows.append({"id": number, "image": record.value, "label": label})
             if len(rows) == 8:
-                yield pa.RecordBatch.from_pylist(rows, schema=schema("toy"))
+                yield pa.RecordBatch.from_pylist(rows, schema=schema.schema("toy"))
                 rows = []
         if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema("toy"))
+            yield pa.RecordBatch.from_pylist(rows, schema=schema.schema("toy"))
 '''
 KILLING = Path(__file__).with_name("killing.py")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages with the new kind."""
-    folder = tmp_path_factory.mktemp("house")
-    shutil.copytree(ROOT / "clearspan", folder / "clearspan", symlinks=True)
-    for package in ("common", "pipelines", "shards"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "pipelines" / "kinds" / "toy.py").write_text(FILE)
-    path = folder / "shards" / "schema.py"
-    before, after = path.read_text().split("\n    )\n}\n")
-    path.write_text(f"{before}{LINE}    )\n}}\n{after}")
-    return folder
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run Python in the user's folder; the environment variable names the module, unless `known` is False."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "toy.py").write_text(FILE)
 
-
-@pytest.fixture(scope="module")
-def run(house: Path) -> Run:
-    """A command of Python, in the house."""
-
-    def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(house)}
+    def command(*words: str | Path, known: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **({VARIABLE: "toy"} if known else {})}
         arguments = [sys.executable, *map(str, words)]
-        return subprocess.run(arguments, cwd=house, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
     return command
 
@@ -140,13 +130,13 @@ def photographs(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def command(photographs: Path) -> list[str | Path]:
     often = ["--max-bad-fraction", "0.1", "--unit-bytes", "120000", "--min-bytes", "1200"]
-    return ["toy", "--input", photographs, "--holdout-fraction", "0.1", "--limit", "100", *often]
+    return ["toy:Toy", "--input", photographs, "--holdout-fraction", "0.1", "--limit", "100", *often]
 
 
 @pytest.fixture(scope="module")
 def made(run: Run, command: list[str | Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "out"
-    ended = run("-m", "pipelines", *command, "--output", folder, "--workers", "2", "--json")
+    ended = run("-m", "clearspan.pipelines", *command, "--output", folder, "--workers", "2", "--json")
     assert ended.returncode == 0, ended.stderr
     summary = json.loads(ended.stdout)
     assert (summary["kind"], summary["read"], summary["bad"], summary["tokens"]) == ("toy", 161, 1, 0)
@@ -155,25 +145,62 @@ def made(run: Run, command: list[str | Path], tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def test_the_command_lists_it_and_its_options(run: Run) -> None:
-    assert "photographs by class" in run("-m", "pipelines", "--help").stdout
-    shown = run("-m", "pipelines", "toy", "--help").stdout
-    assert "--min-bytes" in shown and "python -m pipelines toy --input photographs" in shown
+def test_its_options_are_those_of_its_command(run: Run) -> None:
+    assert "module:Class" in run("-m", "clearspan.pipelines", "--help").stdout
+    shown = run("-m", "clearspan.pipelines", "toy:Toy", "--help").stdout
+    assert "photographs by class" in shown and "--min-bytes" in shown
+    assert "clearspan-pipelines toy:Toy --input photographs" in shown
     assert "--tokenizer" not in shown and "--dedup" not in shown
 
 
 def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
     for folder in (made, made / "validation"):
-        ended = run("-m", "shards", "verify", folder)
+        ended = run("-m", "clearspan.shards", "verify", folder)
         assert (ended.returncode, ended.stdout) == (0, f"{folder}: every shard is as the manifest says\n")
-    listed = run("-m", "shards", "ls", made).stdout
+    listed = run("-m", "clearspan.shards", "ls", made).stdout
     assert f"{made}: toy, " in listed and "_files/classes.json" in listed and "bad 1" in listed
     rows = [
-        json.loads(line) for line in run("-m", "shards", "cat", made, "--limit", "200", "--json").stdout.splitlines()
+        json.loads(line)
+        for line in run("-m", "clearspan.shards", "cat", made, "--limit", "200", "--json").stdout.splitlines()
     ]
     manifest = json.loads((made / "manifest.json").read_text())
     assert len(rows) == manifest["totals"]["examples"] and set(rows[0]) == {"id", "image", "label", "class"}
     assert "tokenizer" not in manifest["fingerprint"] and list(manifest["fingerprint"]["options"]["files"])
+
+
+def test_a_dataset_does_not_choose_the_module_that_reads_it(run: Run, made: Path) -> None:
+    ended = run("-m", "clearspan.shards", "ls", made, known=False)
+    assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
+    assert "kind 'toy' is not one of" in ended.stderr and f"set {VARIABLE} to the module's name" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "from toy import Toy\nclass Toys(Toy):\n    name = 'toys'\n",
+            "registers no columns for 'toys': call",
+        ),
+        (
+            "from clearspan.pipelines.kinds import Kind\nclass Toys(Kind):\n    name = 'toys'\n",
+            "it lacks reading, worker, summary, example (see clearspan.pipelines.kinds.Kind)",
+        ),
+        (
+            "from clearspan.shards import schema\nschema.register(schema.Kind('images', ('id:int64',)))\n",
+            "ValueError: kind 'images': a kind of this name exists",
+        ),
+        ("class Toys: ...\n", "not a kind of dataset (a subclass of clearspan.pipelines.kinds.Kind)"),
+    ],
+)
+def test_a_class_that_breaks_the_contract_is_bad_usage(
+    source: str, message: str, pipeline, own_module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path.cwd() / "toy.py").write_text(FILE)
+    monkeypatch.delitem(schema.KINDS, "toy", raising=False)
+    name = own_module(source)
+    ended = pipeline(f"{name}:Toys", "--input", "photographs", "--output", "out")
+    assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
+    sys.modules.pop("toy", None)
 
 
 def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
@@ -195,7 +222,7 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
     words = [*command, "--output", tmp_path / "out"]
     assert run(KILLING, "1", "before", name, tmp_path / "wrapper", *words).returncode == -9
     assert not (tmp_path / "out" / "manifest.json").exists()
-    ended = run("-m", "pipelines", *words, "--workers", "1")
+    ended = run("-m", "clearspan.pipelines", *words, "--workers", "1")
     assert ended.returncode == 0, ended.stderr
     assert "tokens" not in ended.stdout
     assert tree(tmp_path / "out") == tree(made)
@@ -205,7 +232,7 @@ def test_a_table_of_classes_that_is_damaged_is_put_back(run: Run, command: list[
     path = made / "_files" / "classes.json"
     whole = path.read_bytes()
     path.write_bytes(b"[]")
-    problems = run("-m", "shards", "verify", made)
+    problems = run("-m", "clearspan.shards", "verify", made)
     assert problems.returncode == 1 and f"{path}: its sha256 is not the manifest's" in problems.stdout
-    assert run("-m", "pipelines", *command, "--output", made).returncode == 0
+    assert run("-m", "clearspan.pipelines", *command, "--output", made).returncode == 0
     assert path.read_bytes() == whole

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.shards import storage, verify
+from clearspan.common import files
+from clearspan.shards import verify
 
 NAMES = (
     "plan.json",
@@ -53,7 +54,7 @@ def test_beside_a_plan_that_came_to_nothing_they_stay_too(direct, head: Path, tm
     "name",
     [
         *("_staged/my notes.txt", "_staged/99999.json", "_staged/99999.keys", "_staged/photos-00000-000.tar"),
-        *(f"{storage.TEMPORARY}mine", f"_staged/{storage.TEMPORARY}mine", f"_done/{storage.TEMPORARY}1-00000.json"),
+        *(f"{files.TEMPORARY}mine", f"_staged/{files.TEMPORARY}mine", f"_done/{files.TEMPORARY}1-00000.json"),
     ],
 )
 def test_what_only_resembles_the_files_of_a_run_stays(direct, head: Path, tmp_path: Path, name: str) -> None:

@@ -13,7 +13,7 @@ from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.shards import keyed, verify
 from clearspan.shards.ragged import Ragged
-from tests.pipelines.test_sentences import LINES, counts, normalised, rows
+from tests.pipelines.test_sentences import LINES, counts, normalized, rows
 
 
 def test_pieces_are_consecutive_sentences_with_views_of_their_own(
@@ -71,7 +71,7 @@ def test_without_splitting_a_record_is_cut_to_pieces(
     words = ("sentences", "--input", wiki, *LINES, "--no-dedup", "--min-tokens", "1")
     assert direct(*words, "--pack", "20").code == 0
     expected = []
-    for text in normalised(wiki):
+    for text in normalized(wiki):
         ids = del_tokenizer.encode(text, add_special_tokens=False).ids
         expected += [ids[start : start + 20] for start in range(0, len(ids), 20)]
     assert [row["tokens"] for row in rows(tmp_path / "out")] == expected

@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clearspan.common import files
 from clearspan.pipelines.__main__ import main
-from clearspan.shards import Dataset, storage, verify
+from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import KILLING
 from tests.processes import environment, run_commands, run_module
 
@@ -86,12 +87,12 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
         _, alive = psutil.wait_procs(workers_of(driver), timeout=30)
         assert not alive, "a worker outlives its driver"
     assert "manifest.json" not in tree(folder)
-    assert when == "after" or list(folder.rglob(f"{storage.TEMPORARY}*"))
+    assert when == "after" or list(folder.rglob(f"{files.TEMPORARY}*"))
     done = {path: path.stat().st_mtime_ns for path in folder.glob("_done/0*.json")}
     capsys.readouterr()
     assert main([*command, "--workers", "1", "--json"]) == 0
     assert tree(folder) == finished
-    assert not list(folder.rglob(f"{storage.TEMPORARY}*"))
+    assert not list(folder.rglob(f"{files.TEMPORARY}*"))
     left = json.loads(capsys.readouterr().out)["run"]["units"]
     # The worker that outlives its driver, for half a second at most, may finish a unit more.
     assert left == 8 - len(done) or (workers == "2" and left == 7 - len(done))

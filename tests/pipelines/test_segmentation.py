@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearspan.pipelines.tally import RecordError
 from clearspan.pipelines.text import segmentation
-from clearspan.pipelines.text.segmentation import WINDOW, normalise, segment, segment_spaced
+from clearspan.pipelines.text.segmentation import WINDOW, normalize, segment, segment_spaced
 
 
 def letters(text: str) -> str:
@@ -25,7 +25,7 @@ def test_nothing_of_a_real_text_is_lost(texts: list[str]) -> None:
         assert letters("".join(sentences)) == letters(text)
         assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
         spaced = segment_spaced(text, "en")
-        assert "".join(spaced) == normalise(text)
+        assert "".join(spaced) == normalize(text)
         assert [sentence.strip() for sentence in spaced] == sentences
 
 
@@ -40,7 +40,7 @@ def test_nothing_of_any_text_is_lost(parts: list[str], language: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segmentation, "WINDOW", 20)
         assert letters("".join(segment(text, language))) == letters(text)
-        assert "".join(segment_spaced(text, language)) == normalise(text)
+        assert "".join(segment_spaced(text, language)) == normalize(text)
 
 
 @pytest.fixture(scope="module")

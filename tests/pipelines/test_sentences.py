@@ -41,7 +41,7 @@ def counts(folder: Path) -> dict:
     return figures
 
 
-def normalised(wiki: Path) -> list[str]:
+def normalized(wiki: Path) -> list[str]:
     return [" ".join(line.split()) for line in wiki.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
@@ -57,7 +57,7 @@ def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_fact
 def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
     augmented: Path, wiki: Path, del_tokenizer: Tokenizer
 ) -> None:
-    texts = normalised(wiki)
+    texts = normalized(wiki)
     ids = {text: del_tokenizer.encode(text, add_special_tokens=False).ids for text in texts}
     long_enough = [text for text in texts if 4 <= len(ids[text]) <= 510]
     kept = list(dict.fromkeys(long_enough))
@@ -206,7 +206,7 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     kept, held = rows(some), rows(some / "validation")
     assert 200 < len(held) < 400 and all(row["id"] < 2**63 * 0.2 for row in held)
     test_set = Excluded.of(excluded.read_text().splitlines(), among_sentences=True)
-    ids = [text_id(text.encode()) for text in normalised(wiki) if not test_set.meets(text)]
+    ids = [text_id(text.encode()) for text in normalized(wiki) if not test_set.meets(text)]
     long_enough = {row["id"] for row in rows(everything)}
     expected = list(dict.fromkeys(found for found in ids if found in long_enough))[:1500]
     assert {row["id"] for row in [*kept, *held]} == set(expected)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage, verify
+from clearspan.common.files import sha256
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, verify
 from clearspan.shards.__main__ import main
 from clearspan.shards.layouts import MemberError
 from clearspan.shards.schema import KINDS, schema
@@ -51,7 +52,7 @@ def dataset(pictures: list[pa.RecordBatch], tmp_path: Path) -> Path:
     writer = ShardWriter(tmp_path, "images", 0, max_bytes=1)
     for batch in pictures:
         writer.write(batch)
-    files = {"classes.json": storage.sha256(tmp_path / "_files" / "classes.json")}
+    files = {"classes.json": sha256(tmp_path / "_files" / "classes.json")}
     counts = {"read": 12, "kept": 12, "filtered": {}, "bad": 0}
     Manifest("images", {"options": {"files": files}}, writer.close(), counts).save(str(tmp_path))
     return tmp_path
@@ -111,7 +112,7 @@ def test_ls_verify_and_cat_need_no_tokenizer(dataset: Path, capsys: pytest.Captu
     row = json.loads(capsys.readouterr().out)
     assert row["image"]["bytes"] == size and len(row["image"]["sha256"]) == 64
     assert main(["cat", str(dataset), "--tokenizer", "x"]) == 1
-    assert "images hold no token ids: leave --tokenizer out" in capsys.readouterr().err
+    assert "images hold no token ids: leave out --tokenizer" in capsys.readouterr().err
 
 
 def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:
@@ -156,7 +157,7 @@ def test_a_sample_that_went_missing_is_noticed(dataset: Path) -> None:
             tar.addfile(info, io.BytesIO(data))
     manifest = Manifest.load(str(dataset))
     path = dataset / SHARD
-    first = replace(manifest.shards[0], bytes=path.stat().st_size, sha256=storage.sha256(path))
+    first = replace(manifest.shards[0], bytes=path.stat().st_size, sha256=sha256(path))
     replace(manifest, shards=[first, *manifest.shards[1:]]).save(str(dataset))
     with pytest.raises(ShardError, match=f"{SHARD}: holds examples = 3 where the manifest says 4$"):
         list(Dataset(dataset))

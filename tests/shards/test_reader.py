@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from clearspan.common.files import sha256
 from clearspan.shards import Dataset, Manifest, ShardError, storage, verify
 
 SHARD = "documents-00001-000.tar"
@@ -20,7 +21,7 @@ def redeclare(folder: Path, name: str = SHARD) -> None:
     manifest = Manifest.load(str(folder))
     path = folder / name
     shards = [
-        replace(shard, bytes=path.stat().st_size, sha256=storage.sha256(path)) if shard.name == name else shard
+        replace(shard, bytes=path.stat().st_size, sha256=sha256(path)) if shard.name == name else shard
         for shard in manifest.shards
     ]
     replace(manifest, shards=shards).save(str(folder))
@@ -124,7 +125,7 @@ def test_a_flip_in_a_file_of_the_tokenizer_is_noticed(dataset: Path, name: str) 
     path = dataset / "tokenizer" / name
     path.write_bytes(path.read_bytes().replace(b"<mask>", b"<nask>"))
     (problem,) = verify(dataset)
-    assert f"{path}: missing, or not of the tokenizer that made the ids" in problem
+    assert f"{path}: missing, or not a file of the tokenizer that made the ids" in problem
 
 
 def test_a_file_beside_the_tokenizer_that_nobody_published_is_not_taken_for_its_own(dataset: Path) -> None:

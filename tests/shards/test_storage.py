@@ -1,4 +1,4 @@
-"""Publishing: whole or not at all, on a disk and on an object store."""
+"""Publishing is all or nothing, on a disk and on an object store."""
 
 import os
 from pathlib import Path
@@ -8,45 +8,10 @@ import pytest
 from clearspan.shards import storage
 
 
-def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
-    path = str(tmp_path / "new" / "folder" / "plan.json")
-    storage.publish_bytes(b"first", path)
-    storage.publish_bytes(b"second", path)
-    assert storage.read_bytes(path) == b"second"
-    assert storage.list_files(str(tmp_path / "new" / "folder")) == ["plan.json"]
-
-
-def test_a_failed_write_leaves_neither_name_nor_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage.publish_bytes(b"old", str(tmp_path / "shard.tar"))
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        storage.publish_bytes(b"new", str(tmp_path / "shard.tar"))
-    assert (tmp_path / "shard.tar").read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [tmp_path / "shard.tar"]
-
-
-def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, real = [], os.fsync
-
-    def watched(number: int) -> None:
-        seen.append([path.name for path in tmp_path.iterdir()])
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    storage.publish_bytes(b"data", str(tmp_path / "manifest.json"))
-    before, after = seen
-    assert [name.startswith(storage.TEMPORARY) for name in before] == [True]
-    assert after == ["manifest.json"]
-
-
 def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool, folder = tmp_path / f"{storage.TEMPORARY}spool", tmp_path / "set"
+    spool, folder = tmp_path / "spool", tmp_path / "set"
     spool.mkdir()
     local = spool / "documents-00000-000.tar"
     local.write_bytes(b"whole")
@@ -83,23 +48,6 @@ def test_an_object_store_gets_a_copy_in_one_write(tmp_path: Path, store) -> None
     storage.publish_file(local, "mem://bucket/documents-00000-000.tar")
     assert store.objects == {"mem://bucket/documents-00000-000.tar": b"whole"}
     assert local.exists()
-
-
-def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    theirs = [tmp_path / name for name in (f"{storage.TEMPORARY}mine", f"{storage.TEMPORARY}1-a.tar", "a.tar")]
-    for folder in theirs:
-        folder.mkdir()
-        (folder / "notes").touch()
-    linked = tmp_path / storage.temporary_name("link")
-    linked.symlink_to(theirs[0])
-    (tmp_path / storage.temporary_name("documents-00000-000.tar")).write_bytes(b"half")
-    spool = tmp_path / storage.temporary_name("spool")
-    spool.mkdir()
-    (spool / "documents-00000-001.tar").write_bytes(b"half")
-    storage.remove_temporaries(str(tmp_path))
-    storage.remove_temporaries(str(tmp_path / "absent"))
-    assert sorted(tmp_path.iterdir()) == sorted([*theirs, linked])
-    assert all((folder / "notes").is_file() for folder in theirs)
 
 
 def test_a_download_is_whole_or_absent(tmp_path: Path, store) -> None:

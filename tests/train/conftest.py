@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from clearspan.common.files import sha256
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
-from clearspan.shards import Manifest, ShardWriter, keyed, storage
+from clearspan.shards import Manifest, ShardWriter, keyed
 from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import schema
 
@@ -91,7 +92,7 @@ def publish(
         writer.write(batch)
     (folder / "tokenizer").symlink_to(tokenizer)
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
-    sums = {path.name: storage.sha256(path) for path in tokenizer.iterdir()}
+    sums = {path.name: sha256(path) for path in tokenizer.iterdir()}
     known = {"sha256": sums["tokenizer.json"], "vocab_size": vocabulary, "files": sums}
     fingerprint = {"tokenizer": known, "options": options or {}}
     count = sum(batch.num_rows for batch in batches)

@@ -9,7 +9,7 @@ from clearspan.train import run
 from clearspan.train.distributed import world
 from clearspan.train.engine import checkpoint
 
-write = checkpoint._Hashed.write
+write = checkpoint._StatesFile.write
 
 
 def killed(stream: Any, data: Any) -> int:
@@ -21,7 +21,7 @@ def killed(stream: Any, data: Any) -> int:
     return count
 
 
-checkpoint._Hashed.write = killed  # type: ignore[method-assign]
+checkpoint._StatesFile.write = killed  # type: ignore[method-assign]
 exit_code = run.main()
 sys.stdout.flush()
 os._exit(exit_code)

@@ -48,9 +48,9 @@ def write(stream: Any, data: Any) -> int:
     return count
 
 
-saved, written = checkpoint.Checkpoints.save, checkpoint._Hashed.write
+saved, written = checkpoint.Checkpoints.save, checkpoint._StatesFile.write
 checkpoint.Checkpoints.save = save  # type: ignore[method-assign]
-checkpoint._Hashed.write = write  # type: ignore[method-assign]
+checkpoint._StatesFile.write = write  # type: ignore[method-assign]
 sys.addaudithook(before)
 exit_code = run.main()
 sys.stdout.flush()

@@ -175,7 +175,7 @@ def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(de
 
 
 def test_pictures_clips_and_texts_share_one_forward(device: torch.device) -> None:
-    learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, None, 0)
+    learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, 0)
     alone = learner(given)[0].item()
     learner.to(device)
     loss = loss_of(learner, moved(given, device), device)

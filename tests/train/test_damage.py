@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearspan.common.files import TEMPORARY
 from clearspan.shards.sealed import FileInfo
-from clearspan.shards.storage import TEMPORARY
 from clearspan.train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import read_manifest, seal_folder

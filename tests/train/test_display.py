@@ -120,7 +120,9 @@ def test_a_paper_sized_step_on_a_small_device_is_told_at_its_first_micro_batch(
     shown.begin()
     clock[0] += 40
     shown.forwarded(1, 32)
-    assert capsys.readouterr().out.splitlines()[-1] == "40 s a forward of one of 32 micro-batches: some 61 years to go"
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "40 s for the forward pass of one of 32 micro-batches: about 61 years to go"
+    )
 
 
 def test_with_gradient_caching_a_forward_of_every_micro_batch_goes_before_the_first(
@@ -130,7 +132,9 @@ def test_with_gradient_caching_a_forward_of_every_micro_batch_goes_before_the_fi
     shown.begin()
     clock[0] += 40 * 33
     shown.forwarded(1, 32, cached=True)
-    assert capsys.readouterr().out.splitlines()[-1] == "40 s a forward of one of 32 micro-batches: some 81 years to go"
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "40 s for the forward pass of one of 32 micro-batches: about 81 years to go"
+    )
 
 
 def test_the_first_step_is_left_out_of_what_a_step_takes(clock: list[float]) -> None:

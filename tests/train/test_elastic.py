@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.engine.partitions import between, put_together, recut, taken_apart
+from clearspan.train.engine.partitions import from_adamw, repartition, slice_of, to_adamw
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 
@@ -64,7 +64,7 @@ def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> No
     parts, _ = saved_by(before, groups)
     expected, lengths = saved_by(now, groups)
     for rank in range(now):
-        assert str(recut(parts, rank, now, lengths)) == str(expected[rank])
+        assert str(repartition(parts, rank, now, lengths)) == str(expected[rank])
 
 
 def adamw(groups: list[list[torch.Tensor]]) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def test_a_state_is_shared_out_and_put_back_as_it_was(ranks: int) -> None:
     flat = [torch.arange(1.0, 12), torch.arange(12.0, 21)]
     expected, lengths = saved_by(ranks, flat)
     (like,), _ = saved_by(1, flat)
-    whole = put_together(adamw(groups), groups, like)
-    parts = [recut([whole], rank, ranks, lengths) for rank in range(ranks)]
+    whole = from_adamw(adamw(groups), groups, like)
+    parts = [repartition([whole], rank, ranks, lengths) for rank in range(ranks)]
     assert str(parts) == str(expected)
-    assert str(taken_apart(parts, groups)) == str(adamw(groups))
+    assert str(to_adamw(parts, groups)) == str(adamw(groups))
 
 
 def test_before_the_first_step_there_are_no_moments_to_cut() -> None:
@@ -98,16 +98,16 @@ def test_before_the_first_step_there_are_no_moments_to_cut() -> None:
     empty["all"]["state"] = {}
     for part in parts:
         part["base_optimizer_state"]["all"]["state"] = {}
-    assert recut(parts, 0, 1, [6])["base_optimizer_state"]["all"]["state"] == {}
-    assert taken_apart(parts, groups) == empty
-    assert put_together(empty, groups, parts[0])["base_optimizer_state"]["all"]["state"] == {}
+    assert repartition(parts, 0, 1, [6])["base_optimizer_state"]["all"]["state"] == {}
+    assert to_adamw(parts, groups) == empty
+    assert from_adamw(empty, groups, parts[0])["base_optimizer_state"]["all"]["state"] == {}
 
 
 def test_a_part_is_a_copy_that_keeps_nothing_else_alive() -> None:
     pieces = [torch.arange(4.0), torch.arange(4.0, 8.0)]
-    part = between(pieces, 1, 3)
+    part = slice_of(pieces, 1, 3)
     assert part.tolist() == [1, 2] and part.untyped_storage().nbytes() == 8
-    assert between(pieces, 3, 6).tolist() == [3, 4, 5] and between(pieces, 8, 8).tolist() == []
+    assert slice_of(pieces, 3, 6).tolist() == [3, 4, 5] and slice_of(pieces, 8, 8).tolist() == []
 
 
 def examples(told: Path, ranks: list[int]) -> list[list[list[int]]]:

@@ -19,7 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.common.model_folder import EncoderError
 from clearspan.train.build import add_embeddings, load_tokenizer
 from clearspan.train.export import save_model
 from clearspan.train.model.attention import PACKED_ATTENTION, packed_attention, padded_attention

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.train import __main__ as launcher
-from clearspan.train import export, run, sweep
-from clearspan.train.config import reference
+from clearspan.train import export, reference, run, sweep
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps.grid import read as read_sweep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.shards.storage import TEMPORARY
+from clearspan.common.files import TEMPORARY
 from clearspan.train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from tests.train import runs

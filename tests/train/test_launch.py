@@ -73,7 +73,7 @@ def test_ranks_that_are_started_by_hand_meet_where_they_are_told_to(free: str) -
 def test_ranks_of_several_machines_say_where_they_listen(free: str) -> None:
     """127.0.0.2 is this machine, but not by a name that says so."""
     said = joined(2, LOCAL_SIZE="1", MASTER_ADDR="127.0.0.2", MASTER_PORT=free)
-    assert said.count(f"listens on port {free} of all interfaces for the other machines, without encryption") == 1
+    assert said.count(f"listening on port {free} of all interfaces for the other machines, without encryption") == 1
 
 
 RANK = """
@@ -142,7 +142,7 @@ def test_a_signal_ends_the_ranks_first_and_hands_their_exit_code_on(launching: P
 
 def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
     said = signalled(launching, signal.SIGTERM, seconds=50, code=0)
-    assert said == ["train: its ranks took more than 1 s to save, and were killed", "ends with 247"]
+    assert said == ["train: the ranks took more than 1 s to save, and were killed", "ends with 247"]
 
 
 def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
@@ -154,4 +154,4 @@ def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
     for name, value in {"RANK": "1", "LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert run.main(["--recipe", "demo", "training.nonsense=1"]) == 2
-    assert slept == [signals.TELLING_S] and not capsys.readouterr().err
+    assert slept == [signals.REPORTING_S] and not capsys.readouterr().err

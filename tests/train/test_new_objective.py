@@ -1,11 +1,10 @@
-"""A new objective is one file and a recipe line; a new modality one file, and its kind a line of the schema: toys.
+"""An objective, a modality and a kind of dataset of the user's own: one module beside the data, and lines in a recipe.
 
-A copy of the packages gets these and nothing else; then the real commands run in it, in processes of their own.
+The real commands run in that module's folder, in processes of their own; the package is as it is.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,25 +19,39 @@ from clearspan.shards import schema as schemas
 from tests.conftest import ROOT
 from tests.train.runs import same_weights, without_its_last_checkpoint
 
-LINE = """
-        Kind("toy", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="raw", label="cls")),
-"""
-MODALITY = '''
-"""Pictures of 8 x 8 grey pixels, as patches of 4 x 4."""
+MODULE = '''
+"""Pictures of 8 x 8 gray pixels: their kind of dataset, patches of 4 x 4, and an objective that predicts classes."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from clearspan.shards import Dataset, ShardError, keyed
-from clearspan.train.data.batch import Rows
-from clearspan.train.modalities import Modality
+from clearspan.shards import ShardError, keyed, schema
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose
+from clearspan.train.modalities import Modality, ModalityConfig
+from clearspan.train.model.packing import Patches, Sequences
+from clearspan.train.objectives import (
+    Encoded,
+    ExampleObjective,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    Workload,
+)
+
+COLUMNS = ("id:int64", "image:binary", "label:int64")
+schema.register(schema.Kind("toy", COLUMNS, layout=schema.Samples(image="raw", label="cls")))
 
 
 @dataclasses.dataclass
-class Config:
+class PixelsConfig(ModalityConfig):
     noise: float = 0.0
 
     def check(self) -> None:
@@ -46,17 +59,11 @@ class Config:
             raise ValueError(f"noise {self.noise} is negative")
 
 
-def build(config: Config, dataset: Dataset) -> "Toy":
-    return Toy(config)
-
-
-class Toy(Modality):
+class Pixels(Modality):
+    config: PixelsConfig
     columns = ("image", "label")
     views = 1
     patches = 4
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for id_, image in zip(rows.ids, rows.listed("image"), strict=True):
@@ -78,20 +85,6 @@ class Embedding(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         return self.linear(pixels) + self.positions
-'''
-OBJECTIVE = '''
-"""Tells pictures' classes apart by their pooled states."""
-
-import dataclasses
-from collections.abc import Sequence
-
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
-from clearspan.train.data.batch import Batch, Columns, Rows
-from clearspan.train.draws import Purpose
-from clearspan.train.model.packing import Patches, Sequences
-from clearspan.train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
 
 
 @dataclasses.dataclass
@@ -99,48 +92,68 @@ class Config(ObjectiveConfig):
     classes: int = 2
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Toy":
-    if setting.modality is None:
-        raise ValueError(f"objectives.{setting.name}: data.{setting.data} holds no pictures")
-    return Toy(config, setting)
-
-
-class Toy(Objective):
-    embeds_tokens = False
+class Classes(ExampleObjective):
+    config: Config
 
     def __init__(self, config: Config, setting: Setting) -> None:
-        super().__init__()
-        self.setting = setting
+        super().__init__(config, setting)
+        if setting.modality is None:
+            raise ValueError(f"objectives.{setting.name}: data.{setting.data} holds no pictures")
+        self.modality = setting.modality
         with setting.drawing_head():
             self.head = nn.Linear(setting.dim, config.classes)
 
     @property
     def columns(self) -> Sequence[str]:
-        return self.setting.modality.columns
+        return self.modality.columns
 
     def workload(self) -> Workload:
-        return Workload(patch_sequences=1, patches=self.setting.modality.patches)
+        return Workload(patch_sequences=1, patches=self.modality.patches)
 
     def collate(self, rows: Rows) -> Columns:
         keys = self.setting.keys(rows.epoch, rows.ids, Purpose.VIEW)
-        pixels, labels = self.setting.modality.collate(rows, keys[:, None])
+        pixels, labels = self.modality.collate(rows, keys[:, None])
         return {"pixels": pixels[:, 0], "label": labels}
 
     def request(self, batch: Batch) -> Request:
-        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
-        patches = Patches(self.setting.data, batch.values("pixels"), self.setting.modality.patches)
+        (keys,) = self.setting.sequence_keys(batch, 1)
+        patches = Patches(self.setting.data, batch.values("pixels"), self.modality.patches)
         return Request({"pictures": Sequences(patches, keys)}, context=batch.values("label"))
 
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
         logits = self.head(encoded.pooled("pictures"))
         return cross_entropy(logits, context), {"accuracy": (logits.argmax(1) == context).float().mean().detach()}
+
+
+class Unfinished(ExampleObjective):
+    def request(self, batch: Batch) -> Request:
+        return Request()
+
+
+class Untold(Objective):
+    def request(self, batch: Batch) -> Request:
+        return Request()
+
+    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+        return torch.zeros(()), {}
+
+
+class Loose(Classes):
+    config: dict[str, int]
+
+
+class Endless(Modality):
+    config: PixelsConfig
+    columns, views = Pixels.columns, Pixels.views
+    collate, embedding = Pixels.collate, Pixels.embedding
 '''
 TOY = [
     "objectives.spans.data=text",
     "objectives.mlm.data=text",
     "data.train.batch_size=16",  # a name that every torch module has for a method of its own
+    "data.train.modality.type=toys:Pixels",
     "data.train.modality.noise=0.05",
-    "objectives.classes.type=toy",
+    "objectives.classes.type=toys:Classes",
     "objectives.classes.data=train",
     "objectives.classes.weight=5",
     "optimizer.schedule=constant",
@@ -152,22 +165,15 @@ TOY = [
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages with the new files."""
+    """A user's working folder, with the module."""
     folder = tmp_path_factory.mktemp("house")
-    shutil.copytree(ROOT / "clearspan", folder / "clearspan", symlinks=True)
-    for package in ("common", "pipelines", "shards", "train", "eval"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "train" / "modalities" / "toy.py").write_text(MODALITY)
-    (folder / "train" / "objectives" / "toy.py").write_text(OBJECTIVE)
-    path = folder / "shards" / "schema.py"
-    before, after = path.read_text().split("\n    )\n}\n")
-    path.write_text(f"{before}{LINE}    )\n}}\n{after}")
+    (folder / "toys.py").write_text(MODULE)
     return folder
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 pictures of two classes: bright above, or bright below; written with the kind that the line declares."""
+    """80 pictures of two classes: bright above, or bright below; written with the kind that the module registers."""
     folder = tmp_path_factory.mktemp("data") / "pictures"
     folder.mkdir()
     generator = np.random.default_rng(3)
@@ -193,10 +199,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(
-    house: Path, *arguments: str | Path, before: Sequence[str] = ("train/run.py",)
+    house: Path, *arguments: str | Path, before: Sequence[str | Path] = (ROOT / "train" / "run.py",)
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(house), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *before, "--recipe", "demo", "--quiet", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, timeout=400)
 
 
@@ -217,6 +223,8 @@ def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
     losses = [line["classes/loss"] for line in figures(run)]
     assert losses[-1] < 0.85 * losses[0] and figures(run)[-1]["classes/accuracy"] > 0.8
     assert all(line["spans/loss"] > 0 and line["mlm/loss"] > 0 for line in figures(run))
+    recipe = (run / "recipe.yaml").read_text()
+    assert "type: toys:Classes" in recipe and "type: toys:Pixels" in recipe
     half = without_its_last_checkpoint(run, tmp_path / "half")
     resumed = trained(house, *options, f"output={half}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
@@ -227,23 +235,35 @@ REFUSED = {
     "data.train.modality.noise=-1": "data.train.modality: noise -1.0 is negative",
     "data.train.modality.nose=1": "unknown key 'data.train.modality.nose'",
     "data.text.modality.noise=1": "data.text.modality has no effect",
+    "data.train.modality.type=picture": "data.train.modality.type picture: not of the form module:name",
+    "data.train.modality.type=toys:Embedding": "the class toys.Embedding, not a modality (a subclass of",
+    "data.train.modality.type=toys:Endless": "data.train.modality: type toys:Endless: lacks patches (see",
+    "objectives.classes.type=birds:Songs": "objectives.classes.type birds:Songs: there is no module birds",
+    "objectives.classes.type=toys:Class": "toys:Class: toys has no 'Class'; did you mean 'Classes'?",
+    "objectives.classes.type=toys:Pixels": "toys:Pixels: the class toys.Pixels, not an objective (a subclass of",
+    "objectives.classes.type=toys:Unfinished": "toys:Unfinished: not an objective: it lacks loss (see",
+    "objectives.classes.type=toys:Untold": "derive from one of ContrastiveObjective, TokenObjective, ExampleObjective",
+    "objectives.classes.type=toys:Loose": "toys:Loose: Loose annotates config as dict: it must be a dataclass",
+    "objectives.classes.clases=3": "unknown key 'objectives.classes.clases'; did you mean objectives.classes.classes?",
     "objectives.classes.data=text": "data.train: no objective reads it",
     "objectives.spans.data=train": "type spans needs the column 'tokens'",
-    "objectives.other.type=toy objectives.other.data=text": "objectives.other: data.text holds no pictures",
+    "objectives.other.type=toys:Classes objectives.other.data=text": "objectives.other: data.text holds no pictures",
 }
-ONE_AFTER_THE_OTHER = """
+ONE_AFTER_THE_OTHER = f"""
 import os, runpy, sys
 import clearspan.train.build
 given, changes = sys.argv[1:-1], sys.argv[-1].splitlines()
 for change in changes:
     if not (child := os.fork()):
         sys.argv = ["train/run.py", *given, *change.split()]
-        runpy.run_path("train/run.py", run_name="__main__")
+        runpy.run_path({str(ROOT / "train" / "run.py")!r}, run_name="__main__")
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr)
 """
 
 
-def test_what_does_not_go_together_is_one_line(house: Path, pictures: Path, tiny: list[str], tmp_path: Path) -> None:
+def test_what_does_not_meet_the_contract_is_one_line(
+    house: Path, pictures: Path, tiny: list[str], tmp_path: Path
+) -> None:
     """Each said by a command of its own, all forks of one interpreter, whose start takes longest."""
     options = [*tiny, *TOY, f"data.train.path={pictures}", f"output={tmp_path / 'run'}", "--dry-run"]
     done = trained(house, *options, "\n".join(REFUSED), before=["-c", ONE_AFTER_THE_OTHER])

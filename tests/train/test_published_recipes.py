@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from clearspan.train import modalities
-from clearspan.train.config import layers, reference
+from clearspan.train import modalities, reference
+from clearspan.train.config import layers
 from clearspan.train.config.keys import typed
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.config.resume_policy import flat

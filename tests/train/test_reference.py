@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearspan.train import __main__ as launcher
-from clearspan.train import run
-from clearspan.train.config import layers, reference
+from clearspan.train import reference, run
+from clearspan.train.config import layers
 from clearspan.train.config.keys import known_keys
 from clearspan.train.options import DatasetConfig
 from clearspan.train.sweeps import grid
@@ -60,7 +60,7 @@ def test_a_page_that_is_behind_is_named_with_its_line_and_the_mend(
         old.write_text("\n".join(changed) + "\n")
         assert reference.main(["--check", str(old)]) == 1
         error = capsys.readouterr().err
-        assert f"line {number or len(lines) + 1} " in error and "python -m train.config.reference >" in error
+        assert f"line {number or len(lines) + 1} " in error and "python -m train.reference >" in error
         assert error.count("\n") == 1
 
 

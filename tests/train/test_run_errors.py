@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.shards import storage
+from clearspan.common.files import locked
 from clearspan.train.config.recipe import load, to_file, to_yaml
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.run import main, output
@@ -165,7 +165,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with storage.alone(str(run)):
+    with locked(run):
         assert "another run is writing to it" in failed(capsys, *tiny, f"output={run}")
         arguments = [*tiny, f"output={run}"]
         both = train_on_ranks(2, *arguments, port=27810 + os.getpid() % 300)

@@ -13,15 +13,15 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.library import load as load_model
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.train.build import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import load_skeleton, save_model, save_skeleton
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
-from tests.eval.models.test_folder import ANOTHERS
+from tests.eval.models.test_model_folder import ANOTHERS
 
 TEXTS = ["", "A short one.", "An Owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 
@@ -85,7 +85,7 @@ def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleto
 def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
     encoder = trained_on(rich, "model.pooling=mean")
     assert encoder.pooling == "mean"
-    assert encoder.notes == [f"model.path {rich}: pools cls, from here on mean"]
+    assert encoder.notes == [f"model.path {rich}: pools cls, this run mean"]
 
 
 def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path) -> None:

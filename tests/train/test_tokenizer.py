@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from clearspan.eval.models.sentence_encoder import EncoderError
+from clearspan.common.model_folder import EncoderError
 from clearspan.shards.token_ids import USUAL_IDS, vocab_size
 from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, special_tokens
 

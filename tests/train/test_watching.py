@@ -26,7 +26,7 @@ def test_a_loss_that_stays_at_chance_is_said_once_with_what_to_do() -> None:
     for near in (1.0, 1.015, 0.985):
         ((step, line),) = said(range(10, 500, 10), {"spans/loss": near * CHANCE})
         assert step == 50 and "objectives.spans: its loss is " in line
-        assert "has been that of chance, 3.434, since step 10: nothing is learnt; try a lower rate" in line
+        assert "has been at chance level, 3.434, since step 10: nothing is learned; try a lower rate" in line
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_a_run_says_it_on_the_terminal_and_in_its_metrics(tiny: list[str], tmp_p
     warnings = [line["warning"] for line in lines if "warning" in line]
     assert len(warnings) == 1 and warnings[0] in done.stdout
     assert warnings[0].startswith("objectives.mlm: its loss is 7.")
-    assert "nothing is learnt; try another optimizer.learning_rate" in warnings[0]
+    assert "nothing is learned; try another optimizer.learning_rate" in warnings[0]

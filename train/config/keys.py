@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from clearspan.common.terminal import closest
+from clearspan.common.parsing import closest
+from clearspan.common.plugins import PluginError
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError, not_one_of
 from clearspan.train.schedules import OptimizerConfig
 
@@ -65,7 +66,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
     message = f"{key}: {value!r:.80}{problem['msg'].removeprefix('Input')}"
     match problem["type"]:
         case "unexpected_keyword_argument":
-            message = f"unknown key {key!r}; {did_you_mean(key, known) or '`--dry-run` prints the keys there are'}"
+            message = f"unknown key {key!r}; {nearest_key(key, known) or '`--dry-run` prints the keys there are'}"
         case "missing":
             message = f"{key} is not set; give it as {key}=VALUE"
         case "literal_error":
@@ -76,7 +77,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
     raise KeyedError(message, key)
 
 
-def did_you_mean(key: str, known: Sequence[str]) -> str | None:
+def nearest_key(key: str, known: Sequence[str]) -> str | None:
     """Return the question which names the known key that is nearest to an unknown one by its last part, or None. Keys
     of the same section come first.
     """
@@ -90,15 +91,22 @@ def did_you_mean(key: str, known: Sequence[str]) -> str | None:
 
 
 def known_keys(recipe: Mapping[str, Any], objectives: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return every key that a recipe with these datasets and objectives may have, except those of `model.config`."""
-    from clearspan.train.objectives import config_class, types
+    """Return every key that a recipe with these datasets and objectives may have, except those of `model.config`.
+
+    Raises:
+        KeyedError: a type of the user's own, `module:Class`, cannot be loaded.
+    """
+    from clearspan.train.objectives import config_class, is_type
 
     keys = _keys(Recipe)
     for name in recipe.get("data") or {}:
         keys += _keys(DatasetConfig, f"data.{name}.")
     for name, options in objectives.items():
-        if (type_ := options.get("type") or name) in types():
-            keys += _keys(config_class(type_), f"objectives.{name}.")
+        if is_type(type_ := str(options.get("type") or name)):
+            try:
+                keys += _keys(config_class(type_), f"objectives.{name}.")
+            except PluginError as error:
+                raise KeyedError(f"objectives.{name}.type {error}", f"objectives.{name}.type") from None
         keys += _keys(OptimizerConfig, f"turns.{options.get('turn') or name}.")
     return keys
 

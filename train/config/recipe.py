@@ -11,13 +11,14 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clearspan.common.terminal import nearest
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset
-from clearspan.train.config.keys import KeyedError, check_names, did_you_mean, keep_one_length, known_keys, typed
+from clearspan.train.config.keys import KeyedError, check_names, keep_one_length, known_keys, nearest_key, typed
 from clearspan.train.config.layers import (
     MAX_BYTES,
     drop_other_config,
@@ -31,6 +32,9 @@ from clearspan.train.config.layers import (
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.options import DatasetConfig, Recipe, RecipeError, check, one_of, refuse
 from clearspan.train.schedules import OptimizerConfig
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
+    from clearspan.train.modalities import Modality
 
 MISSING = "???"
 """The value, in a recipe's file, of a key that must be given."""
@@ -88,15 +92,15 @@ def _typed(content: dict[Any, Any]) -> Recipe:
     content = {**content, "model": _without_nulls(content.get("model") or {}), "data": sections["data"]}
     recipe = typed(Recipe, {**content, "objectives": {}, "turns": {}}, known=known)
     for name, options in wanted.items():
-        key, type_ = f"objectives.{name}", options.get("type") or name
-        if type_ not in objectives.types():
+        key, type_ = f"objectives.{name}", str(options.get("type") or name)
+        if not objectives.is_type(type_):
             others = [other for other in wanted if other != name]
             if options.get("type"):
-                near: str | None = nearest(type_, objectives.types()).removeprefix("; ")
+                near: str | None = did_you_mean(type_, objectives.types()).removeprefix("; ")
             else:
-                near = did_you_mean(key, [f"objectives.{other}" for other in (*others, *objectives.types())])
+                near = nearest_key(key, [f"objectives.{other}" for other in (*others, *objectives.types())])
             has = f", and the recipe has {', '.join(others)}" if others else ""
-            mend = near or f"the types are {', '.join(objectives.types())}"
+            mend = near or f"the types are {', '.join(objectives.types())}, and module:Class"
             raise KeyedError(f"{key}: no type {type_!r}{has}; {mend}", key)
         recipe.objectives[name] = typed(objectives.config_class(type_), options, f"{key}.", known)
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
@@ -136,7 +140,7 @@ def _only(data: dict[str, DatasetConfig], objective: str) -> str:
     return next(iter(data))
 
 
-def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
+def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | None":
     """Return the `train.modalities.Modality` that makes patches of a dataset's examples, or None for text. Defaults are
     filled in, so that the run's recipe states every option.
 
@@ -145,27 +149,32 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> Any:
     """
     from clearspan.train import modalities
 
-    kind = dataset.manifest.kind
-    key = f"data.{name}.modality"
-    if kind not in modalities.names():
+    kind, key = dataset.manifest.kind, f"data.{name}.modality"
+    stated_options = dict(config.modality)
+    type_ = str(stated_options.pop("type", "") or kind)
+    if type_ == kind and kind not in modalities.names():
         refuse((bool(config.modality), f"{key} has no effect: {config.path} holds {kind}"))
         return None
-    known = [option.name for option in dataclasses.fields(modalities.config_class(kind))]
+    try:
+        options_class = modalities.config_class(type_)
+    except PluginError as error:
+        raise RecipeError(f"{key}.type {error}") from None
+    known = [option.name for option in dataclasses.fields(options_class)]
     refuse(
         *(
             (option not in known, f"unknown key '{key}.{option}': {config.path} holds {kind}: {one_of(option, known)}")
-            for option in config.modality
+            for option in stated_options
         ),
         (
             config.short_documents != "error",
             f"data.{name}.short_documents has no effect: {config.path} holds {kind}, of which none is too short",
         ),
     )
-    options = typed(modalities.config_class(kind), config.modality, f"{key}.")
-    config.modality = dataclasses.asdict(options)
+    options = typed(options_class, stated_options, f"{key}.")
+    config.modality = ({"type": type_} if type_ != kind else {}) | dataclasses.asdict(options)
     try:
         options.check()
-        return modalities.build(kind, options, dataset)
+        return modalities.build(type_, options, dataset)
     except ValueError as error:
         raise RecipeError(f"{key}: {error}") from None
 

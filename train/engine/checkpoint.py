@@ -1,36 +1,34 @@
-"""Checkpoints of a run, and where everything lies in its folder.
+"""Checkpoints of a run, and the layout of its folder.
 
     recipe.yaml  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
     checkpoints/step-N/ (states, manifest.json)       model/ (the export)
 
-DeepSpeed makes the states, all ranks together. A checkpoint gets its name when it is whole and on the disk, with a
-manifest (`train.engine.integrity`) that also says which step is the best so far. Before one is used its files are
-checked; in place of a damaged one the one before is taken. Any number of ranks loads what any number saved, whatever
-the ZeRO stage of either. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
+DeepSpeed writes the states, all ranks together. A checkpoint gets its name when it is complete and on the disk. Its
+manifest (`train.engine.integrity`) also names the best step so far. The files of a checkpoint are verified before it is
+loaded; when one is damaged, the checkpoint before it is used. Any number of ranks loads what any number saved, at any
+ZeRO stage of either. Loading goes through torch's `weights_only` unpickler: a checkpoint cannot run code.
 """
 
 import contextlib
-import hashlib
 import os
 import pickle
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from deepspeed.checkpoint.constants import OPTIMIZER_STATE_DICT
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from clearspan.common.terminal import one_line, visible
-from clearspan.eval.models.sentence_encoder import MOST_SAID
-from clearspan.shards.sealed import FileInfo
-from clearspan.shards.storage import COPY_BYTES, TEMPORARY, naming_disk
+from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
+from clearspan.common.terminal import MOST_SAID, one_line, visible
+from clearspan.shards.sealed import FileInfo, HashingFile
 from clearspan.train.distributed import world
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
-from clearspan.train.engine.partitions import put_together, recut, taken_apart
+from clearspan.train.engine.partitions import from_adamw, repartition, to_adamw
 from clearspan.train.engine.ranks import agreed, gathered
 
 CHECKPOINTS = "checkpoints"
@@ -42,64 +40,50 @@ TAG = re.compile(r"step-(\d{8,})")
 OURS = re.compile(
     rf"({re.escape(TEMPORARY)}\w+-)?{re.escape(MANIFEST)}|(zero_pp_rank_\d+_)?mp_rank_\d+_(model|optim)_states\.pt"
 )
-"""The files that a checkpoint is made of: what is loaded of it, and may be removed with it."""
+"""The names of a checkpoint's own files: only these are loaded from it, and deleted with it."""
 
 
 class CheckpointError(ValueError):
-    """There is no such checkpoint, or it cannot be read or written. The message says what to do."""
+    """A checkpoint does not exist, or cannot be read or written. The message says what to do."""
 
 
-class _Hashed:
-    """A stream that hashes what it writes: large blocks in a thread, while they are being written."""
-
-    def __init__(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
-        self.stream, self.pool, self.hash, self.bytes = stream, pool, hashlib.sha256(), 0
-        self.error: OSError | None = None
+class _StatesFile(HashingFile):
+    """The file that torch writes states to: hashes what passes."""
 
     def write(self, data: Any) -> int:
-        block = memoryview(data).cast("B")
-        hashing = self.pool.submit(self.hash.update, block) if len(block) >= COPY_BYTES else None
-        if hashing is None:
-            self.hash.update(block)
-        try:
-            self.stream.write(block)
-        except OSError as error:
-            self.error = error
-            raise
-        finally:
-            if hashing:
-                hashing.result()
-        self.bytes += len(block)
-        return len(block)
+        return super().write(memoryview(data).cast("B"))  # type: ignore[arg-type]
 
     def flush(self) -> None:
         self.stream.flush()
 
 
 def write_states(states: Any, path: Path) -> FileInfo:
-    """Saves states with torch; they are on the disk when it returns.
+    """Save states with torch; they are on the disk when the function returns.
 
     Raises:
-        OSError: the disk is full or broken; it names the file.
+        OSError: the disk is full or broken; the error names the file.
     """
-    with naming_disk(path), ThreadPoolExecutor(1) as pool, path.open("wb", buffering=COPY_BYTES) as stream:
-        hashed = _Hashed(stream, pool)
+    with path_in_errors(path), path.open("wb", buffering=COPY_BYTES) as stream:
+        file = _StatesFile(stream)
         try:
-            torch.save(states, hashed)  # type: ignore[arg-type]
-        except RuntimeError:
-            if hashed.error:  # which torch's writer of zip files replaces by what it finds when it closes the file
-                raise hashed.error from None
+            torch.save(states, file)  # type: ignore[arg-type]
+        except RuntimeError as error:  # torch's zip writer raises it while it closes the file, in place of the OSError
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
             raise
         stream.flush()
         os.fsync(stream.fileno())
-        return FileInfo(hashed.bytes, hashed.hash.hexdigest())
+        return file.info
 
 
 def safe_load(path: Path, map_location: Any = "cpu", mmap: bool = False) -> Any:
-    """Tensors and plain values of a file; nothing that could run code. With `mmap`, tensors are read as they are used.
+    """Return the tensors and plain values of a file; load nothing that could run code.
+
+    Args:
+        mmap: read tensors from the disk only when they are used.
 
     Raises:
-        CheckpointError: it holds something else, or cannot be read.
+        CheckpointError: the file holds something else, or cannot be read.
     """
     from deepspeed.runtime.fp16.loss_scaler import LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
@@ -113,10 +97,10 @@ def safe_load(path: Path, map_location: Any = "cpu", mmap: bool = False) -> Any:
             raise CheckpointError(f"{path}: cannot be read as a checkpoint ({reason})") from None
 
 
-class CheckpointEngine(TorchCheckpointEngine):
-    """DeepSpeed's own engine, but it loads tensors and plain values only, and hashes what it saves.
+class CheckpointEngine(TorchCheckpointEngine):  # type: ignore[misc, unused-ignore]  # DeepSpeed has no types
+    """DeepSpeed's own engine, restricted to tensors and plain values on loading; it hashes what it saves.
 
-    An error of the disk is kept in `error`: DeepSpeed's barriers follow, where other ranks wait for this one.
+    An error of the disk is stored in `error`, not raised: DeepSpeed's barriers follow, where other ranks wait.
     """
 
     def __init__(self) -> None:
@@ -134,185 +118,197 @@ class CheckpointEngine(TorchCheckpointEngine):
         return safe_load(Path(path), map_location)
 
 
-class RecuttingEngine(CheckpointEngine):
-    """Loads what other ranks saved, or what was saved with another ZeRO stage, as if these had saved it with theirs.
+class RepartitioningEngine(CheckpointEngine):
+    """Loads states of other ranks or of another ZeRO stage, converted to the current ranks and stage.
 
     Args:
-        engine: DeepSpeed's, over an optimizer whose turn is one.
-        parts: of how many ranks there is a part; 0: it was saved with stage 0.
+        engine: DeepSpeed's engine, over an `AlternatingAdamW`.
+        num_parts: the number of ranks that saved a part; 0: the states were saved at stage 0.
     """
 
-    def __init__(self, engine: Any, parts: int) -> None:
+    def __init__(self, engine: Any, num_parts: int) -> None:
         super().__init__()
-        self.optimizer, self.parts, self.shares = engine.optimizer, parts, engine.zero_optimization()
-        self._unshared: dict[str, Any] = {}
+        self.optimizer, self.num_parts, self.partitioned = engine.optimizer, num_parts, engine.zero_optimization()
+        self._adamw: dict[str, Any] = {}
 
     def load(self, path: str, map_location: Any = None) -> Any:
         file, (rank, ranks) = Path(path), world()
         if file.name == MODEL_STATES:
-            saved = super().load(path, map_location)
-            self._unshared = saved["optimizer"] or {}
-            if self.parts and not self.shares:
+            states = super().load(path, map_location)
+            self._adamw = states["optimizer"] or {}
+            if self.num_parts and not self.partitioned:
                 groups = [group["params"] for group in self.optimizer.param_groups]
-                saved["optimizer"] = taken_apart(self._parts(file)[1], groups)
-            return {**saved, "dp_world_size": ranks}
-        if self.parts:
+                states["optimizer"] = to_adamw(self._parts(file)[1], groups)
+            return {**states, "dp_world_size": ranks}
+        if self.num_parts:
             first, parts = self._parts(file)
-        else:  # the weights are loaded by now
+        else:  # DeepSpeed has loaded the weights by now
             groups = self.optimizer.round_robin_bit16_groups
-            first, parts = {}, [put_together(self._unshared, groups, self.optimizer.state_dict())]
+            first, parts = {}, [from_adamw(self._adamw, groups, self.optimizer.state_dict())]
         lengths = [group.numel() for group in self.optimizer.single_partition_of_fp32_groups]
-        return {**first, OPTIMIZER_STATE_DICT: recut(parts, rank, ranks, lengths)}
+        return {**first, OPTIMIZER_STATE_DICT: repartition(parts, rank, ranks, lengths)}
 
     def _parts(self, beside: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(what the first rank saved, every rank's optimizer state)."""
-        saved = [safe_load(beside.with_name(PART.format(one)), mmap=True) for one in range(self.parts)]
-        return saved[0], [one[OPTIMIZER_STATE_DICT] for one in saved]
+        """Return (everything that the first rank saved, the optimizer state of every rank)."""
+        states = [safe_load(beside.with_name(PART.format(rank)), mmap=True) for rank in range(self.num_parts)]
+        return states[0], [state[OPTIMIZER_STATE_DICT] for state in states]
 
 
 class Checkpoints:
-    """The checkpoints of one run: the two last, and the best where a score picks one; others are deleted."""
+    """The checkpoints of one run: the last two, and the best if a score picks one; older ones are deleted."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
-        self.kept: list[tuple[str, str | None]] = []
-        """What this process saved or resumed from, and the best of then: the two last."""
-        self._said: set[str] = set()
+        self.latest: list[tuple[str, str | None]] = []
+        """(tag, tag of the best by then) of the last two checkpoints that this process saved or resumed from."""
+        self._reported: set[str] = set()
 
     def tags(self) -> list[str]:
-        """The step folders, newest first."""
-        found = (TAG.fullmatch(path.name) for path in self.folder.glob("step-*"))
-        return [match[0] for match in sorted(filter(None, found), key=lambda match: -int(match[1]))]
+        """Return the names of the step folders, newest first."""
+        matches = (TAG.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        return [match[0] for match in sorted(filter(None, matches), key=lambda match: -int(match[1]))]
 
     def save(self, engine: Any, step: int, state: dict[str, Any], best: bool) -> None:
-        """Writes a step's checkpoint; every rank calls it.
+        """Write the checkpoint of a step; every rank calls it.
 
         Raises:
-            CheckpointError: the disk is full or broken. The checkpoints before are as they were.
+            CheckpointError: the disk is full or broken. Earlier checkpoints stay as they were.
         """
         tag = _tag(step)
         part = self.folder / f"{TEMPORARY}{tag}"
         agreed(lambda: self._make_room(part))
         engine.checkpoint_engine = files = CheckpointEngine()
-        engine._copy_recovery_script = lambda folder: None  # a script that unpickles whatever it is given
+        engine._copy_recovery_script = lambda folder: None  # a script that unpickles any file
         engine.save_checkpoint(str(self.folder), tag=part.name, client_state={"clearspan": state}, save_latest=False)
         written = gathered((files.files, str(files.error or "")))
         agreed(lambda: self._commit(part, tag, written, best))
 
     def _make_room(self, part: Path) -> None:
         self.folder.mkdir(exist_ok=True)
-        for left in self.folder.glob(f"{TEMPORARY}step-*"):  # by a run that was killed in a save
-            _remove(left)
+        for unfinished in self.folder.glob(f"{TEMPORARY}step-*"):  # by a run that was killed during a save
+            _remove(unfinished)
         part.mkdir(exist_ok=True)
 
     def _commit(self, part: Path, tag: str, written: list[tuple[dict[str, FileInfo], str]], best: bool) -> None:
-        """Gives a checkpoint its name, once it is whole; deletes those that it replaces."""
-        chosen = tag if best else self.kept[-1][1] if self.kept else None
+        """Give a complete checkpoint its name, and delete the checkpoints that it replaces."""
+        best_tag = tag if best else self.latest[-1][1] if self.latest else None
         try:
             if problem := next((problem for _, problem in written if problem), ""):
                 raise OSError(problem)
-            files = {name: info for described, _ in written for name, info in described.items()}
-            seal_folder(part, KIND, files, {"best": chosen})
-            _remove(self.folder / tag)  # one that was damaged: it was not resumed from
+            files = {name: info for infos, _ in written for name, info in infos.items()}
+            seal_folder(part, KIND, files, {"best": best_tag})
+            _remove(self.folder / tag)  # a damaged one, which the run did not resume from
             part.rename(self.folder / tag)
         except OSError as error:
             _remove(part)
-            mend = "go on with --resume from the step before it" if self.tags() else "run it again"
-            raise CheckpointError(f"{self.folder / tag}: could not be saved ({error}): make room and {mend}") from None
-        _sync(self.folder)
-        self.kept = [*self.kept, (tag, chosen)][-2:]
-        wanted = {name for pair in self.kept for name in pair}
+            remedy = "continue with --resume from the step before it" if self.tags() else "run it again"
+            raise CheckpointError(
+                f"{self.folder / tag}: could not be saved ({error}): make room and {remedy}"
+            ) from None
+        sync(self.folder)
+        self.latest = [*self.latest, (tag, best_tag)][-2:]
+        needed = {name for pair in self.latest for name in pair}
         for old in self.tags():
-            if old not in wanted:
+            if old not in needed:
                 _remove(self.folder / old)
 
     def load(self, engine: Any) -> dict[str, Any]:
-        """Restores the last whole checkpoint into the engine, on every rank; returns the state saved with it.
+        """Restore the last undamaged checkpoint into the engine, on every rank; return the state saved with it.
 
         Raises:
-            CheckpointError: there is none, or it is of another model than the engine's.
+            CheckpointError: there is none, or it belongs to another model than the engine's.
         """
         tag, best, files = agreed(self.last)
-        self.kept = [(tag, best)]
-        parts = sum(name.startswith("zero_pp_rank_") for name in files)
-        as_saved = parts == (world()[1] if engine.zero_optimization() else 0)
-        engine.checkpoint_engine = CheckpointEngine() if as_saved else RecuttingEngine(engine, parts)
+        self.latest = [(tag, best)]
+        num_parts = sum(name.startswith("zero_pp_rank_") for name in files)
+        unchanged = num_parts == (world()[1] if engine.zero_optimization() else 0)
+        engine.checkpoint_engine = CheckpointEngine() if unchanged else RepartitioningEngine(engine, num_parts)
         try:
             path, state = engine.load_checkpoint(str(self.folder), tag=tag)
         except RuntimeError as error:
             if "loading state_dict" not in str(error):
                 raise
             raise CheckpointError(
-                f"{self.folder / tag}: holds weights of another model than the recipe's folders do now "
+                f"{self.folder / tag}: holds weights of another model than the one that the recipe names now "
                 f"({one_line(error, MOST_SAID)}): put back the model that the run began with"
             ) from None
         if path is None:
             raise CheckpointError(f"{self.folder / tag}: holds no states")
         return dict(state["clearspan"])
 
-    def judge_anew(self, best: bool) -> None:
-        """Forgets which step was the best so far, by scores that no longer count; with `best` the last one is it."""
-        tag, _ = self.kept[-1]
-        self.kept[-1] = (tag, tag if best else None)
+    def reset_best(self, best: bool) -> None:
+        """Forget the best step so far, whose score no longer counts; with `best`, the last checkpoint becomes it."""
+        tag, _ = self.latest[-1]
+        self.latest[-1] = (tag, tag if best else None)
 
     def last(self) -> tuple[str, str | None, dict[str, FileInfo]]:
-        """(tag, tag of the best by then, files) of the newest whole checkpoint; says which newer ones are damaged.
+        """Return (tag, tag of the best by then, files) of the newest undamaged checkpoint; report newer damaged ones.
 
         Raises:
             CheckpointError: there is none.
         """
-        problems: list[str] = []
-        for tag in self.tags():
-            try:
-                content, files = check_folder(self.folder / tag, KIND, OURS)
-            except DamageError as error:
-                problems.append(str(error))
-                continue
-            self._say(problems, f"taking {tag}, which is whole")
+        newest, problems = self._newest(lambda folder: check_folder(folder, KIND, OURS), "taking {}, which is whole")
+        if newest:
+            tag, content, files = newest
             return tag, content.get("best"), files
         if problems:
             raise CheckpointError(
-                f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or begin in another folder"
+                f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or start in another folder"
             )
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def best(self) -> str | None:
-        """The tag of the best checkpoint, by the newest manifest that can be read; says which newer ones cannot."""
+        """Return the tag of the best checkpoint, by the newest readable manifest; report newer unreadable ones."""
+        newest, _ = self._newest(lambda folder: read_manifest(folder, KIND), "taking the best that {} names")
+        return newest[1].get("best") if newest else None
+
+    def _newest(
+        self, read: Callable[[Path], tuple[dict[str, Any], dict[str, FileInfo]]], choice: str
+    ) -> tuple[tuple[str, dict[str, Any], dict[str, FileInfo]] | None, list[str]]:
+        """Return ((tag, manifest content, files) of the newest checkpoint that `read` accepts, problems of newer ones).
+
+        Args:
+            choice: what to report with the problems; `{}` stands for the tag.
+        """
         problems: list[str] = []
         for tag in self.tags():
             try:
-                content, _ = read_manifest(self.folder / tag, KIND)
+                content, files = read(self.folder / tag)
             except DamageError as error:
                 problems.append(str(error))
                 continue
-            self._say(problems, f"taking the best by {tag}")
-            return content.get("best")
-        return None
+            if new := [problem for problem in problems if problem not in self._reported]:
+                print(f"train: {visible('; '.join(new))}: {choice.format(tag)}", file=sys.stderr)
+                self._reported.update(new)
+            return (tag, content, files), problems
+        return None, problems
 
     def began_best(self) -> bool:
         """Return whether the best checkpoint is the one before the first step."""
         return self.best() == _tag(0)
 
     def tag(self, which: str) -> str:
-        """The `last` whole checkpoint, or the `best`, which is looked at.
+        """Return the tag of the `last` undamaged checkpoint, or of the `best`, after verifying it.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
         if which == "last" or not self.tags():
-            tag = self.last()[0]
-        elif (best := self.best()) is None:
+            return self.last()[0]
+        tag = self.best()
+        if tag is None:
             raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
-        else:
-            tag = best
-            try:
-                check_folder(self.folder / tag, KIND, OURS)
-            except DamageError as error:
-                raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
+        try:
+            check_folder(self.folder / tag, KIND, OURS)
+        except DamageError as error:
+            raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return tag
 
     def model_states(self, which: str) -> dict[str, torch.Tensor]:
-        """The learner's weights, by parameter name, of a tag, or of what `tag` finds.
+        """Return the learner's weights by parameter name.
+
+        Args:
+            which: a tag, `last` or `best`.
 
         Raises:
             CheckpointError: there is no such checkpoint.
@@ -323,18 +319,13 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder / tag / MODEL_STATES}: holds no weights")
         return dict(states["module"])
 
-    def _say(self, problems: list[str], taken: str) -> None:
-        if new := [problem for problem in problems if problem not in self._said]:
-            print(f"train: {visible('; '.join(new))}: {taken}", file=sys.stderr)
-            self._said.update(new)
-
 
 def _tag(step: int) -> str:
     return f"step-{step:08d}"
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint's files, its manifest first. A folder that holds anything else stays, and so does a link."""
+    """Delete a checkpoint's files, its manifest first. Keep a folder that holds anything else, and a link."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):
@@ -342,11 +333,3 @@ def _remove(checkpoint: Path) -> None:
             path.unlink()
     with contextlib.suppress(OSError):
         checkpoint.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -1,10 +1,10 @@
-"""What a run shows while it trains: a bar with its figures on a terminal, elsewhere a plain line at every log.
+"""Progress display of a run: a bar with its figures on a terminal, elsewhere a plain line at every log.
 
-    forwarded, advance -> how long it will take, once the first steps say so
-    show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, time to go;
-                          in a narrow terminal the bar does without the least of them
+    forwarded, advance -> estimates of the remaining time, after the first steps
+    show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, remaining time;
+                          in a narrow terminal the bar omits the least important figures
 
-Nothing is shown with `--quiet`. What is kept of a run's figures, and where, is `train.engine.tracking`'s.
+Nothing is shown with `--quiet`. `train.engine.tracking` writes the figures to files.
 """
 
 import os
@@ -18,20 +18,20 @@ from tqdm import tqdm
 from clearspan.common import terminal
 
 SLOW_S = 30.0
-"""A first step, or a first forward of one of several micro-batches, that takes longer is told at once."""
+"""If the first step, or the first forward pass of several micro-batches, takes longer, its time is shown at once."""
 WARM_STEPS = 3
-"""The first step is left out of what a step takes, and so many tell it."""
+"""The number of steps, including the first, which is not counted, after which the time of a step is shown."""
 BACKWARD = 2
-"""A backward takes as long as so many forwards, about."""
+"""A backward pass costs about this many forward passes."""
 BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-"""tqdm's, with the figures in place of the bar."""
-LEFT_OUT = ("data wait", "examples", "lr", "MFU", "scores", "losses")
-"""Figures that a bar does without where they are too many for its line, in this order."""
+"""tqdm's format, with the figures in place of the bar."""
+OMITTED = ("data wait", "examples", "lr", "MFU", "scores", "losses")
+"""Figures that the bar omits, in this order, until the rest fits on its line."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 def duration(seconds: float) -> str:
-    """A time in the largest unit of which it has two, e.g. 238 days."""
+    """Return a time as text, in the largest unit of which it has at least two, e.g. `238 days`."""
     for name, size in UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {name}" if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
 
 
 def device_name(device: torch.device, ranks: int) -> str:
-    """The device of a run and how many there are, e.g. `CPU, 2 threads` or `2 x NVIDIA H100 80GB HBM3`."""
+    """Return the name and number of a run's devices, e.g. `CPU, 2 of 2 threads` or `2 x NVIDIA H100 80GB HBM3`."""
     if device.type == "cuda":
         return f"{f'{ranks} x ' if ranks > 1 else ''}{torch.cuda.get_device_name(device)}"
     threads = f"{torch.get_num_threads()} of {os.cpu_count()} threads"
@@ -47,71 +47,72 @@ def device_name(device: torch.device, ranks: int) -> str:
 
 
 def figures(metrics: Mapping[str, float], units: Mapping[str, str]) -> dict[str, str]:
-    """What a log says of a step, a text for each figure, for `listed`.
+    """Return the text of each figure of a logged step, to be joined by `listed`.
 
     Args:
-        units: what the examples of each dataset are called.
+        units: the unit of each dataset's examples, e.g. `documents`.
     """
-    found = {}
+    texts = {}
     if "loss" in metrics:
-        own = {name.split("/")[0]: v for name, v in metrics.items() if name.endswith("/loss") and name.count("/") == 1}
-        found["loss"] = f"loss {metrics['loss']:.4g}"
-        if len(own) > 1:
-            found["losses"] = f" ({', '.join(f'{name} {value:.4g}' for name, value in own.items())})"
+        losses = {n.split("/")[0]: loss for n, loss in metrics.items() if n.endswith("/loss") and n.count("/") == 1}
+        texts["loss"] = f"loss {metrics['loss']:.4g}"
+        if len(losses) > 1:
+            texts["losses"] = f" ({', '.join(f'{name} {loss:.4g}' for name, loss in losses.items())})"
     turns = {name.partition("/")[2]: v for name, v in metrics.items() if name.split("/")[0] == "learning_rate"}
     if turns:
-        found["lr"] = "lr " + ", ".join(f"{turn} {rate:.2g}".strip() for turn, rate in turns.items())
+        texts["lr"] = "lr " + ", ".join(f"{turn} {rate:.2g}".strip() for turn, rate in turns.items())
     if "tokens_per_s" in metrics:
-        found["tokens"] = f"{metrics['tokens_per_s']:,.0f} tokens/s"
+        texts["tokens"] = f"{metrics['tokens_per_s']:,.0f} tokens/s"
     rates = {unit: metrics[f"examples_per_s/{n}"] for n, unit in units.items() if f"examples_per_s/{n}" in metrics}
     if rates:
-        found["examples"] = ", ".join(f"{rate:,.3g} {unit}/s" for unit, rate in rates.items())
+        texts["examples"] = ", ".join(f"{rate:,.3g} {unit}/s" for unit, rate in rates.items())
     if "mfu" in metrics:
-        found["MFU"] = f"MFU {metrics['mfu']:.0%}"
+        texts["MFU"] = f"MFU {metrics['mfu']:.0%}"
     if "data_wait" in metrics:
-        found["data wait"] = f"{metrics['data_wait']:.1%} data wait"
-    return found
+        texts["data wait"] = f"{metrics['data_wait']:.1%} data wait"
+    return texts
 
 
 def listed(texts: Iterable[str]) -> str:
-    """Texts with commas between; those that begin with a space belong to what is before them."""
+    """Return texts joined by commas; a text that begins with a space is appended to the one before it."""
     return "".join(text if text.startswith(" ") else f", {text}" for text in texts).removeprefix(", ")
 
 
-def fitting(said: Mapping[str, str], width: int) -> str:
-    """Figures, `listed`, without as many of those in LEFT_OUT as it takes to be no longer than a width."""
-    kept = dict(said)
-    for name in LEFT_OUT:
-        if len(listed(kept.values())) > width:
-            kept.pop(name, None)
-    return listed(kept.values())
+def fitting(texts: Mapping[str, str], width: int) -> str:
+    """Return the texts, `listed`, after omitting figures of OMITTED until they fit into a width."""
+    shown = dict(texts)
+    for name in OMITTED:
+        if len(listed(shown.values())) > width:
+            shown.pop(name, None)
+    return listed(shown.values())
 
 
-class Bar(tqdm):
-    """tqdm's, with as many figures as its line has room for whenever it is drawn.
+class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
+    """tqdm's bar, with as many figures as fit on its line whenever it is drawn.
 
-    Args:
-        said: what it shows, as `figures` gives it.
+    Attributes:
+        texts: the figures, as returned by `figures`.
     """
 
-    said: Mapping[str, str] = {}
+    texts: Mapping[str, str] = {}
 
     @property
     def format_dict(self) -> Any:
         shown = super().format_dict
-        if self.said and shown["ncols"]:
+        if self.texts and shown["ncols"]:
             bare = self.format_meter(**{**shown, "ncols": None, "postfix": None})
-            shown["postfix"] = fitting(self.said, shown["ncols"] - len(f"{bare}, "))
+            shown["postfix"] = fitting(self.texts, shown["ncols"] - len(f"{bare}, "))
         return shown
 
 
 class Display:
-    """One run's bar, or its lines.
+    """The progress bar of a run, or its lines.
 
     Args:
-        total: its steps. step: those done before.
-        units: what the examples of each dataset are called.
-        device: what it runs on, in words.
+        total: the steps of the run.
+        step: the steps done before it was resumed.
+        units: the unit of each dataset's examples, e.g. `documents`.
+        device: the name of the device.
     """
 
     def __init__(
@@ -126,32 +127,34 @@ class Display:
         self.lines = not quiet and self.bar.disable
 
     def tell(self, line: str) -> None:
-        """Says something in a line of its own, above the bar where there is one."""
+        """Print a line, above the bar if there is one."""
         with self.bar.external_write_mode():
             terminal.notice(line)
 
     def begin(self) -> None:
-        """Says on what the run begins; its time counts from here."""
+        """Print the device and the number of steps, and start measuring the time."""
         self.marks = [time.perf_counter()]
         if not self.quiet and self.device:
             self.tell(f"training on {self.device}: {self.total - self.step:,} steps")
 
     def forwarded(self, number: int, of: int, cached: bool = False) -> None:
-        """Takes note of the forward of the `number`-th of so many micro-batches: where the first takes long, what that
-        comes to.
+        """Record the forward pass of the `number`-th of `of` micro-batches; if the first is slow, print an estimate.
 
         Args:
-            cached: whether a forward without gradient of each went before (`train.gradient_caching`).
+            cached: whether a forward pass without gradients over all micro-batches preceded it
+                (`train.gradient_caching`).
         """
         seconds = time.perf_counter() - self.marks[0]
         if self.step == self.first and number == 1 < of and seconds > SLOW_S and not self.quiet:
             before = of if cached else 0
             each = seconds / (before + 1)
-            whole = each * (before + of * (1 + BACKWARD)) * (self.total - self.step)
-            self.tell(f"{duration(each)} a forward of one of {of} micro-batches: some {duration(whole)} to go")
+            rest = each * (before + of * (1 + BACKWARD)) * (self.total - self.step)
+            self.tell(
+                f"{duration(each)} for the forward pass of one of {of} micro-batches: about {duration(rest)} to go"
+            )
 
     def advance(self) -> None:
-        """Takes note of a step."""
+        """Record a step; after the first ones, print the time of a step."""
         self.step += 1
         self.marks = [*self.marks[:2], time.perf_counter()]
         self.bar.update(1)
@@ -162,7 +165,7 @@ class Display:
 
     @property
     def seconds_a_step(self) -> float:
-        """Of all steps so far but the first, with evaluation and saving."""
+        """The mean time of all steps so far except the first, including evaluation and saving."""
         done = self.step - self.first
         if done < 2:
             return self.marks[-1] - self.marks[0]
@@ -173,18 +176,18 @@ class Display:
         return duration(self.seconds_a_step * (self.total - self.step))
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Shows a log's figures."""
-        said = figures(metrics, self.units)
-        if not said:
+        """Show the figures of a logged step."""
+        texts = figures(metrics, self.units)
+        if not texts:
             return
-        self.bar.said = {**said, "scores": self.scores} if self.scores else said
+        self.bar.texts = {**texts, "scores": self.scores} if self.scores else texts
         self.bar.refresh()
         if self.lines:
-            left = [f"{self.to_go} to go"] if step < self.total else []
-            terminal.notice(f"step {step:,}/{self.total:,}: {listed([*said.values(), *left])}")
+            rest = [f"{self.to_go} to go"] if step < self.total else []
+            terminal.notice(f"step {step:,}/{self.total:,}: {listed([*texts.values(), *rest])}")
 
     def score(self, step: int, scores: Mapping[str, float], best: bool) -> None:
-        """Says how an evaluation ended."""
+        """Show the scores of an evaluation."""
         self.scores = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
         if not self.quiet:
             when = f"after step {step:,}" if step else "before the first step"

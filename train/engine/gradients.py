@@ -1,4 +1,4 @@
-"""How strongly each objective pulls: the norm of its own gradient, on request (`training.gradient_norms`)."""
+"""Gradient norms by objective, on request (`training.gradient_norms`): how strongly each one changes the weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,21 +13,24 @@ from clearspan.train.objectives import Metrics
 
 
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
-    """By `OBJECTIVE/grad_norm`, the norm of each weighted loss's gradient on a micro-batch of all ranks, unclipped.
+    """Return `OBJECTIVE/grad_norm`: the unclipped gradient norm of each weighted loss on a micro-batch of all ranks.
 
-    It costs a forward, and a backward an objective. What DeepSpeed's engine, over a `Learner`, does with gradients
-    (accumulation, ZeRO) has no part in it, and what is remembered of earlier batches stays as it is. Every rank calls
-    it, with dropout seeded as training's forward will be.
+    This costs a forward pass, and a backward pass for each objective. It leaves alone the gradients that DeepSpeed
+    accumulates and partitions, and the memory of earlier batches. Every rank calls it, with dropout seeded as for
+    training's forward pass.
+
+    Args:
+        engine: DeepSpeed's engine, over a `Learner`.
     """
-    memories = [(one, one.vectors) for one in engine.module.modules() if isinstance(one, Memory)]
+    memories = [(module, module.vectors) for module in engine.module.modules() if isinstance(module, Memory)]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     with autocast(engine):
         losses, _ = engine.module.losses(batches, turn, measured=False)
     norms = {}
     for name, loss in losses.items():
-        found = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
-        whole = torch.cat([gradient.float().flatten() for gradient in found if gradient is not None])
-        norms[f"{name}/grad_norm"] = sum_over_ranks(whole).div(world()[1]).norm()
+        gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
+        flat = torch.cat([gradient.float().flatten() for gradient in gradients if gradient is not None])
+        norms[f"{name}/grad_norm"] = sum_over_ranks(flat).div(world()[1]).norm()
     for memory, vectors in memories:
         memory.vectors = vectors
     return norms

@@ -1,8 +1,8 @@
-"""Folders that tell when they were changed: a manifest in each holds size and sha256 of every file, and its own hash.
+"""Sealed folders: a manifest records the size and sha256 of every file, and its own hash, so changes are detected.
 
-    files -> seal: manifest.json, written last -> check, before they are used: the manifest's content, or DamageError
+    files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or DamageError
 
-A checkpoint, what an export needs besides the weights, and an exported model are such folders.
+Checkpoints, the files that an export needs besides the weights, and exported models are sealed folders.
 """
 
 import json
@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.files import write_bytes
 from clearspan.shards.sealed import FileInfo, build, seal, unseal
-from clearspan.shards.storage import publish_bytes
 
 NAME = "manifest.json"
 FORMAT = "clearspan-folder"
@@ -23,15 +23,15 @@ ANY = re.compile(r".*", re.DOTALL)
 
 
 class DamageError(ValueError):
-    """A folder is not as it was sealed. The message names the file."""
+    """A folder has changed since it was sealed. The message names the file."""
 
 
 class AddedError(DamageError):
-    """A folder holds a file that was not there when it was sealed."""
+    """A folder holds a file that was added after it was sealed."""
 
 
 def files_in(folder: Path) -> list[str]:
-    """Every file under a folder but its manifest, by its path in there; hidden ones apart. Links count as files."""
+    """Return the relative paths of all files under a folder, except its manifest and hidden files; links count."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return sorted(
         name.as_posix() for name in names if name != Path(NAME) and not any(part.startswith(".") for part in name.parts)
@@ -41,31 +41,36 @@ def files_in(folder: Path) -> list[str]:
 def seal_folder(
     folder: Path, kind: str, files: Mapping[str, FileInfo] | None = None, content: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes the manifest of a folder whose files are there, as they were described or as they are."""
-    described = files or {name: FileInfo.of(folder / name) for name in files_in(folder)}
+    """Write the manifest of a folder.
+
+    Args:
+        files: the infos of its files; computed if not given.
+        content: more fields for the manifest.
+    """
+    infos = files or {name: FileInfo.of(folder / name) for name in files_in(folder)}
     record = {
         "format": FORMAT,
         "version": VERSION,
         "kind": kind,
         **(content or {}),
-        "files": {name: asdict(described[name]) for name in sorted(described)},
+        "files": {name: asdict(infos[name]) for name in sorted(infos)},
     }
-    publish_bytes(seal(record, indent=1), str(folder / NAME))
+    write_bytes(folder / NAME, seal(record, indent=1))
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """(content, files) of a folder's manifest.
+    """Return (content, files) of a folder's manifest.
 
     Raises:
-        DamageError: there is none, it was changed, it is another kind's, or it lists files outside the folder.
+        DamageError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
     """
     path = folder / NAME
     try:
         with path.open("rb") as stream:
             record = unseal(stream.read(MAX_BYTES))
-        found = [record.pop(key, None) for key in ("format", "version", "kind")]
-        if found != [FORMAT, VERSION, kind]:
-            raise ValueError(f"{json.dumps(found)[:80]}, not {json.dumps([FORMAT, VERSION, kind])}")
+        header = [record.pop(key, None) for key in ("format", "version", "kind")]
+        if header != [FORMAT, VERSION, kind]:
+            raise ValueError(f"{json.dumps(header)[:80]}, not {json.dumps([FORMAT, VERSION, kind])}")
         files = dict(record.pop("files", {}))
         if outside := [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]:
             raise ValueError(f"it lists {json.dumps(outside[0])[:80]}, which is outside the folder")
@@ -79,7 +84,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 
 def _check_file(path: Path, info: FileInfo) -> None:
-    """Raises DamageError where a file is not as it was written."""
+    """Raise DamageError for a file that is missing or has changed."""
     try:
         if difference := info.difference(path):
             raise DamageError(f"{path}: damaged ({difference})")
@@ -94,20 +99,21 @@ def _check_file(path: Path, info: FileInfo) -> None:
 def check_folder(
     folder: Path, kind: str, loaded: re.Pattern[str] = ANY, whole: bool = True
 ) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """`read_manifest` of a folder whose files are all as they were written, and that holds no others.
+    """Return (content, files) of a folder's manifest, after verifying the folder's files against it.
 
-    `loaded` are the names that who loads the folder would take; others do not count. One that is not `whole` may lack
-    files.
+    Args:
+        loaded: the names that a loader of the folder would read; added files with other names are ignored.
+        whole: whether a missing file is an error.
 
     Raises:
-        DamageError: they are not.
-        AddedError: it holds one more.
+        DamageError: a file has changed or is missing.
+        AddedError: the folder holds a file that the manifest does not list.
     """
     content, files = read_manifest(folder, kind)
-    found = files_in(folder)
-    for name in found:
+    present = files_in(folder)
+    for name in present:
         if name not in files and loaded.fullmatch(name):
             raise AddedError(f"{folder / name}: not part of it")
-    for name in files if whole else files.keys() & set(found):
+    for name in files if whole else files.keys() & set(present):
         _check_file(folder / name, files[name])
     return content, files

@@ -1,8 +1,8 @@
-"""AdamW, one for each turn of a step.
+"""AdamW, one instance for each turn of a step, and DeepSpeed's configuration.
 
-With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has an
-AdamW of its own over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
-objectives reach. DeepSpeed sees one optimizer, which does the turn's part of everything; what it is told is here too.
+With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has its
+own AdamW over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
+objectives reach. DeepSpeed sees a single optimizer, which delegates to the AdamW of the current turn.
 """
 
 from collections import defaultdict
@@ -18,9 +18,10 @@ from clearspan.train.schedules import OptimizerConfig
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
-    """fp32 weights, gradients and AdamW; bf16 by torch's autocast. Stage 0 clips in the loop, to log the norm.
+    """Return DeepSpeed's configuration: fp32 weights, gradients and AdamW; bf16 by torch's autocast.
 
-    `engine.backward` divides each loss by the accumulation steps, and gradients meet at the last of them only.
+    At ZeRO stage 0 the loop clips gradients itself, to log their norm. `engine.backward` divides each loss by the
+    accumulation steps; gradients are reduced over ranks at the last of them only.
     """
     stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
     examples = sum(data.batch_size for data in recipe.data.values())
@@ -33,14 +34,14 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
         "torch_autocast": {
             "enabled": recipe.training.bf16,
             "dtype": "bfloat16",
-            "lower_precision_safe_modules": [],  # else ZeRO sends the gradients of linear layers in bf16
+            "lower_precision_safe_modules": [],  # otherwise ZeRO reduces the gradients of linear layers in bf16
         },
         "steps_per_print": 1 << 60,
     }
 
 
 def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and normalisation (vectors) do not."""
+    """Return AdamW's parameter groups: weight decay for matrices, none for vectors (biases, normalization)."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     return [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
@@ -49,7 +50,7 @@ def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> lis
 
 
 def adamw(parameters: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
-    """torch's AdamW, fused, which is faster on a CPU too; DeepSpeed's own would be compiled first."""
+    """Return torch's fused AdamW, which is faster on a CPU too; DeepSpeed's own would have to be compiled."""
     return torch.optim.AdamW(
         optimizer_groups(parameters, config.weight_decay),
         lr=config.learning_rate,
@@ -60,22 +61,24 @@ def adamw(parameters: list[nn.Parameter], config: OptimizerConfig) -> torch.opti
 
 
 class AlternatingAdamW(torch.optim.Optimizer):
-    """An AdamW a turn. What it shows and does is that of the turn in `during`; outside of one, of the first turn.
+    """One AdamW for each turn behind the interface of a single optimizer.
+
+    Within `during` it shows and steps the AdamW of that turn, otherwise the AdamW of the first turn.
 
     Args:
-        parameters: those that each turn reaches; turns may share some.
-        configs: each turn's options.
+        parameters: the parameters that each turn reaches; turns may share parameters.
+        configs: the options of each turn.
     """
 
     def __init__(self, parameters: Mapping[str, list[nn.Parameter]], configs: Mapping[str, OptimizerConfig]) -> None:
-        self.turns = {turn: adamw(own, configs[turn]) for turn, own in parameters.items()}
+        self.turns = {turn: adamw(reached, configs[turn]) for turn, reached in parameters.items()}
         self._turn = next(iter(self.turns))
-        every = {id(parameter): parameter for own in parameters.values() for parameter in own}
-        super().__init__(list(every.values()), {})
+        distinct = {id(parameter): parameter for reached in parameters.values() for parameter in reached}
+        super().__init__(list(distinct.values()), {})
 
     @contextmanager
     def during(self, turn: str) -> Iterator[torch.optim.AdamW]:
-        """A turn's AdamW, which steps within."""
+        """Make a turn the current one; yield its AdamW."""
         before, self._turn = self._turn, turn
         try:
             yield self.turns[turn]
@@ -88,7 +91,7 @@ class AlternatingAdamW(torch.optim.Optimizer):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        """torch's own constructor sets them; each turn has its groups already."""
+        """Ignore the groups that torch's constructor sets: each turn has its own."""
 
     @property
     def state(self) -> defaultdict[Tensor, Any]:
@@ -96,13 +99,13 @@ class AlternatingAdamW(torch.optim.Optimizer):
 
     @state.setter
     def state(self, state: defaultdict[Tensor, Any]) -> None:
-        """torch's own constructor sets this too; each turn has its own."""
+        """Ignore the state that torch's constructor sets: each turn has its own."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Takes none: which parameters a turn reaches is known from the start."""
+        """Ignore the group: the parameters that a turn reaches are fixed from the start."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all turns: one's is none of the next one's."""
+        """Clear the gradients of all turns: gradients must not carry over between turns."""
         for optimizer in self.turns.values():
             optimizer.zero_grad(set_to_none)
 

@@ -1,12 +1,12 @@
-"""ZeRO's parts of an optimizer's state, cut anew for a run that goes on with other ranks, or another stage.
+"""Conversion of optimizer states between ZeRO partitions, for a run that resumes on other ranks or at another stage.
 
-    a group's weights, or moments, end to end   | rank 0 | rank 1 | rank 2 ..|  ->  | rank 0     | rank 1 .....|
-    without ZeRO (stage 0)                      | parameter | parameter ...  |  <-> | one rank's part .........|
+    ZeRO (stages 1, 2): one flat tensor a parameter group | rank 0 | rank 1 | rank 2 ..|  -repartition->  | rank 0 | ..|
+    stage 0:            one tensor a parameter            | parameter | parameter ...  |  <-to_adamw, from_adamw->
 
-DeepSpeed (stages 1 and 2) gives every rank as long a part of each parameter group, the end of the last ones being
-padding. It loads a rank's own part alone, and refuses other ranks than those that saved. Its universal checkpoint would
-take a second command and a second copy on the disk; here a rank reads what it needs of the parts as they are. Both
-stages save the same; moments are AdamW's at every stage.
+DeepSpeed gives every rank an equally long part of each parameter group; the last parts end with padding. It loads a
+rank's own part only, and refuses another number of ranks than saved. Its universal checkpoint would take a second
+command and a second copy on the disk; here a rank reads the slices that it needs from the parts as they were saved.
+Stages 1 and 2 save the same format; the moments are AdamW's at every stage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,115 +23,120 @@ from deepspeed.checkpoint.constants import (
 from torch import Tensor
 from torch.nn.functional import pad
 
+Part = Mapping[str, Any]
+"""The state of DeepSpeed's optimizer that one rank saved. `parts` are those of all ranks, by rank."""
 
-def recut(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int, lengths: Sequence[int]) -> dict[str, Any]:
-    """What rank `rank` of `ranks` would have saved of a state that others saved.
+
+def repartition(parts: Sequence[Part], rank: int, ranks: int, lengths: Sequence[int]) -> dict[str, Any]:
+    """Return the part that rank `rank` of `ranks` would have saved, from the parts of any number of ranks.
 
     Args:
-        parts: what each rank that saved has of DeepSpeed's optimizer, by rank.
-        lengths: how much of each parameter group a rank has now, padding included.
+        lengths: the elements that a rank holds of each parameter group now, including padding.
     """
     weights = []  # saved without padding
     for group, length in enumerate(lengths):
         pieces = [part[SINGLE_PARTITION_OF_FP32_GROUPS][group] for part in parts]
-        end = sum(piece.numel() for piece in pieces)
-        weights.append(between(pieces, min(rank * length, end), min((rank + 1) * length, end)))
+        size = sum(piece.numel() for piece in pieces)
+        weights.append(slice_of(pieces, min(rank * length, size), min((rank + 1) * length, size)))
 
     def moment(pieces: Sequence[Tensor], group: int) -> Tensor:
-        """A rank's part of one of AdamW's moments, saved with padding; of its number of steps, that of all."""
+        """Return this rank's slice of a moment, which is saved with padding; the number of steps is a scalar."""
         if not pieces[0].dim():
             return pieces[0]
         start, length = rank * lengths[group], weights[group].numel()
-        return pad(between(pieces, start, start + length), (0, lengths[group] - length))
+        return pad(slice_of(pieces, start, start + length), (0, lengths[group] - length))
 
     optimizer = {}
     for turn, saved in parts[0][BASE_OPTIMIZER_STATE].items():
-        states = [part[BASE_OPTIMIZER_STATE][turn]["state"] for part in parts]
-        keys = [options["params"][0] for options in saved["param_groups"]]  # a group's weights are one parameter
-        optimizer[turn] = saved | {
-            "state": {
-                key: {name: moment([state[key][name] for state in states], group) for name in states[0][key]}
-                for group, key in enumerate(keys)
-                if key in states[0]  # none is, before the first step
-            }
-        }
+        state = {}
+        for group, options in enumerate(saved["param_groups"]):
+            (key,) = options["params"]
+            if moments := _moments(parts, turn, key):
+                state[key] = {name: moment(pieces, group) for name, pieces in moments.items()}
+        optimizer[turn] = {**saved, "state": state}
     return {
         **{name: value for name, value in parts[0].items() if name != PARAM_SLICE_MAPPINGS},
         BASE_OPTIMIZER_STATE: optimizer,
         SINGLE_PARTITION_OF_FP32_GROUPS: weights,
-        GROUP_PADDINGS: [length - own.numel() for own, length in zip(weights, lengths, strict=True)],
+        GROUP_PADDINGS: [length - part.numel() for part, length in zip(weights, lengths, strict=True)],
         PARTITION_COUNT: [ranks] * len(lengths),
     }
 
 
-def taken_apart(parts: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
-    """What AdamW would have saved of a state that ranks saved with ZeRO, had it not been shared out.
+def to_adamw(parts: Sequence[Part], groups: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
+    """Return the state that AdamW would have saved at stage 0, from the parts of any number of ranks.
 
     Args:
-        parts: as of `recut`.
         groups: the parameters of each group.
     """
     optimizer = {}
     for turn, saved in parts[0][BASE_OPTIMIZER_STATE].items():
-        states = [part[BASE_OPTIMIZER_STATE][turn]["state"] for part in parts]
-        number, moments, described = 0, {}, []
+        state: dict[int, dict[str, Tensor]] = {}
+        described, number = [], 0
         for options, group in zip(saved["param_groups"], groups, strict=True):
-            key, first, start = options["params"][0], number, 0
+            (key,) = options["params"]
+            described.append({**options, "params": list(range(number, number + len(group)))})
+            moments, start = _moments(parts, turn, key), 0
             for parameter in group:
                 stop = start + parameter.numel()
-                if key in states[0]:
-                    pieces = {name: [state[key][name] for state in states] for name in states[0][key]}
-                    moments[number] = {
-                        name: between(of, start, stop).view_as(parameter) if of[0].dim() else of[0].clone()
-                        for name, of in pieces.items()  # each parameter counts its steps in a tensor of its own
+                if moments:  # every parameter counts its steps in a tensor of its own
+                    state[number] = {
+                        name: slice_of(pieces, start, stop).view_as(parameter) if pieces[0].dim() else pieces[0].clone()
+                        for name, pieces in moments.items()
                     }
                 number, start = number + 1, stop
-            described.append({**options, "params": list(range(first, number))})
-        optimizer[turn] = {"state": moments, "param_groups": described}
+        optimizer[turn] = {"state": state, "param_groups": described}
     return optimizer
 
 
-def put_together(
-    optimizer: Mapping[str, Any], groups: Sequence[Sequence[Tensor]], like: Mapping[str, Any]
+def from_adamw(
+    optimizer: Mapping[str, Any], groups: Sequence[Sequence[Tensor]], current: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a rank alone would have saved with ZeRO of a state that AdamW saved: the one part for `recut`.
+    """Return the part that a single rank would have saved with ZeRO, from a state that AdamW saved at stage 0.
 
     Args:
-        optimizer: what was saved. groups: the parameters of each group, with the weights of then.
-        like: what DeepSpeed's optimizer says of itself now.
+        optimizer: the saved state, by turn.
+        groups: the parameters of each group, which hold the saved weights by now.
+        current: the state of DeepSpeed's optimizer now, for all that is not saved at stage 0.
     """
     base = {}
     for turn, saved in optimizer.items():
-        described = like[BASE_OPTIMIZER_STATE][turn]["param_groups"]
-        states = {}
-        for options, now, group in zip(saved["param_groups"], described, groups, strict=True):
-            known = [saved["state"].get(number, {}) for number in options["params"]]
-            if has := next(filter(None, known), None):
-                states[now["params"][0]] = {
-                    name: end_to_end([one.get(name, torch.zeros_like(p)) for one, p in zip(known, group, strict=True)])
+        described = current[BASE_OPTIMIZER_STATE][turn]["param_groups"]
+        state = {}
+        for options, flat, group in zip(saved["param_groups"], described, groups, strict=True):
+            moments = [saved["state"].get(number, {}) for number in options["params"]]
+            if example := next(filter(None, moments), None):
+                state[flat["params"][0]] = {
+                    name: flatten([each.get(name, torch.zeros_like(p)) for each, p in zip(moments, group, strict=True)])
                     if value.dim()
                     else value
-                    for name, value in has.items()
+                    for name, value in example.items()
                 }
-        base[turn] = {"state": states, "param_groups": described}
+        base[turn] = {"state": state, "param_groups": described}
     return {
-        **like,
+        **current,
         BASE_OPTIMIZER_STATE: base,
-        SINGLE_PARTITION_OF_FP32_GROUPS: [end_to_end(group) for group in groups],
+        SINGLE_PARTITION_OF_FP32_GROUPS: [flatten(group) for group in groups],
     }
 
 
-def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as a 1-d one, on the host."""
+def _moments(parts: Sequence[Part], turn: str, key: int) -> dict[str, list[Tensor]]:
+    """Return AdamW's moments of a parameter group, by name, in the pieces of all ranks; empty before the first step."""
+    states = [part[BASE_OPTIMIZER_STATE][turn]["state"].get(key, {}) for part in parts]
+    return {name: [state[name] for state in states] for name in states[0]}
+
+
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the tensors' elements as one 1-d tensor on the host."""
     return torch.cat([tensor.detach().flatten().cpu() for tensor in tensors])
 
 
-def between(pieces: Sequence[Tensor], start: int, stop: int) -> Tensor:
-    """Elements start .. stop of what 1-d tensors are end to end, copied; no others are read."""
-    found, offset = [pieces[0][:0]], 0
+def slice_of(pieces: Sequence[Tensor], start: int, stop: int) -> Tensor:
+    """Return a copy of elements start .. stop of the concatenated 1-d pieces; read no other elements."""
+    parts, offset = [pieces[0][:0]], 0
     for piece in pieces:
         first, last = max(start - offset, 0), min(stop - offset, len(piece))
         if first < last:
-            found.append(piece[first:last])
+            parts.append(piece[first:last])
         offset += len(piece)
-    return torch.cat(found)
+    return torch.cat(parts)

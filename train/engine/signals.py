@@ -1,8 +1,9 @@
 """Early ends of a run: Ctrl-C, SIGTERM, the run's time limit, the death of its launcher.
 
-While there is nothing to save yet, a signal is one line and exit code 1, whatever is being imported or read. The
-training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and end
-with 1 whatever their exit codes: so `python -m train` keeps signals from it, hands them to the ranks, and waits.
+As long as there is nothing to save, a signal ends the process with one line and exit code 1, even during imports. The
+training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and exit
+with 1 whatever their exit codes; therefore `python -m train` blocks signals for it, forwards them to the ranks, and
+waits.
 """
 
 import contextlib
@@ -17,20 +18,24 @@ from typing import Any
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 SAVING_S = 600
-"""Seconds that `python -m train` gives the ranks to save after a signal."""
-TELLING_S = 20
-"""Seconds that another rank gives rank 0 to say what is wrong."""
+"""Seconds that `python -m train` waits for the ranks to save after a signal."""
+REPORTING_S = 20
+"""Seconds that a failed rank waits for rank 0 to report an error."""
 
 
 @contextlib.contextmanager
-def ending_at_once(name: str, mend: str) -> Iterator[None]:
-    """Within, those signals end the process; rank 0 says so. An exception instead could be caught on its way out."""
+def ending_at_once(name: str, remedy: str) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line. An exception might be caught on its way.
+
+    Args:
+        name: the command. remedy: what the user can do.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
-        _end(number, name, mend)
+        _end(number, name, remedy)
 
     handlers = {number: signal.signal(number, end) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # they are blocked where `Launcher` started this process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `Launcher` starts processes with both blocked
     try:
         yield
     finally:
@@ -38,23 +43,24 @@ def ending_at_once(name: str, mend: str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end(number: int, name: str, mend: str) -> None:
+def _end(number: int, name: str, remedy: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {mend}\n".encode())
+        os.write(2, f"\n{name}: stopped by {signal.Signals(number).name}: {remedy}\n".encode())
     os._exit(1)
 
 
-class Launcher(subprocess.Popen):
+class Launcher(subprocess.Popen[bytes]):
     """The process that deepspeed's runner starts. On one machine it is deepspeed's launcher, the parent of the ranks.
 
-    It starts with SIGINT and SIGTERM blocked, which the ranks unblock. This process hands those signals to the ranks,
-    and kills the ranks that have not ended `SAVING_S` seconds later. On several machines the runner hands signals on;
-    there this process ignores SIGINT, which a terminal sends to all processes, so as to wait for the ranks.
+    The launcher starts with SIGINT and SIGTERM blocked; the ranks unblock them. The current process forwards both to
+    the ranks, and kills ranks that have not ended `SAVING_S` seconds later. On several machines deepspeed's runner
+    forwards signals; there the current process ignores SIGINT, which a terminal sends to all processes, and waits for
+    the ranks.
     """
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
         self.local = list(words[2:4]) == ["-m", "deepspeed.launcher.launch"]
-        self.given_up = False
+        self.killed_ranks = False
         if not self.local:
             signal.signal(signal.SIGINT, lambda *_: None)
             super().__init__(words, **options)
@@ -63,13 +69,13 @@ class Launcher(subprocess.Popen):
         try:
             super().__init__(words, **options)
             for number in SIGNALS:
-                signal.signal(number, self._hand_on)
-            signal.signal(signal.SIGALRM, self._give_up)
+                signal.signal(number, self._forward)
+            signal.signal(signal.SIGALRM, self._kill_ranks)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the launcher's exit code, which is that of the first rank to fail; say which signal ended that rank.
+        """Return the exit code of the launcher, which is that of the first failed rank; print the signal that ended it.
 
         Raises:
             RuntimeError: a signal ended the launcher itself.
@@ -77,15 +83,15 @@ class Launcher(subprocess.Popen):
         code = super().wait(timeout)
         if code < 0:
             name = signal.Signals(-code).name
-            raise RuntimeError(f"{name} ended deepspeed's launcher; its ranks save and end: go on with --resume")
-        names = {256 - one.value: one.name for one in signal.Signals}  # a rank's -9 is 247 as a launcher's exit code
-        if self.local and not self.given_up and code in names:
-            why = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
-            print(f"train: {why}: go on with --resume", file=sys.stderr)
+            raise RuntimeError(f"{name} ended deepspeed's launcher; its ranks save and end: continue with --resume")
+        names = {256 - each.value: each.name for each in signal.Signals}  # a rank's -9 is the launcher's 247
+        if self.local and not self.killed_ranks and code in names:
+            cause = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
+            print(f"train: {cause}: continue with --resume", file=sys.stderr)
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to the ranks; return whether there are any."""
+        """Send a signal to all ranks; return whether there are any."""
         import psutil
 
         ranks = []
@@ -96,57 +102,57 @@ class Launcher(subprocess.Popen):
                 rank.send_signal(number)
         return bool(ranks)
 
-    def _hand_on(self, number: int, frame: FrameType | None) -> None:
-        if not self._signal_ranks(number):  # it has not started them yet
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if not self._signal_ranks(number):  # the launcher has not started them yet
             self.kill()
             _end(number, "train", "run it again")
         signal.alarm(SAVING_S)
 
-    def _give_up(self, number: int, frame: FrameType | None) -> None:
-        self.given_up = True
+    def _kill_ranks(self, number: int, frame: FrameType | None) -> None:
+        self.killed_ranks = True
         self._signal_ranks(signal.SIGKILL)
-        os.write(2, f"\ntrain: its ranks took more than {SAVING_S} s to save, and were killed\n".encode())
+        os.write(2, f"\ntrain: the ranks took more than {SAVING_S} s to save, and were killed\n".encode())
 
 
 def leave_to_rank_0() -> None:
-    """Give rank 0 `TELLING_S` seconds to say what is wrong: when rank 0 ends, the launcher ends this rank too.
+    """Wait up to `REPORTING_S` seconds for rank 0 to report the error: when rank 0 ends, the launcher ends this rank.
 
-    Otherwise the launcher would end rank 0 because this rank failed first, and the error would never be printed. Rank 0
-    does not wait, nor does a rank without a launcher.
+    If this rank ended first, the launcher would end rank 0 before it prints the error. Rank 0 itself does not wait, and
+    neither does a rank without a launcher.
     """
     if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
-        time.sleep(TELLING_S)
+        time.sleep(REPORTING_S)
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """Return a function that says whether this process began at least `max_hours` ago; 0: never.
+    """Return a function that returns whether this process started at least `max_hours` ago; with 0, always False.
 
-    A batch system's limit counts from about then: starting up is part of the time.
+    The limit of a batch system includes start-up too.
     """
     import psutil
 
-    begun = psutil.Process().create_time()
-    return lambda: bool(max_hours) and time.time() - begun >= 3600 * max_hours
+    started = psutil.Process().create_time()
+    return lambda: bool(max_hours) and time.time() - started >= 3600 * max_hours
 
 
 def launcher_watch() -> Callable[[], bool]:
-    """A function that says whether the deepspeed launcher that started this rank has died, or the sweep above that.
+    """Return a function that returns whether the deepspeed launcher of this rank has died, or the sweep that runs it.
 
-    Killed, the `deepspeed` command leaves its ranks behind; they are to stop and save. Without that launcher: never.
+    A killed `deepspeed` command leaves its ranks running; they must stop and save. Without a launcher: always False.
     """
     import psutil
 
     parent = psutil.Process().parent()
     if parent is None or not any("deepspeed.launcher" in word for word in parent.cmdline()):
         return lambda: False
-    watched = [process for process in (parent, parent.parent()) if process is not None]
-    above = watched[-1].parent()
+    processes = [process for process in (parent, parent.parent()) if process is not None]
+    above = processes[-1].parent()
     if above is not None and any(word.endswith(("train.sweep", "clearspan-sweep")) for word in above.cmdline()[:3]):
-        watched.append(above)
+        processes.append(above)
 
     def gone() -> bool:
         try:
-            return any(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in watched)
+            return any(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
         except psutil.NoSuchProcess:
             return True
 

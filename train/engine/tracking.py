@@ -1,6 +1,6 @@
-"""What a run keeps of its figures: metrics.jsonl, TensorBoard and, where a recipe asks, wandb; on rank 0 only.
+"""Metric writers of a run: metrics.jsonl, TensorBoard and, if the recipe asks for it, wandb; on rank 0 only.
 
-What is shown of them is `train.engine.display`'s.
+`train.engine.display` shows the metrics on the terminal.
 """
 
 import contextlib
@@ -16,29 +16,28 @@ import torch
 from torch import Tensor
 
 from clearspan.common import terminal
-from clearspan.shards.storage import naming_disk, publish_bytes
+from clearspan.common.files import path_in_errors, write_text
 from clearspan.train.engine.display import Display
 from clearspan.train.options import RecipeError
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
-"""Dense bf16 FLOP/s from NVIDIA's data sheets, by a part of the device's name."""
+"""Dense bf16 FLOP/s by a part of the device's name, from NVIDIA's data sheets."""
 WANDB_ID = "wandb-id.txt"
-"""The file of a run's folder that says which of wandb's runs it is."""
+"""The file in a run's folder that holds the id of its wandb run."""
 
 
 def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: float) -> float:
-    """Training FLOPs a token: 6 per weight of the layers, and attention's 12 L d s (Chowdhery et al. 2022, app. B)."""
+    """Return training FLOPs a token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B)."""
     return 6.0 * num_parameters + 12.0 * layers * dim * mean_length
 
 
 def layer_weights(encoder: Any) -> int:
-    """The encoder's parameters but for its embeddings, which no matrix product reads whole."""
-    embeddings = sum(p.numel() for name, p in encoder.base.named_parameters() if "embeddings" in name)
-    return sum(p.numel() for p in encoder.base.parameters()) - embeddings
+    """Return the number of the encoder's parameters without its embeddings, which are looked up, not multiplied."""
+    return sum(p.numel() for name, p in encoder.base.named_parameters() if "embeddings" not in name)
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """The device's peak, or None where it is not known (every CPU)."""
+    """Return the device's peak FLOP/s, or None if unknown (every CPU)."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -46,27 +45,27 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def lines_up_to(path: Path, step: int) -> list[str]:
-    """The lines of a metrics.jsonl up to and including a step; what a kill left unreadable is dropped."""
-    kept = []
+    """Return the lines of a metrics.jsonl up to and including a step; drop lines that a kill left unreadable."""
+    lines = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         try:
             if json.loads(line)["step"] <= step:
-                kept.append(line)
+                lines.append(line)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-    return kept
+    return lines
 
 
 @contextlib.contextmanager
 def _silent_board() -> Iterator[None]:
-    """Keeps TensorBoard's writer thread from printing its error: its next call raises that. Other threads' are told."""
+    """Keep TensorBoard's writer thread from printing its error, which its next call raises; other threads print."""
     hook = threading.excepthook
 
-    def tell(failed: threading.ExceptHookArgs) -> None:
-        if not type(failed.thread).__module__.startswith("tensorboard."):
-            hook(failed)
+    def filtered(failure: threading.ExceptHookArgs) -> None:
+        if not type(failure.thread).__module__.startswith("tensorboard."):
+            hook(failure)
 
-    threading.excepthook = tell
+    threading.excepthook = filtered
     try:
         yield
     finally:
@@ -74,7 +73,7 @@ def _silent_board() -> Iterator[None]:
 
 
 class Clock:
-    """Steps, tokens, seconds and seconds of waiting for data since the last log, leaving out evaluation and saving."""
+    """Steps, tokens, seconds, and seconds of waiting for data since the last log, without evaluation and saving."""
 
     def __init__(self) -> None:
         self.restart()
@@ -84,7 +83,7 @@ class Clock:
         self.steps, self.waited, self.start = 0, 0.0, time.perf_counter()
 
     def add(self, tokens: Tensor) -> None:
-        """Counts a step of so many tokens."""
+        """Count a step and its tokens."""
         self.steps, self.tokens = self.steps + 1, self.tokens.to(tokens.device) + tokens
 
     def seconds(self) -> float:
@@ -98,15 +97,15 @@ class Clock:
 
 
 class Tracker:
-    """Writes metrics by step. A resumed run keeps the lines up to the step it resumes from.
+    """Writer of metrics by step. A resumed run keeps the lines up to the step that it resumes from.
 
     Args:
-        display: what shows them too; None: a bar of its own.
-        wandb: the project that they go to as well, and what to say there of the run; None: none.
+        display: shows the metrics too; default: a new display.
+        wandb: (project, configuration) of the run on wandb; None: do not use wandb.
 
     Raises:
-        OSError: (on writing and closing too) the disk is full or broken; it names the file.
-        RecipeError: wandb takes no run.
+        OSError: (on writing and closing too) the disk is full or broken; the error names the file.
+        RecipeError: wandb refuses the run.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Tracker:
         from torch.utils.tensorboard import SummaryWriter
 
         self.path, self.events = run / "metrics.jsonl", run / "tensorboard"
-        publish_bytes("".join(line + "\n" for line in lines_up_to(self.path, step)).encode(), str(self.path))
+        write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
         with contextlib.ExitStack() as opened:
             opened.enter_context(_silent_board())
             self.lines = self.path.open("a", buffering=1)
@@ -136,10 +135,10 @@ class Tracker:
             self._opened = opened.pop_all()
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
-        """Records the metrics of a step, a line of JSON in the order given, and shows them."""
-        with naming_disk(self.path):
+        """Write the metrics of a step, as a line of JSON and to TensorBoard and wandb, and show them."""
+        with path_in_errors(self.path):
             self.lines.write(json.dumps({"step": step, **metrics}) + "\n")
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             for name, value in metrics.items():
                 self.board.add_scalar(name, value, step)
         if self.online is not None:
@@ -148,60 +147,62 @@ class Tracker:
 
     def warn(self, step: int, line: str) -> None:
         """Write a warning about a step's figures to metrics.jsonl, as a line of its own, and print it."""
-        with naming_disk(self.path):
+        with path_in_errors(self.path):
             self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             self.board.add_text("warning", line, step)
         self.tell(line)
 
     def tell(self, line: str) -> None:
-        """Says something in a line of its own, above the bar where there is one."""
+        """Print a line, above the bar if there is one."""
         self.display.tell(line)
 
     def close(self) -> None:
-        """Closes all, whichever of them fails."""
+        """Close all writers, even if one of them fails."""
         self._opened.close()
 
     def _close_board(self) -> None:
-        with naming_disk(self.events):
+        with path_in_errors(self.events):
             self.board.close()
 
     def _close_lines(self) -> None:
-        with naming_disk(self.path):
+        with path_in_errors(self.path):
             self.lines.close()
 
 
 def check_wandb(project: str) -> None:
-    """Raises RecipeError where a project is named and the package is not there."""
+    """Raise RecipeError if a project is named but the package wandb is not installed."""
     if project and importlib.util.find_spec("wandb") is None:
         raise RecipeError(
-            f"training.wandb {project}: the package wandb is not installed: `pip install wandb`, or leave the key out"
+            f"training.wandb {project}: the package wandb is not installed: run `pip install wandb`, or remove the key"
         )
 
 
 def online_run(run: Path, project: str, recipe: dict[str, Any], quiet: bool) -> Any:
-    """wandb's run of a run's folder: a new one, or where the folder holds the id of one, that.
+    """Return the wandb run of a run's folder: the one whose id the folder holds, or a new one.
 
-    With `quiet` wandb prints none of its own page of figures.
+    Args:
+        recipe: the configuration to record with it.
+        quiet: keep wandb from printing its summary.
 
     Raises:
-        RecipeError: wandb takes none; it tells why.
+        RecipeError: wandb refuses the run; the message says why.
     """
     import wandb  # type: ignore[import-not-found]
 
-    known = run / WANDB_ID
-    before = known.read_text().strip() if known.is_file() else None
+    id_file = run / WANDB_ID
+    previous = id_file.read_text().strip() if id_file.is_file() else None
     try:
-        found = wandb.init(
+        online = wandb.init(
             project=project,
             name=run.name,
             dir=str(run),
             config=recipe,
-            id=before,
-            resume="allow" if before else None,
+            id=previous,
+            resume="allow" if previous else None,
             settings={"silent": quiet},
         )
     except wandb.Error as error:
         raise RecipeError(f"training.wandb {project}: {terminal.one_line(error)}") from None
-    publish_bytes(f"{found.id}\n".encode(), str(known))
-    return found
+    write_text(id_file, f"{online.id}\n")
+    return online

@@ -1,69 +1,90 @@
-"""What is not text enters the encoder as patches: prepared on the host, embedded on the device.
+"""Modalities: data other than text enters the encoder as patches, prepared on the host and embedded on the device.
 
     host     rows -> decoded, one or more views of each, in a pool of threads -> numbers
-    device   numbers -> patch embedding -> rows of the packed batch, where token embeddings stand otherwise
+    device   numbers -> patch embedding -> rows of the packed batch, in place of token embeddings
 
-A new modality is one file here, named as the kind of dataset that it reads, with a `Config` dataclass of its options
-and a `build` that makes the modality. A recipe sets the options with the dataset: `data.NAME.modality.OPTION`.
+`Modality` is the contract. A built-in modality is a file in this folder, named as the kind of dataset that it reads; a
+recipe sets its options with the dataset, `data.NAME.modality.OPTION`.
 """
 
 import abc
+import dataclasses
 import functools
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 from torch import nn
 
 from clearspan.common.cores import num_cores
 from clearspan.shards import Dataset
+from clearspan.train import parts
 from clearspan.train.data.batch import Rows
 
-MOST_VALUES, MOST_PATCHES = 1 << 26, 1 << 15
+MAX_VALUES, MAX_PATCHES = 1 << 26, 1 << 15
 """Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
 
 
-class ModalityConfig(Protocol):
-    """A modality's options, a dataclass."""
+@dataclasses.dataclass
+class ModalityConfig:
+    """The options of a modality."""
 
     def check(self) -> None:
-        """Raises ValueError for an option that cannot work, naming it."""
+        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
 
 
 class Modality(abc.ABC):
-    """The contract: how rows become numbers on the host, and the module that embeds those."""
+    """A modality: turns rows of a dataset into numbers on the host, and makes the module that embeds these.
 
+    A class has its options as a dataclass and names it by annotating `config`. `data.NAME.modality.type: module:Class`
+    chooses a class of your own, from an installed package or a file in the working folder.
+
+    Attributes:
+        columns: the shards' columns that `collate` reads.
+        views: the number of different views of an example. If it is 1, an objective encodes the view twice, and the two
+            passes differ by dropout alone.
+        patches: the rows of the packed batch that one view takes.
+    """
+
+    config: ModalityConfig
     columns: tuple[str, ...]
-    """The shards' columns that `collate` reads."""
     views: int
-    """Views of an example that differ when they come to the encoder. Of one alone, two passes differ by dropout."""
     patches: int
-    """Rows of the packed batch that one view takes."""
+
+    def __init__(self, config: ModalityConfig) -> None:
+        self.config = config
+
+    @classmethod
+    def build(cls, config: Any, dataset: Dataset) -> Self:
+        """Return the modality of a dataset; `config` is an instance of the class that annotates `config`.
+
+        Raises:
+            ValueError: an option does not suit the dataset.
+        """
+        return cls(config)
 
     @abc.abstractmethod
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(values (n, views, ...), labels (n,) int64): keys (n, views) int64 are all that may decide a random choice.
+        """Return values (n, views, ...) and labels (n,) int64. Only keys, (n, views) int64, may decide a random choice.
 
         Raises:
-            ShardError: an example cannot be decoded; it is named.
+            ShardError: an example cannot be decoded. The message names it.
         """
 
     @abc.abstractmethod
     def embedding(self, dim: int) -> nn.Module:
-        """A new module that makes (n, patches, dim) of (n, ...): what takes the place of the token embeddings, their
-        positions, normalisation and dropout.
+        """Return a new module that maps (n, ...) to (n, patches, dim). It takes the place of the token embeddings, with
+        their positions, normalization and dropout.
 
         Raises:
-            ValueError, EncoderError: the options give none.
+            ValueError, EncoderError: the options do not allow one.
         """
 
 
 def check_view(options: str, values: int, patches: int) -> None:
-    """Refuse a view with more than MOST_VALUES values or MOST_PATCHES patches.
+    """Refuse a view with more than MAX_VALUES values or MAX_PATCHES patches.
 
     Args:
         options: the options that decide its size, each with its value, for the error.
@@ -71,38 +92,52 @@ def check_view(options: str, values: int, patches: int) -> None:
     Raises:
         ValueError: the view is larger.
     """
-    for what, found, most, why in (
-        ("values", values, MOST_VALUES, "a step holds all views of its examples on the host"),
-        ("patches", patches, MOST_PATCHES, "the cost of attention grows with their square"),
+    for what, count, limit, why in (
+        ("values", values, MAX_VALUES, "a step holds all views of its examples on the host"),
+        ("patches", patches, MAX_PATCHES, "the cost of attention grows with their square"),
     ):
-        if found > most:
-            raise ValueError(f"{options}: a view would have {found:,} {what}, and {most:,} is the limit, since {why}")
+        if count > limit:
+            raise ValueError(f"{options}: a view would have {count:,} {what}, and {limit:,} is the limit, since {why}")
 
 
 def names() -> list[str]:
-    """The kinds of dataset that have a modality."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+    """Return the kinds of dataset that have a built-in modality."""
+    return parts.names(__name__)
 
 
-def config_class(name: str) -> Any:
-    """The dataclass of a modality's options."""
-    return importlib.import_module(f"clearspan.train.modalities.{name}").Config
+@functools.cache
+def modality_class(name: str) -> type[Modality]:
+    """Return the modality of a kind of dataset, or the one that `module:Class` names.
+
+    Raises:
+        PluginError: there is no such class, or it does not meet the contract.
+    """
+    return parts.find(__name__, name, Modality, "a modality")
+
+
+def config_class(name: str) -> type[ModalityConfig]:
+    """Return the dataclass of a modality's options.
+
+    Raises:
+        PluginError: see `modality_class`.
+    """
+    return parts.options_class(name, modality_class(name), ModalityConfig)
 
 
 def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
-    """The modality of a dataset.
+    """Return the modality of a dataset.
 
     Raises:
-        ValueError: an option does not suit the dataset.
+        ValueError: an option does not suit the dataset, or the modality lacks an attribute.
     """
-    modality: Modality = importlib.import_module(f"clearspan.train.modalities.{name}").build(config, dataset)
+    modality = modality_class(name).build(config, dataset)
+    if missing := [attribute for attribute in ("columns", "views", "patches") if not hasattr(modality, attribute)]:
+        raise ValueError(f"type {name}: lacks {', '.join(missing)} (see {__name__}.Modality)")
     return modality
 
 
 def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
-    """Does the work for every item, in as many threads as this rank has processors; raises what the first to fail
-    raises.
-    """
+    """Run `work` on every item, in as many threads as this rank has cores; raise the exception of the first failure."""
     for _ in _pool().map(work, items):
         pass
 

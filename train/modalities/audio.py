@@ -1,14 +1,15 @@
 """Log-mel spectrograms as 24 x 24 patches (NonLing-CSE appendix B, after SSAST: Gong et al. 2021).
 
-    frames of 10 ms x 128 mel bins -> mixed with another clip, normalised, cut or filled, stretches masked -> float16
+    frames of 10 ms x 128 mel bins -> mixed with another clip, normalized, cut or padded, stretches masked -> float16
                                    -> patches of 24 x 24 -> a linear layer, a class token, positions
 
-1,024 frames give 5 x 42 patches and the class token: 211 rows. The paper changes nothing of a clip, and tells its two
-passes apart by dropout alone; what its code does besides is here as options.
+1,024 frames give 5 x 42 patches and the class token: 211 rows. The paper does not augment a clip: its two passes differ
+by dropout alone. The augmentations that its code has are options here.
 """
 
 import dataclasses
 import math
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,32 +17,34 @@ from scipy import special
 from torch import Tensor, nn
 
 from clearspan.shards import Dataset, ShardError
-from clearspan.shards.layouts import MEL_BINS
+from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
-from clearspan.train.modalities import Modality, check_view, in_threads
+from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
 
 DRAWS = 7
-"""Of a view: whether it is mixed, and with whom; a length and a start of masked bins, and of masked frames; of the
-mixture's Beta, where there is one."""
+"""Random numbers of a view: whether it is mixed, and with which clip; length and start of the masked bins, and of the
+masked frames; the quantile of the mixture's Beta distribution."""
 
-LEAST_SHARE = 1e-9
-"""Of a clip in a mixture, -180 dB: a small mixup_alpha draws shares that are 0 in floating point, which has no log."""
+MIN_SHARE = 1e-9
+"""The smallest share of a clip in a mixture, -180 dB: a small mixup_alpha draws shares whose logarithm is infinite."""
 
 
 @dataclasses.dataclass
-class Config:
-    """The paper's clips, and nothing changed of them.
+class Config(ModalityConfig):
+    """The paper's clips, without augmentation.
 
     Args:
-        frames: of 10 ms; a longer clip is cut, a shorter one filled with 0.
-        patch_size: rows and columns of a patch.
-        positions: whether patches are told their place, by embeddings that are learned. The published code's are not.
-        normalize: by the shards' mean and deviation, (x - mean) / (2 std), as SSAST does; else values stay as they are.
-        freq_mask, time_mask: SpecAugment's (Park et al. 2019), at most so many bins and frames that become 0.
-        mixup: the probability that a clip is mixed with another of its batch; the label is that of the louder one.
-        mixup_alpha: the mixture's share is drawn from Beta(alpha, alpha).
-        views: 2 for two that are mixed and masked differently, 1 for one that is encoded twice.
+        frames: the length of a view, in frames of 10 ms; a longer clip is cut, a shorter one padded with 0.
+        patch_size: rows and columns of a patch, in mel bins and frames.
+        positions: whether patches have learned position embeddings. In the published code they have none.
+        normalize: whether to normalize with the shards' mean and standard deviation, (x - mean) / (2 std), as SSAST
+            does; else values stay as they are.
+        freq_mask: the largest number of adjacent mel bins that are set to 0 (SpecAugment, Park et al. 2019); 0: none.
+        time_mask: the largest number of adjacent frames that are set to 0 (SpecAugment); 0: none.
+        mixup: the probability that a clip is mixed with another one of its batch; the louder one gives the label.
+        mixup_alpha: the mixture's share is drawn from Beta(alpha, alpha). A lower value makes one clip dominate.
+        views: 2 for two views that are masked differently, 1 for one view that is encoded twice.
     """
 
     frames: int = 1024
@@ -77,33 +80,37 @@ class Config:
 
     @property
     def patches(self) -> int:
-        """Rows of a view: those of whole patches, and the class token's."""
+        """The rows of a view: one for each whole patch, and one for the class token."""
         return (MEL_BINS // self.patch_size) * (self.frames // self.patch_size) + 1
 
 
-def build(config: Config, dataset: Dataset) -> "Audio":
-    statistics = dataset.manifest.statistics
-    if config.normalize and not (statistics and statistics["std"] > 0):
-        raise ValueError(f"normalize: {dataset.folder} does not tell its mean and deviation: run the pipeline again")
-    return Audio(config, statistics["mean"] if config.normalize else 0, statistics["std"] if config.normalize else 0.5)
-
-
 class Audio(Modality):
-    """Spectrograms, float16 (n, views, frames, 128): (x - mean) / (2 std)."""
+    """Log-mel spectrograms, float16 (n, views, frames, 128): (x - mean) / (2 std)."""
 
+    config: Config
     columns = ("frames", "label")
 
     def __init__(self, config: Config, mean: float, std: float) -> None:
-        self.config, self.mean, self.std = config, mean, std
+        super().__init__(config)
+        self.mean, self.std = mean, std
         self.views = config.views
         self.patches = config.patches
 
+    @classmethod
+    def build(cls, config: Config, dataset: Dataset) -> Self:
+        if not config.normalize:
+            return cls(config, 0, 0.5)
+        statistics = dataset.manifest.statistics
+        if not (statistics and statistics["std"] > 0):
+            raise ValueError(f"normalize: {dataset.folder} lacks mean and standard deviation: run the pipeline again")
+        return cls(config, statistics["mean"], statistics["std"])
+
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        clips, own = rows.listed("frames"), rows.numbers("label")
-        labels = own.copy()
+        clips, own_labels = rows.listed("frames"), rows.numbers("label")
+        labels = own_labels.copy()
         uniforms = draws.uniform(torch.from_numpy(keys), DRAWS).numpy()
         values = np.zeros((*keys.shape, self.config.frames, MEL_BINS), np.float16)
-        # One partner and one share for all views of a clip, whose label they have in common.
+        # All views of a clip have one partner and one share, since they have one label.
         shares = self._shares(uniforms[:, 0, 0], uniforms[:, 0, -1])
 
         def prepare(row: int) -> None:
@@ -112,7 +119,7 @@ class Audio(Modality):
                 assert rows.peer is not None
                 other = rows.peer(row, uniforms[row, 0, 1])
                 clip = mixed(clip, self._cut(other["frames"], rows.dataset, other["id"]), shares[row])
-                labels[row] = own[row] if shares[row] >= 0.5 else other["label"]
+                labels[row] = own_labels[row] if shares[row] >= 0.5 else other["label"]
             normal = (clip - self.mean) / (2 * self.std)
             for number in range(self.views):
                 out = values[row, number]
@@ -126,14 +133,18 @@ class Audio(Modality):
         clip = frames[: self.config.frames].astype(np.float32)
         if not np.isfinite(clip).all():
             raise ShardError(
-                f"data.{dataset}: the clip of example {example} has values that are no numbers: run the pipeline again"
+                f"data.{dataset}: the clip of example {example} has values that are not finite: run the pipeline again"
             )
         return clip
 
     def _shares(self, whether: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-        """The share of each clip in its mixture, of two uniforms (n,), above 0; 1 for one that is not mixed."""
+        """Return each clip's share in its mixture, (n,), in (0, 1]; 1 for a clip that is not mixed.
+
+        Args:
+            whether, quantiles: (n,) uniforms, which decide whether a clip is mixed, and its share.
+        """
         alpha = self.config.mixup_alpha
-        shares = special.betaincinv(alpha, alpha, quantiles).clip(min=LEAST_SHARE)
+        shares = special.betaincinv(alpha, alpha, quantiles).clip(min=MIN_SHARE)
         return np.where(whether < self.config.mixup, shares, 1.0)
 
     def embedding(self, dim: int) -> nn.Module:
@@ -141,32 +152,30 @@ class Audio(Modality):
 
 
 def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
-    """The log-mel frames of `share` of one clip's waveform and the rest of another's, as long as the longer one.
+    """Return the log-mel frames of `share` of one clip's waveform plus (1 - share) of another's, as long as the longer.
 
-    Of two sounds that do not depend on each other the energies add up: log(share^2 e^x + (1 - share)^2 e^y).
+    The energies of two independent sounds add up: log(share^2 e^x + (1 - share)^2 e^y).
     """
     longer, shorter = clip + 2 * math.log(share), other + 2 * math.log1p(-share)
     if len(longer) < len(shorter):
         longer, shorter = shorter, longer
     both = longer[: len(shorter)]
-    # numpy's logaddexp, which is exact where one is far below the other, is slow.
+    # Not np.logaddexp: it is slow, and more exact than needed if one value is far below the other.
     both[:] = np.maximum(both, shorter) + np.log(1 + np.exp(-np.abs(both - shorter)))
     return longer
 
 
 def mask(frames: np.ndarray, uniforms: np.ndarray, config: Config) -> None:
-    """Sets a stretch of bins and one of frames to 0, in place, each of 0 up to its most, at any place: frames
-    (frames, 128), uniforms (4,).
-    """
-    for axis, most, length, start in ((1, config.freq_mask, *uniforms[:2]), (0, config.time_mask, *uniforms[2:])):
-        size = int(length * (most + 1))
+    """Set a random stretch of mel bins and one of frames to 0, in place: frames (frames, 128), uniforms (4,)."""
+    for axis, longest, length, start in ((1, config.freq_mask, *uniforms[:2]), (0, config.time_mask, *uniforms[2:])):
+        size = int(length * (longest + 1))
         first = int(start * (frames.shape[axis] - size + 1))
         frames[(slice(None),) * axis + (slice(first, first + size),)] = 0
 
 
 class PatchEmbedding(nn.Module):
-    """float16 (n, frames, 128) -> (n, patches, dim): the class token, then the patches of the lowest bins in the
-    order of time, then those above.
+    """Patch embedding, float16 (n, frames, 128) -> (n, patches, dim): the class token, then the patches of the lowest
+    mel bins in the order of time, then those of the bins above.
     """
 
     def __init__(self, config: Config, patches: int, dim: int) -> None:

@@ -1,6 +1,6 @@
-"""One forward's result, as the objectives see it: each asks for its own blocks, and what two ask for is computed once.
+"""The result of one forward: each objective reads its blocks, and what several objectives read is computed once.
 
-hidden states (T, h) -> Forward: a vector a sequence -> Encoded: an objective's blocks, and masked positions
+hidden states (T, h) -> Forward: a vector a sequence -> Encoded: one objective's blocks and masked positions
 """
 
 import dataclasses
@@ -18,7 +18,8 @@ class Vectors:
     """One fp32 vector a sequence, of all objectives' blocks.
 
     Args:
-        pooled, first: (N, h), see `Encoded`. blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
+        pooled, first: (N, h), see `Encoded`.
+        blocks: each block's sequences, by `OBJECTIVE/BLOCK`.
     """
 
     def __init__(self, pooled: Tensor, first: Tensor, blocks: Mapping[str, slice]) -> None:
@@ -26,11 +27,13 @@ class Vectors:
 
 
 class Forward(Vectors):
-    """One forward's result, of all objectives: what several of them ask for is computed once.
+    """The result of one forward, for all objectives; vectors are computed when the first objective reads them.
 
     Args:
-        packed: the batch. hidden: its states (T, h). blocks: which sequences a block has, by `OBJECTIVE/BLOCK`.
-        masked: where a block was masked, by the same names.
+        packed: the batch.
+        hidden: its states (T, h).
+        blocks: each block's sequences, by `OBJECTIVE/BLOCK`.
+        masked: the masked positions of each block that was masked, by the same names.
     """
 
     def __init__(
@@ -54,15 +57,19 @@ class Forward(Vectors):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """One forward's result as an objective sees it: blocks by its own names, or `OBJECTIVE/BLOCK`.
+    """The result of a forward for one objective: its blocks by their names, those of others as `OBJECTIVE/BLOCK`.
 
-    Of several forwards, whose gradients are cached, there are vectors alone. `measured`: the step is one that is
-    logged; of any other, metrics beside the loss are not looked at, and need not be computed.
+    With gradient caching, a contrastive objective gets the vectors of several forwards, and nothing else.
+
+    Args:
+        measured: whether the step is logged; if not, only the loss need be computed.
+        pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
     """
 
     forward: Vectors
     objective: str
     measured: bool = True
+    pools: bool = True
 
     @property
     def encoder(self) -> Encoder:
@@ -71,23 +78,29 @@ class Encoded:
     @property
     def _whole(self) -> Forward:
         if not isinstance(self.forward, Forward):
-            raise TypeError(f"objectives.{self.objective} contrasts, so its loss is of pooled and first states alone")
+            raise TypeError(f"objectives.{self.objective} contrasts, so its loss may read pooled and first states only")
         return self.forward
 
     def pooled(self, block: str) -> Tensor:
-        """The block's sequences as fp32 vectors, (N, h)."""
+        """Return the block's sequences as fp32 vectors, (N, h): pooled, and through the encoder's head if it has one.
+
+        Raises:
+            TypeError: the objective's class sets `pools = False`, so that the head would not be trained.
+        """
+        if not self.pools:
+            raise TypeError(f"objectives.{self.objective} reads pooled vectors, but its class sets pools = False")
         return self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]]
 
     def first(self, block: str) -> Tensor:
-        """The fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
+        """Return the fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
         return self.forward.first[self.forward.blocks[qualified(self.objective, block)]]
 
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
-        """States at the block's masked positions (k, h), and the ids that stood there (k,), -100 at unused slots."""
+        """Return the states at the block's masked positions (k, h) and the original ids (k,), -100 at unused slots."""
         masked = self._whole.masked[qualified(self.objective, block)]
         return self._whole.hidden[masked.index], masked.labels
 
 
 def qualified(objective: str, block: str) -> str:
-    """A block's name in the whole forward."""
+    """Return a block's name in the whole forward, `OBJECTIVE/BLOCK`."""
     return block if "/" in block else f"{objective}/{block}"

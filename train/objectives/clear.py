@@ -2,9 +2,9 @@
 
     stored views, or the tokens augmented on the fly -> the [CLS] state of each -> projection head g -> NT-Xent
 
-`views: stored` takes two of the views that the pipeline wrote, any two of them in each epoch where it wrote more;
-`fly` makes new views for every epoch on the host, in the stream's thread, with the functions that the pipeline uses;
-`auto` is `fly` where the steps have all they need. The head is for training only: an export leaves it out.
+`views: stored` takes two of the views that the pipeline wrote, in each epoch another pair if there are more than two;
+`fly` makes new views in every epoch, on the host in the stream's thread, with the pipeline's own functions; `auto` is
+`fly` if the augmentation steps have all that they need. The head is for training only: an export leaves it out.
 """
 
 import dataclasses
@@ -13,10 +13,11 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearspan.pipelines.augment.steps import DEL, Augmentation, AugmentationError, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -26,8 +27,8 @@ from clearspan.shards.schema import num_views
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
 from clearspan.train.model.memory_bank import Memory
-from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
+    ContrastiveObjective,
     Encoded,
     Metrics,
     NTXentConfig,
@@ -35,41 +36,39 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
-    head_dim,
-    projected,
     sphere_metrics,
-    training_head,
 )
 from clearspan.train.options import not_one_of
 
 VIEWS = ("auto", "stored", "fly")
 SAMPLE = 1024
-"""Sentences whose views tell how long a view is beside its sentence, for budgets."""
+"""The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""
 
 
 @dataclasses.dataclass
 class Config(NTXentConfig):
     """CLEAR's numbers (section 4.1).
 
-    The paper gives neither the temperature nor the head's width, but takes loss and head from SimCLR (Chen et al.
-    2020): its best temperature with normalised embeddings, 0.1, and its output of 128.
+    The paper states neither the temperature nor the head's size, but takes loss and head from SimCLR (Chen et al.
+    2020): its best temperature with normalized embeddings, 0.1, and its output of 128 dimensions.
 
     Args:
-        views: `stored`, `fly` or `auto`: on the fly where `subs` finds synonyms, the recipe's or the shards' own, and
-            the tokenizer has [DEL] for steps that delete; else the shards' where they hold two or more. Stored views
-            spare the host some work; where there are only two, every epoch sees the same.
-        synonyms: for `subs` on the fly, a file that `python -m pipelines sentences` takes; "": the one that made the
-            shards.
-        unit: of deletions and reordering: token, or word, whose pieces stay together.
-        del_word: the share of the units that `del-word` deletes.
-        del_spans: how many spans `del-span` deletes.
-        del_span: the share of the units in each of them.
-        reorder_pairs: how many pairs of spans `reorder` lets change places.
-        reorder_span: the share of the units in each span.
-        subs: the share of the words that `subs` makes synonyms.
+        augment: the augmentation steps in their order, e.g. `subs+del-span`; must be set.
+        views: stored: the shards' views. fly: new views in every epoch. auto: fly if `subs` has synonyms, from the
+            recipe or the shards, and if the tokenizer has [DEL] for steps that delete; else stored if the shards hold
+            two views or more. Stored views save the host some work; if there are only two, every epoch sees the same.
+        synonyms: for `subs` on the fly, a synonym file as `python -m pipelines sentences` takes it; "": the file that
+            the shards' views were made with.
+        unit: the unit of deletion and reordering: token, or word, whose pieces stay together.
+        del_word: the fraction of the units that `del-word` deletes.
+        del_spans: the number of spans that `del-span` deletes.
+        del_span: the length of each of these spans, as a fraction of the units.
+        reorder_pairs: the number of pairs of spans that `reorder` swaps.
+        reorder_span: the length of each of these spans, as a fraction of the units.
+        subs: the fraction of the words that `subs` replaces with synonyms.
     """
 
-    augment: str = ""  # e.g. subs+del-span: the steps in their order
+    augment: str = ""
     views: str = "auto"
     synonyms: str = ""
     unit: str = Augmentation.unit
@@ -85,7 +84,11 @@ class Config(NTXentConfig):
 
     @property
     def augmentation(self) -> Augmentation:
-        """Raises ValueError for a step or a proportion that cannot be."""
+        """The augmentation that the options describe.
+
+        Raises:
+            ValueError: a step or a fraction is not possible.
+        """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
         try:
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
@@ -109,33 +112,8 @@ class Config(NTXentConfig):
             )
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "Clear":
-    try:
-        if not setting.special.prefix:
-            raise ValueError(
-                "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
-                "give it a post-processor that does, and make the shards again"
-            )
-        stored = num_views(setting.sample.schema) if setting.sample is not None else 0
-        if config.views == "stored" and stored < 2:
-            raise ValueError(
-                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
-                "--views 2, or set views=fly"
-            )
-        if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
-            check_stored(setting.dataset, config.augmentation)
-            return Clear(config, setting, StoredViews(stored, setting))
-        return Clear(config, setting, FreshViews(config, setting, stored))
-    except ShardError:
-        raise
-    except OSError as error:
-        raise ValueError(f"objectives.{setting.name}: {error.filename or ''}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ValueError(f"objectives.{setting.name}: {error}") from None
-
-
 def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
-    """Raises ValueError where the shards say that their views are of another augmentation than the recipe's."""
+    """Raise ValueError if the manifest says that the stored views are of another augmentation than the recipe's."""
     stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
     if not stored:
         return
@@ -152,7 +130,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 
 
 def can_make(config: Config, setting: Setting) -> bool:
-    """Whether views can be made on the fly, or are asked for by naming synonyms."""
+    """Return whether views can be made on the fly, or the recipe asks for that by naming synonyms."""
     if config.synonyms:
         return True
     augmentation, dataset = config.augmentation, setting.dataset
@@ -166,24 +144,24 @@ def shards_tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
-    """The recipe's synonyms, or else those that the shards' own views were made with.
+    """Return the recipe's synonyms, or else those that the shards' views were made with.
 
     Raises:
-        ValueError: there are neither, or the recipe's file is no table.
-        ShardError: the shards' file is missing, or not the one that the manifest names.
+        ValueError: there are neither, or the recipe's file is not a synonym file.
+        ShardError: the shards' file is missing, or differs from the one that the manifest names.
     """
     if config.synonyms:
         return read_synonyms(config.synonyms)
     if PUBLISHED not in dataset.files:
         raise ValueError(
-            f"augment {config.augment}: subs needs synonyms: give objectives.clear.synonyms=FILE ({dataset.folder} was "
+            f"augment {config.augment}: subs needs synonyms: set objectives.clear.synonyms=FILE ({dataset.folder} was "
             "made without)"
         )
     return dict(json.loads(dataset.read_file(PUBLISHED)))
 
 
 class StoredViews:
-    """Two of the shards' views: of two these, of more a pair drawn by (seed, epoch, sentence)."""
+    """Two of the shards' views; of more than two a pair that is drawn by (seed, epoch, sentence)."""
 
     def __init__(self, count: int, setting: Setting) -> None:
         self.count, self.setting = count, setting
@@ -191,7 +169,7 @@ class StoredViews:
         self.fingerprint = ""
 
     def notes(self, epochs: float) -> list[str]:
-        """That two views are all there is, where a run sees them more than once."""
+        """Return a note if there are two views only and a run sees them more than once."""
         if self.count > 2 or epochs <= 1:
             return []
         name = f"objectives.{self.setting.name}"
@@ -213,7 +191,7 @@ class StoredViews:
 
 
 class FreshViews:
-    """Two new views of every sentence in every epoch, keyed by (seed, epoch, sentence, number of the view)."""
+    """Two new views of every sentence in every epoch, keyed by (seed, epoch, sentence, view)."""
 
     columns = ("tokens",)
 
@@ -221,7 +199,7 @@ class FreshViews:
         augmentation, synonyms, self.fingerprint = config.augmentation, None, ""
         if augmentation.substitutes:
             synonyms = find_synonyms(config, setting.dataset)
-            # In the file's order: of words that share a form the first one counts.
+            # In the file's order: of several words with one form the first counts.
             self.fingerprint = hashlib.sha256(json.dumps(synonyms).encode()).hexdigest()
         tokenizer = shards_tokenizer(setting.dataset)
         if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
@@ -237,37 +215,60 @@ class FreshViews:
         return [self.augmenter(rows.ragged("tokens"), keyed.mix(keys, view)) for view in range(2)]
 
     def notes(self, epochs: float) -> list[str]:
-        """That the shards hold views which are not read, where nobody said so."""
+        """Return a note if the shards hold views that `auto` leaves unread."""
         if not self.unread:
             return []
         name = f"objectives.{self.setting.name}"
         views = f"{self.unread} views" if self.unread > 1 else "one view"
-        return [f"{name}: makes new views in every epoch; the shards' {views} are taken with {name}.views=stored"]
+        return [f"{name}: makes new views in every epoch; {name}.views=stored uses the shards' {views}"]
 
 
-class Clear(Objective):
+class Clear(ContrastiveObjective):
     """NT-Xent between the projected views (Eq. 1). Blocks: `view_0` and `view_1`, N sequences each.
 
-    Eq. 2 sums over the 2N views; here it is their mean, so that the weight beside the masked-LM loss, itself a mean,
-    does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
+    Eq. 2 sums over the 2N views; here the loss is their mean, so that its weight beside the masked-LM loss, which is a
+    mean too, does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
     """
 
-    contrasts = True
-    min_examples = 2
+    config: Config
     pools = False
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
-        super().__init__()
-        self.config, self.setting, self.views = config, setting, views
-        self.head: nn.Module = training_head(config, setting)
-        self.memory = Memory(config.memory, head_dim(config, setting))
+        super().__init__(config, setting)
+        self.views = views
+        self.memory = Memory(config.memory, self.head_dim)
+
+    @classmethod
+    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+        try:
+            if not setting.special.prefix:
+                raise ValueError(
+                    "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
+                    "give it a post-processor that does, and make the shards again"
+                )
+            stored = num_views(setting.sample.schema) if setting.sample is not None else 0
+            if config.views == "stored" and stored < 2:
+                raise ValueError(
+                    f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
+                    "with --views 2, or set views=fly"
+                )
+            if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
+                check_stored(setting.dataset, config.augmentation)
+                return cls(config, setting, StoredViews(stored, setting))
+            return cls(config, setting, FreshViews(config, setting, stored))
+        except ShardError:
+            raise
+        except OSError as error:
+            raise ValueError(f"objectives.{setting.name}: {error.filename or ''}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise ValueError(f"objectives.{setting.name}: {error}") from None
 
     @property
     def columns(self) -> Sequence[str]:
         return self.views.columns
 
     def fingerprint(self) -> str:
-        """A hash of the synonyms that views on the fly are made with."""
+        """Return a hash of the synonyms that views on the fly are made with."""
         return self.views.fingerprint
 
     def notes(self, epochs: float) -> list[str]:
@@ -278,20 +279,20 @@ class Clear(Objective):
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
-        """Mean and variance of a view's tokens: a sentence's, times a ratio that a sample of the shards gives."""
+        """Mean and variance of a view's tokens: a sentence's, times the ratio that a sample of the shards gives."""
         mean, variance = self.setting.length_moments()
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
 
     def workload(self) -> Workload:
         mean, variance = self._view_moments
-        return Workload(2, 2 * mean, 4 * variance, 0, self.setting.capacity)  # both long or short together
+        return Workload(2, 2 * mean, 4 * variance, 0, self.setting.capacity)  # both views are long or short together
 
     def block_moments(self, block: str) -> tuple[float, float]:
         return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
 
     def _ratio(self) -> float:
-        """Tokens of a view to one of its sentence."""
+        """Return the ratio of a view's length to its sentence's, in tokens."""
         batch = self.setting.sample
         if batch is None:
             return 1.0
@@ -306,16 +307,12 @@ class Clear(Objective):
         return {f"view_{number}": view for number, view in enumerate(self.views(rows))}
 
     def request(self, batch: Batch) -> Request:
-        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
-        sequences = {}
-        for number in range(2):
-            view = batch.lists(f"view_{number}")
-            lengths = view.lengths.clamp(max=self.setting.capacity)
-            slices = TokenSlices(view.values, view.offsets[:-1], lengths)
-            sequences[f"view_{number}"] = Sequences(slices, keyed.mix(keys, number))
-        return Request(sequences)
+        keys = enumerate(self.setting.sequence_keys(batch, 2))
+        return Request(
+            {f"view_{view}": batch.sequences(f"view_{view}", key, self.setting.capacity) for view, key in keys}
+        )
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         views = encoded.first("view_0"), encoded.first("view_1")
-        first, second = projected(self.head, *views)
+        first, second = self.projected(*views)
         return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(encoded, *views)

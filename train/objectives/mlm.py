@@ -1,18 +1,21 @@
-"""Masked language modelling (Devlin et al. 2019), on DeCLUTR's anchors or on sequences of its own.
+"""Masked language modeling (Devlin et al. 2019), on DeCLUTR's anchors or on sequences of its own.
 
-`input: anchor` masks the contrastive anchors themselves, so one forward serves both losses (DeCLUTR's code), and
-`OBJECTIVE/BLOCK` any other objective's block; `separate` encodes its own copies of the anchors that its sampler draws,
-for runs without a contrastive objective or with unmasked anchors; `sentence` takes whole examples, of a triplet every
-text (SimCSE's code), each `copies` times under different masks. The head runs on masked positions only.
+    input: anchor           masks the contrastive anchors themselves: one forward serves both losses (DeCLUTR's code)
+    input: OBJECTIVE/BLOCK  masks any other objective's block
+    input: separate         encodes copies of the anchors that its own sampler draws: for runs without a contrastive
+                            objective, or with unmasked anchors
+    input: sentence         encodes whole examples, of a triplet every text (SimCSE's code), each `copies` times under
+                            different masks
 
-The loss is the mean over the masked tokens of one micro-batch, all ranks and copies together; gradient accumulation
-takes the mean of its micro-batches' means.
+The head runs on masked positions only. The loss is the mean over the masked tokens of one micro-batch, all ranks and
+copies together; gradient accumulation takes the mean of its micro-batches' means.
 """
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,25 +26,34 @@ from clearspan.train.draws import Purpose
 from clearspan.train.losses import IGNORED, masked_lm
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, TokenSlices
-from clearspan.train.objectives import Encoded, Metrics, Objective, ObjectiveConfig, Request, Setting, Workload
+from clearspan.train.objectives import (
+    Encoded,
+    Metrics,
+    Objective,
+    ObjectiveConfig,
+    Request,
+    Setting,
+    TokenObjective,
+    Workload,
+)
 from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
 from clearspan.train.options import not_one_of
 from clearspan.train.span_sampler import SpanConfig
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"
-"""The block of its own sequences."""
+"""The name of the block that a masked LM encodes itself."""
 
 
 @dataclasses.dataclass
 class Config(ObjectiveConfig):
-    """15 % of tokens; of those 80 % become the mask, 10 % a random token, 10 % stay.
+    """15 % of tokens; of those 80 % become the mask token, 10 % a random token, 10 % stay.
 
     Args:
-        input: what is masked: anchor, those that `spans` contrasts; separate, spans of its own; sentence, the examples;
-            or OBJECTIVE/BLOCK, another objective's.
-        probability: how often a token is chosen.
-        sampler: with `separate`, how its spans are drawn.
+        input: the tokens to mask. anchor: the anchors of the objective of type `spans` on the same data. separate:
+            spans of its own, see `sampler`. sentence: whole examples. OBJECTIVE/BLOCK: another objective's block.
+        probability: the probability that a token is chosen.
+        sampler: with `separate`, how its spans are drawn, see `objectives.NAME.sampler`.
         copies: with `sentence`, how many times each text is encoded, under different masks.
     """
 
@@ -63,49 +75,21 @@ class Config(ObjectiveConfig):
             self.sampler.check()
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "MaskedLM":
-    name = setting.name
-    if setting.special.mask is None:
-        raise ValueError(f"objectives.{name}: the tokenizer has no mask token; add one and build the shards again")
-    if config.input in ("separate", "sentence"):
-        return MaskedLM(config, setting, OWN)
-    wanted = config.input
-    if wanted == "anchor":
-        found = [o.name for o in earlier if isinstance(o, SpanContrast) and o.data == setting.data]
-        if not found:
-            raise ValueError(
-                f"objectives.{name}: input: anchor needs an objective of type spans on data.{setting.data} before it; "
-                "or use input: separate, or sentence for whole examples"
-            )
-        if len(found) > 1:
-            raise ValueError(
-                f"objectives.{name}: input: anchor could be of {' or '.join(found)}: say input: {found[0]}/anchors"
-            )
-        wanted = f"{found[0]}/anchors"
-    other, block = wanted.split("/", 1)
-    source = next((o for o in earlier if o.name == other and o.data == setting.data), None)
-    if source is None:
-        raise ValueError(f"objectives.{name}: input {wanted}: no objective {other!r} of the same data before it")
-    if any(isinstance(o, MaskedLM) and o.block == wanted for o in earlier):
-        raise ValueError(f"objectives.{name}: input {wanted}: another objective masks that block already")
-    return MaskedLM(config, setting, wanted, source.block_moments(block))
-
-
-class MaskedLM(Objective):
+class MaskedLM(TokenObjective):
     """Cross-entropy at the masked positions of a block: its own, or another objective's.
 
     Args:
-        block: `sequences` of its own, or `OBJECTIVE/BLOCK`; then `moments` are those of that block's tokens.
+        block: `sequences` for a block of its own, else `OBJECTIVE/BLOCK`.
+        moments: mean and variance of the tokens that an example has in another objective's block.
     """
 
-    uses_mlm_head = True
-    pools = False
+    config: Config
 
     def __init__(
         self, config: Config, setting: Setting, block: str, moments: tuple[float, float] | None = None
     ) -> None:
-        super().__init__()
-        self.config, self.setting, self.block = config, setting, block
+        super().__init__(config, setting)
+        self.block = block
         self.uses = () if block == OWN else (block.split("/")[0],)
         self.sampler: SpanConfig | None = None
         if config.sampler is not None:
@@ -114,12 +98,39 @@ class MaskedLM(Objective):
         self.texts = setting.texts if config.input == "sentence" else ("tokens",)
         self.moments = moments or self._own_moments()
 
+    @classmethod
+    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+        name, block = setting.name, config.input
+        if setting.special.mask is None:
+            raise ValueError(f"objectives.{name}: the tokenizer has no mask token; add one and build the shards again")
+        if block in ("separate", "sentence"):
+            return cls(config, setting, OWN)
+        if block == "anchor":
+            spans = [o.name for o in earlier if isinstance(o, SpanContrast) and o.data == setting.data]
+            if not spans:
+                raise ValueError(
+                    f"objectives.{name}: input: anchor needs an objective of type spans on data.{setting.data} before "
+                    "it; or set input: separate, or sentence for whole examples"
+                )
+            if len(spans) > 1:
+                raise ValueError(
+                    f"objectives.{name}: input: anchor could be of {' or '.join(spans)}: set input: {spans[0]}/anchors"
+                )
+            block = f"{spans[0]}/anchors"
+        other, block_of_other = block.split("/", 1)
+        source = next((o for o in earlier if o.name == other and o.data == setting.data), None)
+        if source is None:
+            raise ValueError(f"objectives.{name}: input {block}: no objective {other!r} of the same data before it")
+        if any(isinstance(o, MaskedLM) and o.block == block for o in earlier):
+            raise ValueError(f"objectives.{name}: input {block}: another objective masks that block already")
+        return cls(config, setting, block, source.block_moments(block_of_other))
+
     def _own_moments(self) -> tuple[float, float]:
-        """Mean and variance of the tokens of one example that may be masked."""
+        """Return mean and variance of the tokens of one example that may be masked."""
         if self.sampler is not None:
             return self.sampler.anchor_moments()
         moments = [self.setting.length_moments(text) for text in self.texts]
-        # At most, a row's texts are all long or all short together: standard deviations then add up.
+        # The upper bound: a row's texts are all long or all short together, and standard deviations add up.
         deviation = sum(variance**0.5 for _, variance in moments)
         return self.config.copies * sum(mean for mean, _ in moments), (self.config.copies * deviation) ** 2
 
@@ -157,7 +168,7 @@ class MaskedLM(Objective):
         return Sequences(slices, draws.mix(keys[:, None], Purpose.SEQUENCE, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
-        """Every whole text, cut at the encoder's capacity: column by column, a text's copies next to each other."""
+        """Return every text, cut at the encoder's capacity: column by column, a text's copies next to each other."""
         columns = [batch.lists(text) for text in self.texts]
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         numbers = torch.arange(self.config.copies * len(columns), device=keys.device)
@@ -173,7 +184,7 @@ class MaskedLM(Objective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return the sequences to show of an example: of whole examples every text, by its column."""
+        """Return an example's spans; of whole examples every text, by its column."""
         if self.block != OWN or self.sampler is not None:
             return super().shown(request, number)
         per_column = len(request.sequences[OWN].keys) // len(self.texts)
@@ -181,7 +192,7 @@ class MaskedLM(Objective):
         return {text: (OWN, column * per_column + first) for column, text in enumerate(self.texts)}
 
     def num_slots(self, num_examples: int) -> int:
-        """Masked positions to make room for at a fixed shape: the mean plus four standard deviations."""
+        """Return the masked positions that a fixed shape has room for: the mean plus four standard deviations."""
         mean, variance = (moment * num_examples for moment in self.moments)
         p = self.config.probability
         return math.ceil(p * mean + 4 * math.sqrt(p * (1 - p) * mean + p * p * variance))
@@ -193,6 +204,6 @@ class MaskedLM(Objective):
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> Metrics:
-    """The share of this rank's masked tokens that are the most likely ones: (k, vocabulary), (k,)."""
-    right = (logits.argmax(1) == labels) & (labels != IGNORED)
-    return {"accuracy": right.sum() / (labels != IGNORED).sum().clamp(min=1)}
+    """Return the fraction of this rank's masked tokens that the model ranks first: (k, vocabulary), (k,)."""
+    correct = (logits.argmax(1) == labels) & (labels != IGNORED)
+    return {"accuracy": correct.sum() / (labels != IGNORED).sum().clamp(min=1)}

@@ -1,18 +1,19 @@
-"""VisualCSE and AudioCSE (Jian et al. 2022): views of one picture or clip against those of others, through the encoder.
+"""VisualCSE and AudioCSE (Jian et al. 2022): views of an image or a clip against those of others, by the text encoder.
 
     two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
 
-Of a modality with one view the same patches are encoded twice, under other dropout (appendix B). The vectors are pooled
-as the encoder pools text: with `model.pooling: cls` they are the class token's states, as in the paper. A head of the
-encoder's own (supervised SimCSE's) comes first, as in the published code; the one here is for training only.
+If the modality has one view, the same patches are encoded twice under different dropout (appendix B). Vectors are
+pooled as those of text: with `model.pooling: cls` they are the class token's states, as in the paper. The encoder's own
+head (supervised SimCSE's), if any, comes first, as in the published code; the head here is for training only.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearspan.shards import ShardError, classes, keyed
 from clearspan.train.data.batch import Batch, Columns, Rows
@@ -22,17 +23,16 @@ from clearspan.train.modalities import Modality
 from clearspan.train.model.packing import Patches, Sequences
 from clearspan.train.objectives import (
     EQUAL_PASSES,
+    ContrastiveConfig,
+    ContrastiveObjective,
     Encoded,
-    HeadedConfig,
     Metrics,
     Objective,
     Request,
     Setting,
     Workload,
-    projected,
     same_passes,
     sphere_metrics,
-    training_head,
 )
 from clearspan.train.options import not_one_of
 
@@ -41,11 +41,11 @@ BLOCKS = ("first", "second")
 
 
 @dataclasses.dataclass
-class Config(HeadedConfig):
-    """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. have it.
+class Config(ContrastiveConfig):
+    """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. define it.
 
     Args:
-        loss: khosla, paper or published-code, SupCon's variants (`train.losses.sup_con`), or simclr, which asks for no
+        loss: khosla, paper or published-code, SupCon's variants (`train.losses.sup_con`), or simclr, which needs no
             classes (Eq. 5).
     """
 
@@ -59,37 +59,34 @@ class Config(HeadedConfig):
             raise ValueError(f"loss {not_one_of(self.loss, (*SUP_CON, SIMCLR))}")
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "PatchContrast":
-    manifest = setting.dataset.manifest
-    if setting.modality is None:
-        raise ValueError(
-            f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, no "
-            "patches: name a dataset of images or audio"
-        )
-    if config.loss != SIMCLR and len(manifest.classes) < 2:
-        raise ValueError(
-            f"objectives.{setting.name}: {setting.dataset.folder} has examples of {len(manifest.classes)} class: "
-            f"loss {config.loss} tells classes apart: take loss: {SIMCLR}"
-        )
-    return PatchContrast(config, setting, setting.modality)
-
-
-class PatchContrast(Objective):
+class PatchContrast(ContrastiveObjective):
     """SupCon or SimCLR between two views of each example; blocks `first` and `second`, N sequences each.
 
-    An example that is alone of its class, in the batch or in the dataset, is contrasted as in SimCLR: its other view is
-    all that is of its class.
+    With SupCon, an example that is alone of its class, in the batch or in the dataset, is contrasted as in SimCLR: its
+    other view is all that is of its class.
     """
 
-    embeds_tokens = False
-    contrasts = True
-    min_examples = 2
+    config: Config
 
     def __init__(self, config: Config, setting: Setting, modality: Modality) -> None:
-        super().__init__()
-        self.config, self.setting, self.modality = config, setting, modality
+        super().__init__(config, setting)
+        self.modality = modality
         self.classes = classes.names(setting.dataset.folder, setting.dataset.manifest)
-        self.head: nn.Module = training_head(config, setting)
+
+    @classmethod
+    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+        manifest = setting.dataset.manifest
+        if setting.modality is None:
+            raise ValueError(
+                f"objectives.{setting.name}: data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, "
+                "no patches: name a dataset of images or audio"
+            )
+        if config.loss != SIMCLR and len(manifest.classes) < 2:
+            raise ValueError(
+                f"objectives.{setting.name}: {setting.dataset.folder} has examples of {len(manifest.classes)} class: "
+                f"loss {config.loss} needs two classes or more: set loss: {SIMCLR}"
+            )
+        return cls(config, setting, setting.modality)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -101,13 +98,13 @@ class PatchContrast(Objective):
     def notes(self, epochs: float) -> list[str]:
         counts = self.setting.dataset.manifest.classes
         single = [self.classes[number] for number, count in sorted(counts.items()) if count == 1]
-        said = same_passes(self.setting) if self.modality.views == 1 else []
+        notes = same_passes(self.setting) if self.modality.views == 1 else []
         if self.config.loss == SIMCLR or not single:
-            return said
-        named = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
+            return notes
+        names = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
         return [
-            *said,
-            f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({named}), "
+            *notes,
+            f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({names}), "
             "whose other view is all that is of its class",
         ]
 
@@ -123,22 +120,21 @@ class PatchContrast(Objective):
         values, labels = self.modality.collate(rows, keyed.mix(keys[:, None], np.arange(self.modality.views)))
         if len(wrong := np.flatnonzero((labels < 0) | (labels >= len(self.classes)))):
             raise ShardError(
-                f"data.{rows.dataset}: example {rows.ids[wrong[0]]} has the label {labels[wrong[0]]}, of "
+                f"data.{rows.dataset}: example {rows.ids[wrong[0]]} has the label {labels[wrong[0]]}, but there are "
                 f"{len(self.classes)} classes: run the pipeline again"
             )
         return {"values": values, "labels": labels}
 
     def request(self, batch: Batch) -> Request:
-        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         values = batch.values("values")
-        blocks = {}
-        for number, block in enumerate(BLOCKS):
+        sequences = {}
+        for number, key in enumerate(self.setting.sequence_keys(batch, len(BLOCKS))):
             patches = Patches(self.setting.data, values[:, number % values.shape[1]], self.modality.patches)
-            blocks[block] = Sequences(patches, keyed.mix(keys, number))
-        return Request(blocks, context=batch.values("labels"))
+            sequences[BLOCKS[number]] = Sequences(patches, key)
+        return Request(sequences, context=batch.values("labels"))
 
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
-        first, second = projected(self.head, *(encoded.pooled(block) for block in BLOCKS))
+        first, second = self.projected(*(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
             loss = info_nce(first, second, self.config.temperature)
         else:

@@ -1,7 +1,7 @@
-"""SimCSE (Gao et al. 2021): a sentence against the same sentence under another dropout, or against what it entails.
+"""SimCSE (Gao et al. 2021): a sentence against itself under other dropout, or against a sentence that it entails.
 
-    sentences                 tokens | tokens again (other dropout)            -> InfoNCE, one direction
-    triplets                  tokens | positive | negative, where there is one -> InfoNCE with hard negatives
+    sentences   tokens | tokens again (other dropout)             -> InfoNCE, one direction
+    triplets    tokens | positive | negative, if there is one     -> InfoNCE with hard negatives
 
 Supervised SimCSE's head, a linear layer and tanh, stays at inference: it belongs to the encoder (`model.head: tanh`).
 Unsupervised SimCSE's is for training only (`head: tanh` here), and an export leaves it out.
@@ -10,27 +10,24 @@ Unsupervised SimCSE's is for training only (`head: tanh` here), and an export le
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearspan.shards import keyed
 from clearspan.train.data.batch import Batch
-from clearspan.train.draws import Purpose
 from clearspan.train.losses import info_nce
-from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
     EQUAL_PASSES,
+    ContrastiveConfig,
+    ContrastiveObjective,
     Encoded,
-    HeadedConfig,
     Metrics,
     Objective,
     Request,
     Setting,
     Workload,
-    projected,
     same_passes,
     sphere_metrics,
-    training_head,
 )
 from clearspan.train.options import not_one_of
 
@@ -38,16 +35,16 @@ POSITIVES = ("auto", "dropout", "pairs")
 
 
 @dataclasses.dataclass
-class Config(HeadedConfig):
-    """SimCSE's numbers (section 4 and appendix A): temperature 0.05, no weight of hard negatives.
+class Config(ContrastiveConfig):
+    """SimCSE's numbers (section 4 and appendix A): temperature 0.05, hard negatives without extra weight.
 
     Args:
-        positives: source of a sentence's positive. pairs: the column `positive`, which the shards must have. dropout:
-            the sentence itself in a second pass under other dropout, whatever the shards have. auto: pairs where the
-            shards have them, else dropout.
-        hard_negative_weight: added to the logit of a sentence and its own negative. With a number, the shards must have
-            the columns `positive` and `negative`; null: as 0, where the shards have negatives.
-        max_tokens: what texts are cut to, special tokens among them; 0: what the encoder takes.
+        positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have.
+            dropout: the sentence itself, in a second pass under other dropout, whatever columns the shards have. auto:
+            pairs if the shards have them, else dropout.
+        hard_negative_weight: added to the logit of a sentence and its own hard negative. If it is a number, the shards
+            must have the columns `positive` and `negative`; null: 0, with or without negatives in the shards.
+        max_tokens: the length that texts are cut at, special tokens included; 0: the longest that the encoder takes.
     """
 
     positives: str = "auto"
@@ -73,33 +70,34 @@ class Config(HeadedConfig):
         return {"positive": "positives: pairs"} if self.positives == "pairs" else {}
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SimCSE":
-    paired = [name for name in setting.texts[1:] if config.positives != "dropout"]
-    if 0 < config.max_tokens <= setting.special.count:
-        raise ValueError(
-            f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
-            f"{setting.special.count} special tokens: raise it, or take 0 for what the encoder takes"
-        )
-    return SimCSE(config, setting, ["tokens", *paired])
-
-
-class SimCSE(Objective):
+class SimCSE(ContrastiveObjective):
     """InfoNCE between anchors and positives, in one direction (SimCSE Eqs. 4 and 5).
 
-    Blocks, N sequences each: `tokens`, `positive`, and `negative` where the shards have it; of sentences without pairs
-    `positive` is `tokens` again.
+    Blocks, N sequences each: `tokens`, `positive`, and `negative` if the shards have it. Without pairs, `positive` is
+    `tokens` again.
+
+    Args:
+        columns: the shards' columns to read, `tokens` first.
     """
 
-    contrasts = True
-    min_examples = 2
+    config: Config
 
     def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
-        super().__init__()
-        self.config, self.setting, self.read = config, setting, tuple(columns)
-        self.blocks = self.read if len(self.read) > 1 else ("tokens", "positive")
+        super().__init__(config, setting)
+        self.read = tuple(columns)
+        self.paired = "positive" in self.read
+        self.blocks = self.read if self.paired else ("tokens", "positive")
         longest = config.max_tokens - setting.special.count if config.max_tokens else setting.capacity
         self.capacity = min(longest, setting.capacity)
-        self.head: nn.Module = training_head(config, setting)
+
+    @classmethod
+    def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
+        if 0 < config.max_tokens <= setting.special.count:
+            raise ValueError(
+                f"objectives.{setting.name}: max_tokens {config.max_tokens} leaves no room for text beside the "
+                f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
+            )
+        return cls(config, setting, ["tokens"] if config.positives == "dropout" else setting.texts)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -110,14 +108,9 @@ class SimCSE(Objective):
 
     def workload(self) -> Workload:
         moments = [self.block_moments(block) for block in self.blocks]
-        # The texts of a row are long or short together at most: the budget's bound.
+        # The upper bound of the variance: the texts of a row are all long or all short together.
         variance = sum(variance**0.5 for _, variance in moments) ** 2
         return Workload(len(self.blocks), sum(mean for mean, _ in moments), variance, 0, self.capacity)
-
-    @property
-    def paired(self) -> bool:
-        """True where positives come from the shards; False where they are the sentences again."""
-        return "positive" in self.read
 
     def notes(self, epochs: float) -> list[str]:
         return [] if self.paired else same_passes(self.setting)
@@ -135,18 +128,16 @@ class SimCSE(Objective):
         return self.setting.length_moments(self._column(block), self.capacity)
 
     def request(self, batch: Batch) -> Request:
-        keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
-        sequences = {}
-        for number, block in enumerate(self.blocks):
-            lists = batch.lists(self._column(block))
-            lengths = lists.lengths.clamp(max=self.capacity)
-            slices = TokenSlices(lists.values, lists.offsets[:-1], lengths)
-            sequences[block] = Sequences(slices, keyed.mix(keys, number))
-        return Request(sequences)
+        keys = self.setting.sequence_keys(batch, len(self.blocks))
+        return Request(
+            {
+                block: batch.sequences(self._column(block), key, self.capacity)
+                for block, key in zip(self.blocks, keys, strict=True)
+            }
+        )
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        pooled = (encoded.pooled(block) for block in self.blocks)
-        anchors, positives, *rest = projected(self.head, *pooled)
+        anchors, positives, *rest = self.projected(*(encoded.pooled(block) for block in self.blocks))
         negatives = rest[0] if rest else None
         loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight or 0.0)
         return loss, sphere_metrics(encoded, anchors, positives)

@@ -1,14 +1,13 @@
-"""DeCLUTR's contrastive objective: anchors against the mean of their positives, all other pairs as negatives.
+"""DeCLUTR's contrastive objective: anchors against the mean of their positives, with all other pairs as negatives.
 
 A document's A anchors are separate rows, so its other anchors and their positives are hard negatives (section 3.2).
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch
@@ -16,17 +15,14 @@ from clearspan.train.draws import Purpose
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
+    ContrastiveObjective,
     Encoded,
     Metrics,
     NTXentConfig,
-    Objective,
     Request,
     Setting,
     Workload,
-    head_dim,
-    projected,
     sphere_metrics,
-    training_head,
 )
 from clearspan.train.span_sampler import SpanConfig, Spans, sample
 
@@ -35,11 +31,11 @@ from clearspan.train.span_sampler import SpanConfig, Spans, sample
 class Config(NTXentConfig):
     """DeCLUTR's numbers (sections 3.2 and 4.1).
 
-    Its head and its memory are ablations of the first version (arXiv 2006.03659v1, Figure S1): a head without biases,
-    a memory of at most 512.
+    A head and a memory are ablations of its first version (arXiv 2006.03659v1, Figure S1): a head without biases, a
+    memory of at most 512.
 
     Args:
-        sampler: how spans are drawn.
+        sampler: how spans are drawn, see `objectives.NAME.sampler`.
     """
 
     head_bias: bool = False
@@ -50,12 +46,8 @@ class Config(NTXentConfig):
         self.sampler.check()
 
 
-def build(config: Config, setting: Setting, earlier: Sequence[Objective]) -> "SpanContrast":
-    return SpanContrast(config, setting)
-
-
 def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
-    """Raises ValueError if even the shortest span is longer than the encoder takes."""
+    """Raise ValueError if even the shortest span is longer than the encoder takes."""
     if sampler.min_span > setting.capacity:
         raise ValueError(
             f"objectives.{setting.name}.sampler.min_span {sampler.min_span} is more than the {setting.capacity} tokens "
@@ -64,27 +56,25 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 
 
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Tensor, Tensor]:
-    """(spans, each document's first token (B,), each document's randomness key (B,)) of a batch."""
+    """Return a batch's spans, each document's first token (B,) and each document's randomness key (B,)."""
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
     tokens = batch.lists("tokens")
     return sample(tokens.lengths, keys, sampler, setting.capacity), tokens.offsets[:-1], keys
 
 
-class SpanContrast(Objective):
+class SpanContrast(ContrastiveObjective):
     """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
 
-    With a head each span is projected, and the mean taken of what that gives, as in the published code.
+    With a head each span is projected first, and the mean is taken of the projections, as in the published code.
     """
 
-    contrasts = True
+    config: Config
 
     def __init__(self, config: Config, setting: Setting) -> None:
-        super().__init__()
-        self.config, self.setting = config, setting
+        super().__init__(config, setting)
         check_capacity(config.sampler, setting)
-        self.head: nn.Module = training_head(config, setting)
-        self.memory = Memory(config.memory, head_dim(config, setting))
-        # One anchor alone has nothing to be told from: its loss would be exactly 0.
+        self.memory = Memory(config.memory, self.head_dim)
+        # A single anchor has no negative: its loss would be exactly 0.
         self.min_examples = -(-2 // config.sampler.num_anchors)
 
     def workload(self) -> Workload:
@@ -121,30 +111,31 @@ class SpanContrast(Objective):
         )
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """A document's first anchor and its first positive, another anchor of the document, and one of the next."""
+        """Return a document's first anchor and its positive, its second anchor, and the next document's first."""
         anchors, positives = (request.sequences[block].content for block in ("anchors", "positives"))
         assert isinstance(anchors, TokenSlices) and isinstance(positives, TokenSlices)
         split, per_anchor = self.config.sampler.num_anchors, self.config.sampler.num_positives
-        documents, own = len(anchors) // split, number * split
-        begin, positive = int(anchors.starts[own]), int(positives.starts[own * per_anchor])
-        end, last = begin + int(anchors.lengths[own]), positive + int(positives.lengths[own * per_anchor])
-        lies = (
-            "subsumed" if begin <= positive and last <= end else "adjacent" if last <= begin or positive >= end else ""
-        )
-        found = {"anchor": ("anchors", own), f"positive, {lies or 'overlapping'}": ("positives", own * per_anchor)}
+        num_documents, row = len(anchors) // split, number * split
+        begin, positive = int(anchors.starts[row]), int(positives.starts[row * per_anchor])
+        end, last = begin + int(anchors.lengths[row]), positive + int(positives.lengths[row * per_anchor])
+        if begin <= positive and last <= end:
+            relation = "subsumed"
+        else:
+            relation = "adjacent" if last <= begin or positive >= end else "overlapping"
+        rows = {"anchor": ("anchors", row), f"positive, {relation}": ("positives", row * per_anchor)}
         if split > 1:
-            found["hard negative"] = ("anchors", own + 1)
-        if documents > 1:
-            found["easy negative"] = ("anchors", (number + 1) % documents * split)
-        return found
+            rows["hard negative"] = ("anchors", row + 1)
+        if num_documents > 1:
+            rows["easy negative"] = ("anchors", (number + 1) % num_documents * split)
+        return rows
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
-        anchors, positives = projected(self.head, *spans)
+        anchors, positives = self.projected(*spans)
         loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature)
         return loss, sphere_metrics(encoded, spans[0], _means(*spans))
 
 
 def _means(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Of each anchor's positives, (B A, d)."""
+    """Return the mean of each anchor's positives, (B A, d)."""
     return positives.view(len(anchors), -1, anchors.shape[1]).mean(1)

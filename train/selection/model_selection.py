@@ -1,7 +1,7 @@
-"""Choice of the best checkpoint: by the score on pairs of sentences, or else by the loss on held-out examples, if that
-loss can tell a good encoder from a bad one.
+"""Selection of the best checkpoint: by the score on sentence pairs, otherwise by the loss on held-out examples if that
+loss can distinguish a good encoder from a bad one.
 
-The weights before the first step are judged too, so that the best is never worse than what the run began with.
+The weights before the first step are evaluated too, so the best checkpoint is never worse than the initial weights.
 """
 
 import math
@@ -15,11 +15,11 @@ from clearspan.train.options import Recipe
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
 SHOWN = ("dev_score", f"{PREFIX}loss")
-"""The figures that say how good a checkpoint is."""
+"""The figures that measure how good a checkpoint is."""
 
 
 def judged_by(recipe: Recipe) -> str:
-    """What picks the best checkpoint: scores of one and of another do not compare. "": nothing does."""
+    """Return what picks the best checkpoint, or "" if nothing does; figures of different criteria do not compare."""
     if not recipe.training.eval_steps:
         return ""
     held = {name: data.validation for name, data in recipe.data.items() if data.validation}
@@ -27,12 +27,17 @@ def judged_by(recipe: Recipe) -> str:
 
 
 class Judge:
-    """Judges a run's weights, and knows the best figure so far.
+    """Evaluates the weights of a run, and remembers the best figure so far.
 
     Args:
-        evaluate: scores what it trains on rank 0, higher is better; without it, the loss on what is held out counts,
-            if it can.
-        held_out: examples that training leaves out, with losses to be logged.
+        evaluate: scores the trained module on rank 0; higher is better. Without it, the held-out loss decides, if it
+            is able to (`HeldOut.judging`).
+        held_out: examples that training leaves out; their losses are logged.
+
+    Attributes:
+        looks: whether there is anything to evaluate.
+        by: what picks the best checkpoint; "": nothing does.
+        anew: whether that has changed since the checkpoint that the run resumed from.
     """
 
     def __init__(
@@ -44,11 +49,11 @@ class Judge:
         self.by, self.best, self.anew = judged_by(recipe) if picks else "", float("-inf"), False
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as plain values."""
+        """Return the state for a checkpoint, as plain values."""
         return {"best": self.best, "judged_by": self.by}
 
     def resume(self, saved: Mapping[str, Any]) -> None:
-        """Takes up what a checkpoint kept; by other pairs or examples, what was the best so far counts no more."""
+        """Restore the state of a checkpoint; if other pairs or examples decide now, forget the best figure."""
         self.anew = saved.get("judged_by", self.by) != self.by
         self.best = float("-inf") if self.anew else saved["best"]
 
@@ -57,18 +62,18 @@ class Judge:
         return self.looks and (self.anew or (step == 0 and self.best == float("-inf")))
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
-        """(figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
+        """Return (figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
         score = torch.zeros(1, dtype=torch.float64, device=engine.device)
         figures: dict[str, float] = {}
         if self.evaluate and world()[0] == 0:
             score += self.evaluate(engine.module)
-        found = sum_over_ranks(score).item()
-        if self.evaluate and math.isfinite(found):  # undefined where every text gets the same vector: never the best
-            figures["dev_score"] = found
+        value = sum_over_ranks(score).item()
+        if self.evaluate and math.isfinite(value):  # nan if every text gets the same vector: never the best
+            figures["dev_score"] = value
         if self.held_out:
             figures |= self.held_out.metrics(engine, self.quiet)
         if not self.evaluate:
-            found = -figures.get(f"{PREFIX}loss", math.inf)
-        better = bool(self.by) and found > self.best
-        self.best = found if better else self.best
+            value = -figures.get(f"{PREFIX}loss", math.inf)
+        better = bool(self.by) and value > self.best
+        self.best = value if better else self.best
         return figures, better

@@ -1,11 +1,11 @@
-"""Losses on examples that training leaves out: the curve that tells learning from learning by heart.
+"""Losses on held-out examples, which detect overfitting: training never sees these examples.
 
-All of a dataset's held-out examples, in batches as large as a micro-batch over all ranks (with gradient caching, as a
-step), so that contrastive losses compare with those in training; the last ones, fewer than that, are left out. Batches
-and draws (spans, masks, views) are the same every time and on any number of ranks (uniformity alone is of one rank's
-points), dropout is off, and nothing is learned. `validation/loss`, which may pick the best checkpoint, is the sum over
-the objectives whose loss can tell a good encoder from a bad one there (`Objective.unjudged`). Without such an objective
-it is not logged.
+Batches are as large as a micro-batch over all ranks (with gradient caching, as a step), so contrastive losses compare
+with those in training; an incomplete last batch is skipped. Batches and draws (spans, masks, views) are the same every
+time and on any number of ranks; only uniformity depends on the rank, since it is computed from the rank's own points.
+Dropout is off. `validation/loss`, which may pick the best checkpoint, is the weighted sum over the objectives whose
+loss can distinguish a good encoder from a bad one on held-out examples (`Objective.unjudged`). Without such an
+objective it is not logged.
 """
 
 from collections.abc import Mapping
@@ -22,44 +22,49 @@ from clearspan.train.learner import Learner
 
 PREFIX = "validation/"
 COUNTED = ("tokens", "tokens_cut", "masks_cut")
-"""Metrics of a forward that say nothing of the held-out examples."""
+"""Metrics of a forward pass that are not logged here."""
 
 
 class HeldOut:
-    """Streams over the held-out examples of datasets, by the datasets' names; a batch of each is one micro-batch.
+    """The held-out examples of a run.
 
-    Those of a stream's step are contrasted with each other where there are several.
+    Args:
+        streams: by dataset, a stream over its held-out examples. The micro-batches of a step are contrasted with each
+            other if there are several.
 
     Attributes:
         unjudged: objective -> why its loss cannot pick the best checkpoint.
-        judging: objective -> its weight, for those whose loss can.
+        judging: objective -> its weight, for the objectives whose loss can.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
         self.streams = dict(streams)
-        reading = [one for turn in learner.turns for one in learner.of_turn(turn) if one.data in self.streams]
-        self.unjudged = {one.name: why for one in reading if (why := one.unjudged())}
-        self.judging = {one.name: one.weight for one in reading if one.name not in self.unjudged}
+        objectives = [each for turn in learner.turns for each in learner.of_turn(turn) if each.data in self.streams]
+        self.unjudged = {each.name: why for each in objectives if (why := each.unjudged())}
+        self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
 
     def notes(self) -> list[str]:
-        """Return a line on the losses that cannot pick the best checkpoint, for a run that picks by loss; or none."""
+        """Return a line about the losses that cannot pick the best checkpoint, if there are any.
+
+        It concerns runs that pick the best checkpoint by loss.
+        """
         if not self.unjudged:
             return []
-        why = "; ".join(f"that of objectives.{name} tells nothing ({one})" for name, one in self.unjudged.items())
-        picked = "the loss on held-out examples picks no checkpoint, and the last is exported"
+        reasons = "; ".join(f"that of objectives.{name} is no measure ({why})" for name, why in self.unjudged.items())
+        choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
         if self.judging:
-            picked = (
-                f"the best checkpoint is picked by the loss on held-out examples of {', '.join(self.judging)} alone"
-            )
-        return [f"{picked}: {why}; give training.eval_data, pairs of sentences with scores, to pick the best by these"]
+            choice = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)} only"
+        return [f"{choice}: {reasons}; to pick it by scored sentence pairs, set training.eval_data"]
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
-        """The metrics of each objective that reads these datasets, and `validation/loss`, the weighted sum of those in
-        `judging`: means over batches and ranks, the same on every rank. Every rank calls it.
+        """Return the metrics of all objectives that read these datasets: means over batches and ranks.
+
+        `validation/loss` is the weighted sum of the losses in `judging`. The result is the same on every rank; every
+        rank calls this.
 
         Args:
-            engine: DeepSpeed's, over a `Learner`.
+            engine: DeepSpeed's engine, over a `Learner`.
         """
         learner, training = engine.module, engine.module.training
         engine.eval()
@@ -67,20 +72,21 @@ class HeldOut:
         try:
             for name, stream in self.streams.items():
                 for turn in learner.turns:
-                    if any(one.data == name for one in learner.of_turn(turn)):
+                    if any(objective.data == name for objective in learner.of_turn(turn)):
                         _add(means, self._means(engine, stream, turn, quiet))
         finally:
             engine.train(training)
         names = sorted(means)
         values = sum_over_ranks(torch.stack([means[name] for name in names])) / world()[1]
-        found = dict(zip(names, values.tolist(), strict=True))
-        found.pop("loss")
+        metrics = dict(zip(names, values.tolist(), strict=True))
+        metrics.pop("loss")
         if self.judging:
-            found = {"loss": sum(weight * found[f"{name}/loss"] for name, weight in self.judging.items()), **found}
-        return {f"{PREFIX}{name}": value for name, value in found.items()}
+            loss = sum(weight * metrics[f"{name}/loss"] for name, weight in self.judging.items())
+            metrics = {"loss": loss, **metrics}
+        return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     def _means(self, engine: Any, stream: ExampleStream, turn: str, quiet: bool) -> dict[str, Tensor]:
-        """This rank's part of the means over the batches of a stream, of a turn's objectives."""
+        """Return this rank's part of the means over a stream's batches, for the objectives of a turn."""
         learner = engine.module
         batches = stream.prefetched(StreamState(), learner.columns(stream.name), learner.collate)
         sums: dict[str, Tensor] = {}
@@ -92,9 +98,9 @@ class HeldOut:
                 if len(step) > 1:
                     with autocast(engine):
                         cached = learner.cache(step, turn)
-                for batch, own in zip(step, cached, strict=True):
-                    _, found = engine(batch, turn, own)
-                    _add(sums, {name: value.double() for name, value in found.items() if name not in COUNTED})
+                for batch, cache in zip(step, cached, strict=True):
+                    _, metrics = engine(batch, turn, cache)
+                    _add(sums, {name: value.double() for name, value in metrics.items() if name not in COUNTED})
         finally:
             batches.close()  # type: ignore[attr-defined]
         return {name: value / (stream.steps_per_epoch * stream.micro_batches) for name, value in sums.items()}

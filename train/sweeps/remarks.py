@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearspan.shards import storage
+from clearspan.common.files import sha256
 from clearspan.train.card import UNCHANGED
 from clearspan.train.config.recipe import load
 from clearspan.train.config.resume_policy import flat
@@ -52,7 +52,7 @@ def _why(folder: Path, group: Sequence[Run]) -> str:
     recipes = [flat(dataclasses.asdict(load(str(place / "recipe.yaml")))) for place in places]
     if all({**recipe, "output": ""} == {**recipes[0], "output": ""} for recipe in recipes):
         return f"{varied} comes to the same recipe in all of them"
-    if len({storage.sha256(place / "model" / WEIGHTS) for place in places}) > 1:
+    if len({sha256(place / "model" / WEIGHTS) for place in places}) > 1:
         return "their models differ, but the figures do not tell them apart: compare them by another score"
     if all(Checkpoints(place).began_best() for place in places):
         return f"{UNCHANGED}, and all of them export that model"

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from clearspan.common import terminal
-from clearspan.shards import storage
+from clearspan.common import files, terminal
 from clearspan.train.engine.tracking import lines_up_to
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run, short_names
 from clearspan.train.sweeps.scores import INCOMPLETE, Scores, Scoring
@@ -109,12 +108,12 @@ def write(
         )
         content.append({"run": run.name, "settings": run.settings, "scores": found.get(run.name), "remark": remark})
     report = {"runs": content, "notes": list(notes)}
-    storage.publish_bytes(f"{json.dumps(report, indent=2)}\n".encode(), str(folder / "sweep.json"))
-    storage.publish_bytes(lines.getvalue().encode(), str(folder / "table.csv"))
+    files.write_text(folder / "sweep.json", f"{json.dumps(report, indent=2)}\n")
+    files.write_text(folder / "table.csv", lines.getvalue())
     if names:
         image = io.BytesIO()
         draw(grid, runs, found).savefig(image, format="png", dpi=150, metadata={"Software": None})
-        storage.publish_bytes(image.getvalue(), str(folder / "figure.png"))
+        files.write_bytes(folder / "figure.png", image.getvalue())
 
 
 def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:

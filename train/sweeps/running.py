@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from clearspan.common import terminal
-from clearspan.shards import storage
+from clearspan.common import files, terminal
 from clearspan.train.config.recipe import load
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -75,9 +74,9 @@ def planned(options: argparse.Namespace) -> Plan:
 def _check_folder(output: Path) -> None:
     """Raise RecipeError for a folder with files that no sweep wrote; hidden files are ignored."""
     entries = sorted(output.iterdir()) if output.is_dir() else []
-    files = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
-    if files and (report.FILES[0] not in files or not set(files) <= set(report.FILES)):
-        other = next((name for name in files if name not in report.FILES), files[0])
+    found = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
+    if found and (report.FILES[0] not in found or not set(found) <= set(report.FILES)):
+        other = next((name for name in found if name not in report.FILES), found[0])
         raise RecipeError(f"--output {output}: holds files of something else ({other}): name a new or an empty folder")
 
 
@@ -166,9 +165,9 @@ def wait_for(run: Path) -> None:
     """Wait until a run that a killed sweep left behind has saved and ended."""
     for second in range(LEFT_BEHIND_S if run.is_dir() else 0):
         try:
-            with storage.alone(str(run)):
+            with files.locked(run):
                 return
-        except storage.InUseError:
+        except files.InUseError:
             if second == 0:
                 terminal.notice(f"{run.name}: waits for its run to end, which a killed sweep left behind")
             time.sleep(1)
@@ -211,8 +210,8 @@ def sweep(
     notes = equal_rows(options.output, plan.runs, found)
     report.write(options.output, plan.grid, plan.runs, found, comments, notes)
     best = report.highest(found, plan.scoring.score)
-    files = f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}"
-    terminal.say("\n".join([report.table(plan.runs, found, comments), *notes, *([best] if best else []), files]))
+    written = f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}"
+    terminal.say("\n".join([report.table(plan.runs, found, comments), *notes, *([best] if best else []), written]))
     if failed:
         print(f"sweep: {len(failed)} of {len(plan.runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,41 +1,22 @@
-"""A Python function as a model: whatever it gives is an embedding of each text, or one line that says why not."""
+"""A Python function as a model: it embeds each text, or an error says in one line why not."""
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder, load
-from clearspan.eval.models.sentence_encoder import EncoderError
 
 TEXTS = ["a text", "a much longer text, of many more words than the others have", "", "ein Satz"]
 
 
 def counts(texts: list[str]) -> np.ndarray:
-    """(n, 2): characters and words."""
+    """Return the numbers of characters and words, (n, 2)."""
     assert isinstance(texts, list)
     return np.array([[len(text), len(text.split())] for text in texts])
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """Writes a module into the working folder, and gives its name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    names = []
-
-    def write(source: str) -> str:
-        names.append(f"own_encoder_{len(names)}")
-        (tmp_path / f"{names[-1]}.py").write_text(source)
-        return names[-1]
-
-    yield write
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
@@ -76,25 +57,25 @@ def test_texts_come_longest_first_in_batches_of_the_budget() -> None:
     assert [len(batch) for batch in batches] == [25] * 4
 
 
-def test_a_function_is_found_in_the_working_folder(module: Callable[[str], str]) -> None:
-    name = module("def encode(texts):\n    return [[len(text), 1.5] for text in texts]\n")
+def test_a_function_is_found_in_the_working_folder(own_module: Callable[[str], str]) -> None:
+    name = own_module("def encode(texts):\n    return [[len(text), 1.5] for text in texts]\n")
     model = load(f"{name}:encode")
     assert model.name == f"{name}:encode"
     np.testing.assert_array_equal(model.encode(["owl"]), [[3, 1.5]])
 
 
-def test_a_method_of_an_object_in_the_module_will_do(module: Callable[[str], str]) -> None:
-    name = module("class Own:\n    def encode(self, texts):\n        return [[1.0]] * len(texts)\nmodel = Own()\n")
+def test_a_method_of_an_object_in_the_module_will_do(own_module: Callable[[str], str]) -> None:
+    name = own_module("class Own:\n    def encode(self, texts):\n        return [[1.0]] * len(texts)\nmodel = Own()\n")
     np.testing.assert_array_equal(load(f"{name}:model.encode").encode(["owl", "bird"]), [[1], [1]])
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("no_such_module:encode", r"the module no_such_module cannot be imported \(ModuleNotFoundError: No module"),
+        ("no_such_module:encode", "there is no module no_such_module"),
         ("json:encode", "json has no 'encode'"),
         ("json:decoder.encode", r"json\.decoder has no 'encode'"),
-        ("json:__name__", "is a str, not a function of a list of texts"),
+        ("json:__name__", "an object of type str, not a function of a list of texts"),
         ("json:", "no such folder or file, nor a Python function as module:function"),
         ("no/such:folder", "no such folder or file, nor a Python function"),
         ("C:\\models\\owl", "no such folder or file, nor a Python function"),
@@ -111,8 +92,8 @@ def test_a_function_that_is_not_there_is_one_line(spec: str, message: str) -> No
 @pytest.mark.parametrize(
     "source", ["1 / 0", "def broken(:", "import sys; sys.exit('bye')", "raise ValueError('a\\nb')"]
 )
-def test_a_module_that_cannot_be_imported_is_one_line(source: str, module: Callable[[str], str]) -> None:
-    name = module(source)
+def test_a_module_that_cannot_be_imported_is_one_line(source: str, own_module: Callable[[str], str]) -> None:
+    name = own_module(source)
     with pytest.raises(EncoderError, match=f"{name}:encode: the module {name} cannot be imported") as error:
         load(f"{name}:encode")
     assert "\n" not in str(error.value)
@@ -125,19 +106,22 @@ def fails(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda texts: counts(texts)[:-1], r"gave an array of shape \(1, 2\): expected an array \(2, dim\) of real"),
+        (
+            lambda texts: counts(texts)[:-1],
+            r"returned an array of shape \(1, 2\): expected an array \(2, dim\) of real",
+        ),
         (lambda texts: counts(texts)[0], r"shape \(2,\)"),
         (lambda texts: counts(texts)[None], r"shape \(1, 2, 2\)"),
         (lambda texts: np.empty((len(texts), 0)), r"shape \(2, 0\)"),
-        (lambda texts: None, "gave a NoneType of object"),
-        (lambda texts: [[1, 2], [3]], "gave a list that is no array"),
-        (lambda texts: np.array([["a", "b"]] * len(texts)), "gave a ndarray of <U1"),
-        (lambda texts: np.array([[None, 1]] * len(texts)), "gave a ndarray of object"),
-        (lambda texts: np.ones((len(texts), 2), complex), "gave a ndarray of complex128"),
-        (lambda texts: np.ones((len(texts), 2), bool), "gave a ndarray of bool"),
-        (lambda texts: {text: [1.0] for text in texts}, "gave a dict of object"),
-        (lambda texts: (row for row in counts(texts)), "gave a generator of object"),
-        (lambda texts: [torch.ones(2), torch.ones(3)], "gave a list that is no array"),
+        (lambda texts: None, "returned a NoneType of object"),
+        (lambda texts: [[1, 2], [3]], "returned a list that is no array"),
+        (lambda texts: np.array([["a", "b"]] * len(texts)), "returned a ndarray of <U1"),
+        (lambda texts: np.array([[None, 1]] * len(texts)), "returned a ndarray of object"),
+        (lambda texts: np.ones((len(texts), 2), complex), "returned a ndarray of complex128"),
+        (lambda texts: np.ones((len(texts), 2), bool), "returned a ndarray of bool"),
+        (lambda texts: {text: [1.0] for text in texts}, "returned a dict of object"),
+        (lambda texts: (row for row in counts(texts)), "returned a generator of object"),
+        (lambda texts: [torch.ones(2), torch.ones(3)], "returned a list that is no array"),
         (fails, "raised RuntimeError: out of memory on 2 texts"),
     ],
 )
@@ -149,7 +133,7 @@ def test_what_is_no_embedding_of_each_text_is_one_line(function: Callable[[list[
 
 def test_a_width_that_changes_is_found_in_the_middle() -> None:
     model = FunctionEncoder("own:encode", lambda texts: np.ones((len(texts), 3 if len(texts) == 1 else 2)))
-    with pytest.raises(EncoderError, match=r"gave an array of shape \(1, 3\): expected an array \(1, 2\)"):
+    with pytest.raises(EncoderError, match=r"returned an array of shape \(1, 3\): expected an array \(1, 2\)"):
         model.encode(["alone"])
 
 

@@ -1,4 +1,4 @@
-"""Which kind of model a `--model` is, and what results call it."""
+"""The kind of model that `--model` names, and its name in results."""
 
 import subprocess
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder
 from clearspan.eval.models.library import Model
 from clearspan.eval.models.load import default_name, load
-from clearspan.eval.models.sentence_encoder import EncoderError
 from clearspan.eval.models.vectors import WordVectors
 
 
@@ -38,7 +38,7 @@ def test_a_colon_in_a_path_that_is_there_is_part_of_it(tmp_path: Path, vectors: 
 
 
 def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> None:
-    with pytest.raises(EncoderError, match="which says itself how it pools"):
+    with pytest.raises(EncoderError, match="which defines its own pooling"):
         load(str(minilm), pooling="cls")
     model = load(str(minilm), dtype="bf16")
     assert isinstance(model, Model)
@@ -47,7 +47,7 @@ def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> Non
 
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
-        with pytest.raises(EncoderError, match=f"is {kind}, and a pooling is of a plain Hugging Face folder"):
+        with pytest.raises(EncoderError, match=f"is {kind}, and --pooling applies to plain Hugging Face folders only"):
             load(spec, pooling="mean")
 
 
@@ -94,7 +94,7 @@ def test_a_function_is_called_as_it_is_given() -> None:
 
 
 def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
-    """Mistakes in arguments shall show before its seconds."""
+    """Importing torch takes seconds, and mistakes in arguments must show before."""
     code = f"import sys; from eval.models.load import default_name; default_name({str(tmp_path)!r}); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], timeout=60, check=False)
     assert done.returncode == 0

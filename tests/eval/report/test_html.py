@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else and shows what it was given."""
+"""The report: one self-contained file that shows all of its input."""
 
 import base64
 import re
@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from clearspan.eval.details import Table
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
-from clearspan.eval.report.table import Table
 
 LOADING_ATTRIBUTES = {"src", "srcset", "href", "data", "poster", "action", "background"}
 
 
 class Page(HTMLParser):
-    """What a browser would load, show and run."""
+    """The parts of a page that a browser would load, show and run."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

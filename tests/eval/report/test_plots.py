@@ -1,4 +1,4 @@
-"""The charts: what they say in words, and that no name or value breaks one."""
+"""Charts: their descriptions in words, and names and values of any form."""
 
 import io
 import itertools
@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 from matplotlib.figure import Figure
 
+from clearspan.eval.details import Scatter
 from clearspan.eval.report import plots
 
 NAN = float("nan")
@@ -13,7 +14,7 @@ ODD = "_é$_{\x1b"
 
 
 def drawn(figure: Figure) -> str:
-    """The chart as SVG, its words as text."""
+    """Return the chart as SVG, with its words as text."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -68,5 +69,5 @@ def test_names_of_points_that_are_close_together_do_not_overlap() -> None:
 def test_names_may_hold_anything() -> None:
     x = np.arange(3.0)
     drawn(plots.grouped_bars([ODD, "a" * 90], {ODD: [1.0, 2.0], "b" * 90: [3.0, 4.0]}, "x", marks={ODD: [1.0, 2.0]}))
-    drawn(plots.titled(plots.scatter({ODD: (x, x)}, "x", "y"), ODD))
+    drawn(plots.titled(plots.draw(Scatter({ODD: (x, x)}, "x", "y")), ODD))
     assert drawn(plots.plane({ODD: (0.0, 0.0)}, "x", "y")).count("$_{") == 1

@@ -1,9 +1,18 @@
-"""Tables as text and HTML, and those of several models beside each other."""
+"""Tables as text and HTML, and tables of several models side by side."""
+
+from pathlib import Path
 
 import pytest
 
+from clearspan.eval.details import Cell, Table, cell_text
+from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.side_by_side import side_by_side
-from clearspan.eval.report.table import Cell, Table, cell_text, table_html
+
+
+def table_html(table: Table, heading: str, folder: Path) -> str:
+    """Return the table's HTML in the report, in a section of this heading."""
+    write_report(folder / "report.html", "", [Section(heading, tables=[table])])
+    return (folder / "report.html").read_text("utf-8").split("<main>")[1]
 
 
 @pytest.mark.parametrize(
@@ -21,25 +30,29 @@ def test_a_value_is_shown_the_same_everywhere(value: object, shown: str) -> None
     assert cell_text(value) == shown
 
 
-def test_rows_and_columns_are_named_for_screen_readers() -> None:
-    shown = table_html(Table(("task", "metric", "x"), [("STS12", "all", 1.0)], names=2), "Scores")
+def test_rows_and_columns_are_named_for_screen_readers(tmp_path: Path) -> None:
+    shown = table_html(Table(("task", "metric", "x"), [("STS12", "all", 1.0)], names=2), "Scores", tmp_path)
     assert shown.count('scope="col"') == 3
     assert shown.count('scope="row"') == 2
     assert 'aria-label="Scores"' in shown
-    assert "<caption>of 3 &lt;tasks&gt;</caption>" in table_html(Table(("a",), [("b",)], "of 3 <tasks>"), "Scores")
+    assert "<caption>of 3 &lt;tasks&gt;</caption>" in table_html(
+        Table(("a",), [("b",)], "of 3 <tasks>"), "Scores", tmp_path
+    )
 
 
-def test_a_table_of_numbers_alone_has_no_names_of_rows() -> None:
-    assert 'scope="row"' not in table_html(Table(("mrr", "recall"), [(1.0, 2.0)]), "s")
+def test_a_table_of_numbers_alone_has_no_names_of_rows(tmp_path: Path) -> None:
+    assert 'scope="row"' not in table_html(Table(("mrr", "recall"), [(1.0, 2.0)]), "s", tmp_path)
 
 
-def test_the_best_stands_out_and_its_interval_is_small() -> None:
-    shown = table_html(Table(("task", "x"), [("STS12", Cell(72.0, "[70.0, 74.0]", strong=True))]), "s")
+def test_the_best_stands_out_and_its_interval_is_small(tmp_path: Path) -> None:
+    shown = table_html(Table(("task", "x"), [("STS12", Cell(72.0, "[70.0, 74.0]", strong=True))]), "s", tmp_path)
     assert "<b>72.00</b> <small>[70.0, 74.0]</small>" in shown
 
 
-def test_a_groups_heading_stands_before_its_rows() -> None:
-    shown = table_html(Table(("task", "x"), [("MR", 1.0), ("CR", 2.0), ("STS12", 3.0)], groups={0: "A", 2: "B"}), "s")
+def test_a_groups_heading_stands_before_its_rows(tmp_path: Path) -> None:
+    shown = table_html(
+        Table(("task", "x"), [("MR", 1.0), ("CR", 2.0), ("STS12", 3.0)], groups={0: "A", 2: "B"}), "s", tmp_path
+    )
     order = [shown.index(f">{word}<") for word in ("A", "MR", "CR", "B", "STS12")]
     assert order == sorted(order)
     assert shown.count("<tbody>") == shown.count("</tbody>") == 2

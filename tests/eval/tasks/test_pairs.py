@@ -1,4 +1,4 @@
-"""One's own pairs: a task a file, named after it, with `--pairs` alone."""
+"""The user's own pairs: one task per file, named after it, with `--pairs` alone."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def test_a_correlation_that_is_undefined_says_why(tmp_path: Path, content: str, 
     (task,) = pairs.load([written(tmp_path / "own.csv", content)])
     found = task.score(Run(Embedder(lambda texts: np.round(letters(texts)))))
     assert math.isnan(found.scores["spearman"]) and math.isnan(found.scores["pearson"])
-    assert reason in found.section.text
+    assert reason in found.details.text
 
 
 @pytest.fixture
@@ -119,4 +119,4 @@ def test_a_file_that_does_not_do_is_one_line_and_exit_1(
         written(path, content)
     assert main([*command, "--pairs", str(path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("python -m eval: --pairs: ") and str(path) in line and message in line
+    assert line.startswith("python -m clearspan.eval: --pairs: ") and str(path) in line and message in line

@@ -1,4 +1,4 @@
-"""Supervised relatedness: SentEval's rows in SentEval's order, and a score that a fitted model earns."""
+"""Supervised relatedness: SentEval's rows in SentEval's order, and the score of a fitted model."""
 
 import shutil
 from pathlib import Path
@@ -74,5 +74,5 @@ def test_a_score_off_the_scale_is_no_score(shared_data: Path, tmp_path: Path) ->
     folder.mkdir(parents=True)
     for split in ("train", "dev", "test"):
         (folder / f"sts-{split}.csv").write_text(f"g\tf\ty\t1\t{'7.5' if split == 'dev' else '2'}\ta b\tc\n")
-    with pytest.raises(DataError, match=r"sts-dev\.csv: a score is 7\.5, and they go from 0 to 5"):
+    with pytest.raises(DataError, match=r"sts-dev\.csv: a score is 7\.5, outside 0 to 5"):
         relatedness.load(tmp_path)

@@ -1,9 +1,9 @@
-"""What the kinds of pictures and clips share: their classes, and how a record becomes an example of one.
+"""The part that images and audio share: classes, and the way from a labeled file to examples.
 
-    record (a file's bytes, its class) -> made (decoded, brought to size, encoded) -> batches, counted
+    record (a file's bytes and class) -> maker (decode, scale, encode) -> batches, counted
 
-An example's id is of the bytes of its file, so that copies of a file are duplicates, and on one side of a held-out
-part, whatever they are called. The table of classes, a class's name at the place of its number, lies beside the shards.
+An example's id is a hash of its file's bytes, so that copies of a file are duplicates, and on one side of the held-out
+part, whatever their names. The class table, a JSON list of names in the order of their numbers, lies beside the shards.
 """
 
 import argparse
@@ -33,9 +33,12 @@ BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelledKind(Kind):
-    """A kind of files of classes: `pattern` finds the class in a name, `field` in what lies beside it in a tar; of the
-    classes `num_classes`, the `top` ones or those `named` are taken, of each `per_class` files.
+class LabeledKind(Kind):
+    """A kind of labeled files.
+
+    `label_pattern` finds the class in a file's path, `label_field` in the .json beside it in a webdataset. A subset is
+    chosen with one of `classes` (a number, by hash), `top_classes` (the largest) and `class_list` (names), and with
+    `per_class` (files of each class).
     """
 
     label_pattern: str | None = None
@@ -47,17 +50,17 @@ class LabelledKind(Kind):
     dedup: bool = False
 
     extensions: ClassVar[tuple[str, ...]]
-    """How the names of such files end, in small letters."""
+    """File name extensions, in lower case."""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add, name = parser.add_argument, cls.name
-        add("--label-pattern", metavar="REGEX", help="its first group, found in the path, is the class")
-        add("--label-field", default="label", metavar="NAME", help="of a webdataset's .json (default label)")
-        add("--classes", type=int, metavar="N", help="so many classes, chosen by hash")
-        add("--per-class", type=int, metavar="M", help=f"so many {name} of each class, chosen by hash")
-        add("--top-classes", type=int, metavar="N", help="the N largest classes")
-        add("--class-list", metavar="FILE", help="the classes to take, one a line")
+        add("--label-pattern", metavar="REGEX", help="the first group that it matches in the path is the class")
+        add("--label-field", default="label", metavar="NAME", help="field of a webdataset's .json (default label)")
+        add("--classes", type=int, metavar="N", help="take N classes, chosen by hash")
+        add("--per-class", type=int, metavar="M", help=f"take M {name} of each class, chosen by hash")
+        add("--top-classes", type=int, metavar="N", help="take the N largest classes")
+        add("--class-list", metavar="FILE", help="take the classes in FILE, one per line")
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help="keep the first of equal files")
 
     @classmethod
@@ -96,12 +99,12 @@ class LabelledKind(Kind):
         return Reading(as_bytes=True, extensions=self.extensions, wanted=wanted)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """The table of classes."""
+        """Return the class table."""
         assert inputs.classes is not None
         return {CLASSES: (json.dumps(inputs.classes.names, ensure_ascii=False) + "\n").encode()}
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Says what was taken of what there is."""
+        """Return how many of the files and classes were taken, unless it is all of them."""
         taken = fingerprint["options"]["taken"]
         if taken["files"] == taken["of_files"]:
             return []
@@ -110,19 +113,23 @@ class LabelledKind(Kind):
 
     @abstractmethod
     def maker(self) -> "Maker":
-        """What makes examples of a file's bytes, built once a process."""
+        """Return the maker of examples from a file's bytes, built once per process."""
 
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
         keep_pictures()
         numbers = {name: number for number, name in enumerate(json.loads(resources[CLASSES]))}
-        return LabelledWorker(self.maker(), schema(self.name), numbers)
+        return LabeledWorker(self.maker(), schema(self.name), numbers)
 
     def nothing_kept(self, counts: Counts) -> str:
         return f"{super().nothing_kept(counts)}: {counts.complaint()}" if counts.bad else super().nothing_kept(counts)
 
 
 def _read_names(path: str) -> tuple[str, ...]:
-    """The classes in a file, one a line."""
+    """Return the class names in a file, one per line.
+
+    Raises:
+        ValueError: the file is unreadable or empty, or names a class twice.
+    """
     try:
         names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -135,32 +142,32 @@ def _read_names(path: str) -> tuple[str, ...]:
 
 
 class Maker(Protocol):
-    """What a kind makes of a file."""
+    """Conversion of a file into the values of examples, and of values into a column."""
 
     def examples(self, data: bytes, counts: Counts) -> Iterator[Any]:
         """Yield the value of each example that a file gives.
 
         Raises:
-            RecordError: (before the first) it gives none.
+            RecordError: the file gives none; raised before the first value.
         """
 
     def column(self, values: list[Any]) -> pa.Array:
-        """The column of such values."""
+        """Return values as an Arrow column."""
 
     def num_bytes(self, value: Any) -> int:
-        """How much memory a value takes."""
+        """Return the memory that a value takes."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelledWorker:
-    """The kind at work: `schema` are its columns, `numbers` the classes'."""
+class LabeledWorker:
+    """Worker of a kind of labeled files. `numbers`: the label of each class name."""
 
     maker: Maker
     schema: pa.Schema
     numbers: Mapping[str, int]
 
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
-        """The examples among a unit's records, in order, as record batches; every record is counted in `tally`."""
+        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         ids: list[int] = []
         values: list[Any] = []
         labels: list[int] = []
@@ -169,9 +176,9 @@ class LabelledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                made = watch.each("decode", self.maker.examples(record.value, tally.counts))
-                # The pieces of hours of sound are many: each is counted, and goes into a batch, as it is made.
-                for value, number in zip(made, file_ids(record.value), strict=False):
+                decoded = watch.each("decode", self.maker.examples(record.value, tally.counts))
+                # Hours of sound give many pieces: count each, and add it to the batch, as soon as it is made.
+                for value, number in zip(decoded, file_ids(record.value), strict=False):
                     tally.counts.read += 1
                     tally.counts.kept += 1
                     ids.append(number)
@@ -193,8 +200,8 @@ class LabelledWorker:
 
 
 def file_ids(data: bytes) -> Iterator[int]:
-    """Yield the ids of a file's examples, without end: their upper 31 bits are the file's, by which it is held out."""
-    whole = hashlib.blake2b(data).digest()  # once, however many pieces hours of sound are split to
+    """Yield the ids of a file's examples, without end. All share the upper 31 bits, which decide the hold-out."""
+    whole = hashlib.blake2b(data).digest()  # hash the file once, however many pieces it has
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32
     yield upper | int.from_bytes(whole[4:8], "big")
     for number in itertools.count(1):

@@ -1,7 +1,7 @@
-"""What the benchmarks of a step have in place of a model's folder and of shards: RoBERTa's layers and random tokens."""
+"""Synthetic models and data for the benchmarks of a step: RoBERTa's layers with random weights, and random tokens."""
 
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,21 +15,16 @@ from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.objectives import Objective, Setting
 
-Made = TypeVar("Made", bound=Objective)
+AnyObjective = TypeVar("AnyObjective", bound=Objective)
 
 VOCABULARY = 50265
 SPECIAL = SpecialTokens(prefix=[0], suffix=[2], pad=1, mask=4)
-
-
-class NoShards(SimpleNamespace):
-    """A dataset that says of itself only that it has no classes: the batches are made here."""
-
-    folder = ""
-    manifest = SimpleNamespace(resources={}, classes={})
+NO_SHARDS: Any = SimpleNamespace(folder="", manifest=SimpleNamespace(resources={}, classes={}, lengths={}))
+"""Stands in for a dataset: the benchmarks make their batches themselves."""
 
 
 def config_of(layers: int, hidden: int, dropout: float, vocab_size: int = VOCABULARY) -> RobertaConfig:
-    """RoBERTa's layers in a size of one's own, with heads of 64."""
+    """Return the configuration of RoBERTa in another size, with attention heads of 64 dimensions."""
     return RobertaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden,
@@ -43,26 +38,34 @@ def config_of(layers: int, hidden: int, dropout: float, vocab_size: int = VOCABU
     )
 
 
-def fresh_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
-    """An encoder of such layers, drawn by one seed."""
+def random_encoder(layers: int, hidden: int, dropout: float) -> Encoder:
+    """Return an encoder with random weights, drawn with a fixed seed."""
     torch.manual_seed(0)
     config = config_of(layers, hidden, dropout)
     return Encoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
 
 
-def setting(encoder: Encoder, name: str, data: str, modality: Modality | None = None) -> Setting:
-    """What an objective over batches that are made here is told."""
-    sizes = {"capacity": encoder.max_tokens - SPECIAL.count, "vocab_size": VOCABULARY, "dim": encoder.dim}
-    return Setting(name, data, 0, **sizes, special=SPECIAL, dataset=NoShards(), modality=modality)
+def setting(
+    encoder: Encoder, name: str, data: str, modality: Modality | None = None, vocab_size: int = VOCABULARY
+) -> Setting:
+    """Return the setting of an objective over synthetic batches."""
+    capacity = encoder.max_tokens - SPECIAL.count
+    return Setting(name, data, 0, capacity, vocab_size, encoder.dim, SPECIAL, NO_SHARDS, modality=modality)
 
 
-def weighted(objective: Made, weight: float = 1.0) -> Made:
-    """The objective by the name of its setting, as a recipe would have it."""
+def weighted(objective: AnyObjective, weight: float = 1.0) -> AnyObjective:
+    """Return the objective with a weight, and the names in its setting, as a recipe would set them."""
     objective.name, objective.data, objective.weight = objective.setting.name, objective.setting.data, weight
     return objective
 
 
 def texts(lengths: np.ndarray, generator: np.random.Generator) -> TokenLists:
-    """Random tokens of such lengths."""
+    """Return sequences of random tokens of these lengths."""
     ids = generator.integers(5, VOCABULARY, lengths.sum(), np.int32)
     return TokenLists.of(Ragged(ids, np.concatenate([[0], lengths.cumsum()])))
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until the device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,145 @@
+"""Whole commands beside each other: this project's pipelines, and peers that run as processes of the same benchmark.
+
+    main -> measure -> pipeline(...), contender(...) -> Process: seconds, processor seconds, memory
+
+A contender is a function that returns its seconds. It runs in a process of its own, as `--contender NAME ...`, so that
+its memory and its imports are its own; its time starts after its imports.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.report import publish
+
+NUM_PROCESSES = 2
+COLUMNS = ("first MB", "worker MB")
+_imported = 0.0
+
+
+def imported() -> None:
+    """Mark the end of a contender's imports: its processor time counts from here."""
+    global _imported
+    _imported = time.process_time()
+
+
+class Process:
+    """A command, run to its end.
+
+    Attributes:
+        output: its standard output.
+        seconds: elapsed. cpu_seconds: processor time of all its processes.
+        first_bytes: the peak resident size of its first process. other_bytes: of any other of its processes.
+    """
+
+    def __init__(self, *command: str) -> None:
+        start = time.perf_counter()
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        with tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+            self.first_bytes = self.other_bytes = 0
+            self._cpu: dict[int, float] = {}
+            self._ended = threading.Event()
+            watcher = threading.Thread(target=self._watch, args=(psutil.Process(process.pid),))
+            watcher.start()
+            self.output, _ = process.communicate()
+            self.seconds = time.perf_counter() - start
+            self._ended.set()
+            watcher.join()
+            self.cpu_seconds = sum(self._cpu.values())
+            if process.returncode:
+                errors.seek(0)
+                raise SystemExit(f"benchmark: {' '.join(command[:4])} ... failed:\n{errors.read()[-3000:]}")
+
+    def _watch(self, first: psutil.Process) -> None:
+        while not self._ended.wait(0.1):
+            with contextlib.suppress(psutil.Error):
+                self.first_bytes = max(self.first_bytes, self._sample(first))
+                self.other_bytes = max(0, self.other_bytes, *map(self._sample, first.children(recursive=True)))
+
+    def _sample(self, process: psutil.Process) -> int:
+        times = process.cpu_times()
+        self._cpu[process.pid] = times.user + times.system
+        return int(process.memory_info().rss)
+
+    def memory(self) -> dict[str, float]:
+        """Return the peaks of memory for a result's row."""
+        return {
+            "first_process_mb": round(self.first_bytes / 1e6),
+            "other_process_mb": round(self.other_bytes / 1e6),
+        }
+
+
+def pipeline(kind: str, inputs: list[Path], output: Path, *options: str) -> tuple[Process, dict[str, Any]]:
+    """Run this project's command into a new folder; return (process, the summary that it prints)."""
+    shutil.rmtree(output, ignore_errors=True)
+    words = [
+        "--input",
+        *map(str, inputs),
+        "--output",
+        str(output),
+        "--workers",
+        str(NUM_PROCESSES),
+        "--json",
+        "--quiet",
+    ]
+    process = Process(sys.executable, "-m", "pipelines", kind, *words, *options)
+    return process, json.loads(process.output)
+
+
+def contender(module: str, name: str, output: Path, *words: str | Path) -> tuple[Process, float, float]:
+    """Run a contender into a new folder; return (process, its seconds, its processor seconds after its imports)."""
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    process = Process(sys.executable, "-m", f"benchmarks.{module}", "--contender", name, str(output), *map(str, words))
+    seconds, cpu_seconds = map(float, process.output.split()[-2:])
+    return process, seconds, cpu_seconds
+
+
+def progress(start: float, text: str) -> None:
+    """Print a line of progress with the seconds since `start`."""
+    print(f"[{time.perf_counter() - start:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+def shares(worker_seconds: Mapping[str, float]) -> str:
+    """Return the share of each stage in the workers' time, as text."""
+    total = sum(worker_seconds.values()) or 1.0
+    return ", ".join(f"{stage} {100 * seconds / total:.0f} %" for stage, seconds in worker_seconds.items())
+
+
+def main(
+    parser: argparse.ArgumentParser,
+    contenders: Mapping[str, Callable[..., float]],
+    measure: Callable[[argparse.Namespace, Path], dict[str, Any]],
+    table: Callable[[dict[str, Any]], str],
+    required: tuple[str, ...],
+) -> None:
+    """Run the benchmark in a temporary folder, or in a process of its own one of its contenders.
+
+    Args:
+        required: the options that a benchmark needs, but a contender does not.
+    """
+    parser.add_argument("--work", type=Path, metavar="DIR", help="parent of the working folder (default: temporary)")
+    parser.add_argument("--contender", nargs="+", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.contender:
+        name, output, *words = arguments.contender
+        print(contenders[name](Path(output), *words), time.process_time() - _imported)
+        return
+    if missing := [f"--{name}" for name in required if getattr(arguments, name) is None]:
+        parser.error(f"the following arguments are required: {', '.join(missing)}")
+    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
+        result = measure(arguments, Path(work))
+    publish(result, table, arguments.output)

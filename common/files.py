@@ -1,0 +1,157 @@
+"""Local files: atomic writes, temporary names, content hashes, a lock on a folder.
+
+    temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder
+
+A file appears under its name complete or not at all, even after a power failure. A killed process leaves only
+temporary names, which nothing reads and `remove_temporaries` deletes.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+COPY_BYTES = 1 << 20
+TEMPORARY = ".clearspan-part-"
+"""Prefix of the name of a file or folder that is being written."""
+_TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
+"""The form of `temporary_name`: only an entry with such a name is known to be ours, and may be deleted."""
+
+
+class InUseError(OSError):
+    """Another process writes to the folder. The message names the folder."""
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with path_in_errors(path), Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator[None]:
+    """Add the path to an OSError that names no file, e.g. "No space left on device".
+
+    Args:
+        written_as: the file's temporary name; an error that names it names `path` instead.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(written_as)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def temporary_name(name: str = "") -> str:
+    """Return a new temporary name for a file or folder that will be called `name`."""
+    return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
+
+
+def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Create a folder that the `with` statement deletes at its end, in `inside` or in the system's temporary folder."""
+    return tempfile.TemporaryDirectory(prefix=temporary_name(), dir=inside)
+
+
+def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
+    """Delete what killed processes left in a folder under names of `temporary_name`; a missing folder is no error.
+
+    Args:
+        older_than_s: spares what was written within this many seconds, where other processes may be at work.
+    """
+    if not Path(folder).is_dir():
+        return
+    for path in Path(folder).iterdir():
+        if not _TEMPORARY_NAME.fullmatch(path.name) or path.is_symlink():
+            continue
+        with contextlib.suppress(FileNotFoundError):  # its process has just renamed it
+            if older_than_s and time.time() - path.stat().st_mtime < older_than_s:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.is_file():
+                path.unlink()
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing; it replaces `path` when the `with` statement ends, unless an exception ends it.
+
+    Creates the folder.
+
+    Raises:
+        OSError: the file cannot be written; the message names `path`.
+    """
+    target = Path(path)
+    temporary = target.with_name(temporary_name(target.name))
+    with path_in_errors(target, written_as=temporary):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as stream:
+                yield stream
+            move(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file with `atomic_write`."""
+    with atomic_write(path) as stream:
+        stream.write(content)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 file with `atomic_write`; a lone surrogate is escaped."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a complete file on the same disk, atomically; both its content and its name are on disk afterwards.
+
+    Raises:
+        OSError: the message names `target`.
+    """
+    with path_in_errors(target, written_as=source):
+        sync(source)
+        source.replace(target)
+        sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Lock an output folder for this process, and create it; the kernel releases the lock when the process ends.
+
+    Some network file systems have no locks: the folder is then not locked.
+
+    Raises:
+        InUseError: another process holds the lock.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(f"{folder}: another run is writing to it: wait for it or stop it") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(number)

@@ -1,0 +1,45 @@
+"""Strict parsing of what users type: numbers, and names with a suggestion for a mistyped one."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+
+MIN_SIMILARITY = 0.6
+"""Least similarity, from 0 to 1, at which a name counts as another name mistyped."""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to `name`, ignoring case; None if none is similar enough."""
+    folded = {candidate.casefold(): candidate for candidate in reversed(list(known))}  # of equal names the first stays
+    near = difflib.get_close_matches(name.casefold(), folded, 1, MIN_SIMILARITY)
+    return folded[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: "; did you mean 'x'?", or "" if no known name is similar."""
+    near = closest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def whole_number(text: str) -> int:
+    """Return the integer that the ASCII digits of a text write; unlike `int`, reject 1_0.
+
+    Raises:
+        ValueError: the text is not an integer.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", text.strip()):
+        raise ValueError(f"not a whole number: {text!r}")
+    return int(text)
+
+
+def finite_number(text: str) -> float:
+    """Return the number that a text writes in decimal or scientific notation; unlike `float`, reject 1_0, nan and inf.
+
+    Raises:
+        ValueError: the text is not such a number, or the number is too large for a float.
+    """
+    value = float(text) if re.fullmatch(r"[0-9.eE+-]+", text.strip()) else math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"not a finite number: {text!r}")
+    return value

@@ -1,0 +1,188 @@
+"""Parts of the user's own: `module:name` names an attribute of a Python module, from outside this package.
+
+    "birds:Songs" -> import birds (an installed package, or birds.py in the working folder) -> Songs -> its contract
+
+    load(spec, Base, "an objective")             a concrete subclass of Base
+    load_object(spec, Contract, "a task")        an object that has what the class or Protocol Contract declares
+    load_function(spec, "a function of ...")     anything that can be called
+    resolve(spec)                                the object itself, unchecked
+
+Loading runs the module's code. Pass only specs that the user gave (an option, a recipe, `CLEARSPAN_EXTENSIONS`) or that
+an installed package declares, never text from a dataset or a model folder. Every failure is a `PluginError`, a
+`ValueError` of one line, which starts with the spec and names what is missing from the contract.
+"""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.terminal import one_line
+
+VARIABLE = "CLEARSPAN_EXTENSIONS"
+"""Environment variable: modules, separated by commas, that register parts when they are imported."""
+ENTRY_POINTS = "clearspan.extensions"
+"""Entry point group in which an installed package names such modules."""
+
+T = TypeVar("T")
+
+
+class PluginError(ValueError):
+    """A part from outside cannot be used. The message names the spec and the cause."""
+
+
+def is_spec(text: str) -> bool:
+    """Return whether a text has the form `module:name`, with dots allowed on both sides."""
+    module, _, name = text.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+
+
+def resolve(spec: str) -> Any:
+    """Import the module of a spec and return the attribute that the spec names.
+
+    Raises:
+        PluginError: the spec has another form, or there is no such module or attribute.
+    """
+    if not is_spec(spec):
+        raise PluginError(f"{spec}: not of the form module:name")
+    module, _, path = spec.partition(":")
+    value: Any = _import(module, spec)
+    for name in path.split("."):
+        if not hasattr(value, name):
+            raise PluginError(f"{spec}: {_name(value)} has no {name!r}{did_you_mean(name, dir(value))}")
+        value = getattr(value, name)
+    return value
+
+
+def load(spec: str, expected: Callable[..., T], what: str) -> type[T]:
+    """Return the class that a spec names.
+
+    Args:
+        expected: the base class that declares the contract (a `Callable` in the signature: mypy refuses an abstract
+            class as `type[T]`).
+        what: the part, with its article, for messages: "a kind of dataset".
+
+    Raises:
+        PluginError: it is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute that
+            `expected` annotates as `ClassVar`.
+    """
+    value = resolve(spec)
+    base = _name(expected)
+    if not inspect.isclass(value) or not issubclass(value, cast(type, expected)):
+        raise PluginError(f"{spec}: {_described(value)}, not {what} (a subclass of {base})")
+    methods = sorted(getattr(value, "__abstractmethods__", ()))
+    attributes = [name for name in _annotated(expected, class_only=True) if not hasattr(value, name)]
+    _check_nothing_missing(spec, what, base, [*methods, *attributes])
+    return cast("type[T]", value)
+
+
+def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
+    """Return the object that a spec names: an instance, or a module or class where it has all that is expected.
+
+    Args:
+        expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
+        what: the part, with its article, for messages: "an evaluation task".
+
+    Raises:
+        PluginError: the object lacks one of them.
+    """
+    return check_object(resolve(spec), spec, expected, what)
+
+
+def check_object(value: Any, spec: str, expected: Callable[..., T], what: str) -> T:
+    """Return an object that was made by what `spec` names, after the check of `load_object`."""
+    _check_nothing_missing(
+        spec, what, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
+    )
+    return cast(T, value)
+
+
+def load_function(spec: str, what: str) -> Callable[..., Any]:
+    """Return the function, method or other callable that a spec names.
+
+    Args:
+        what: the function, with its article, for messages: "a function of a list of texts".
+
+    Raises:
+        PluginError: it cannot be called.
+    """
+    value = resolve(spec)
+    if not callable(value):
+        raise PluginError(f"{spec}: {_described(value)}, not {what}")
+    return cast(Callable[..., Any], value)
+
+
+def load_extensions() -> None:
+    """Import the modules that `CLEARSPAN_EXTENSIONS` and the entry points of installed packages name.
+
+    They register what they define, e.g. with `shards.schema.register`. Imported modules are not imported again.
+
+    Raises:
+        PluginError: one of them cannot be imported.
+    """
+    for name in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
+        _import(name, f"{VARIABLE}: {name}")
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        _import(entry.module, f"entry point {entry.name} of {ENTRY_POINTS}")
+
+
+def _import(module: str, spec: str) -> ModuleType:
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):  # `python -m` searches the working folder, an installed command does not
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in _parents(module):
+            raise PluginError(f"{spec}: the module {module} cannot be imported ({_what(error)})") from None
+        raise PluginError(f"{spec}: there is no module {error.name}, installed or in {here}") from None
+    except (Exception, SystemExit) as error:  # raised by the module's own code
+        raise PluginError(f"{spec}: the module {module} cannot be imported ({_what(error)})") from None
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) -> None:
+    if names:
+        raise PluginError(f"{spec}: not {what}: it lacks {', '.join(dict.fromkeys(names))} (see {base})")
+
+
+def _members(expected: Any) -> Iterator[str]:
+    """Yield the public names that a class or Protocol and its bases declare."""
+    yield from _annotated(expected)
+    for base in _bases(expected):
+        yield from (name for name in vars(base) if not name.startswith("_"))
+
+
+def _annotated(expected: Any, class_only: bool = False) -> Iterator[str]:
+    for base in _bases(expected):
+        for name, annotation in inspect.get_annotations(base).items():
+            if not name.startswith("_") and ("ClassVar" in str(annotation) or not class_only):
+                yield name
+
+
+def _bases(expected: Any) -> list[type]:
+    bases: tuple[Any, ...] = expected.__mro__
+    return [base for base in bases if base not in (object, Generic, Protocol)]
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if name else getattr(value, "__name__", type(value).__name__)
+
+
+def _described(value: Any) -> str:
+    return f"the class {_name(value)}" if inspect.isclass(value) else f"an object of type {type(value).__name__}"
+
+
+def _what(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"

@@ -1,0 +1,87 @@
+"""Evaluation from Python: the commands `clearspan.eval` and `clearspan.eval.compare`, options as keyword arguments."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearspan.common.commands import Option, RaisingParser, UsageError, words
+from clearspan.eval import command
+from clearspan.eval.__main__ import make_parser, request
+from clearspan.eval.compare import Comparison, compare_folders
+from clearspan.eval.models.load import load
+from clearspan.eval.models.sentence_encoder import Encoder
+from clearspan.eval.results import Results
+from clearspan.eval.run import evaluate as run
+
+
+def evaluate(
+    model: str | Path,
+    tasks: Sequence[str] = (),
+    data: str | Path | None = None,
+    output: str | Path | None = None,
+    **options: Option,
+) -> Results:
+    """Score a model by the published protocols.
+
+    Args:
+        model: a model folder, a file of word vectors, or `module:function`.
+        tasks: families of tasks, such as `sts` and `transfer`; may be empty with `pairs=FILE`.
+        data: the folder of evaluation data.
+        output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
+            None writes none of them.
+        options: options of `python -m clearspan.eval --help` by their names with underscores: `protocol="fast"`,
+            `pairs="mine.csv"`, `pooling="cls"`, `device="cuda"`.
+
+    Returns:
+        The content of `results.json`: `results.scores["STSBenchmark"]["spearman"]` is in percent.
+
+    Raises:
+        UsageError: an option is unknown or cannot work.
+        EvaluationError: the model cannot be used, or there is nothing to score.
+        DataError, OSError: a data file is malformed or cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        if output is None:
+            output = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
+        given = {"model": model, "tasks": ",".join(tasks) or None, "data": data, "output": output}
+        arguments = make_parser(RaisingParser).parse_args(words({**given, **options}))
+        try:
+            evaluation = request(arguments)
+        except command.UsageError as error:
+            raise UsageError(str(error)) from None
+        return run(evaluation)[0].results
+
+
+def load_model(
+    model: str | Path, *, pooling: str | None = None, dtype: str = "fp32", device: str | None = None
+) -> Encoder:
+    """Load a model that embeds texts: `load_model(folder).encode(["A sentence."])` is an array (1, dim) float32.
+
+    Args:
+        model: a model folder, a file of word vectors, or `module:function`.
+        pooling: pooling of a plain Hugging Face folder: mean (default), cls, cls-before-head or first-last.
+        dtype: precision of a folder's transformer, fp32 or bf16.
+        device: such as `cpu` or `cuda:1`; None: cuda if there is one.
+
+    Raises:
+        EncoderError: there is no usable model.
+    """
+    import torch
+
+    return load(str(model), pooling, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparison:
+    """Test which differences between two evaluations exceed noise: paired bootstrap, corrected by Holm.
+
+    Args:
+        a, b: folders that `evaluate` or `python -m clearspan.eval` wrote; differences are b - a.
+
+    Raises:
+        DataError: they share no figure that can be compared, or a file is missing or damaged.
+        OSError: a file cannot be read.
+    """
+    return compare_folders(Path(a), Path(b), progress)

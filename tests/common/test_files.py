@@ -1,0 +1,93 @@
+"""Local files are written completely or not at all, and nothing else is touched."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clearspan.common import files
+
+
+def test_a_written_file_replaces_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "plan.json"
+    files.write_bytes(path, b"first")
+    files.write_bytes(path, b"second")
+    assert [(entry.name, entry.read_bytes()) for entry in path.parent.iterdir()] == [("plan.json", b"second")]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shard.tar"
+    files.write_bytes(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        files.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_of_the_rename_names_the_file_and_not_its_temporary_name(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.mkdir()
+    with pytest.raises(OSError, match=f"Is a directory: '{path}'$"):
+        files.write_bytes(path, b"{}")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FileNotFoundError, match=f"'{tmp_path / 'absent'}'"),
+        files.atomic_write(tmp_path / "copy") as stream,
+    ):
+        stream.write((tmp_path / "absent").read_bytes())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, real = [], os.fsync
+
+    def watched(number: int) -> None:
+        seen.append([path.name for path in tmp_path.iterdir()])
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    files.write_bytes(tmp_path / "manifest.json", b"data")
+    before, after = seen
+    assert [name.startswith(files.TEMPORARY) for name in before] == [True]
+    assert after == ["manifest.json"]
+
+
+def test_temporaries_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    theirs = [tmp_path / name for name in (f"{files.TEMPORARY}mine", f"{files.TEMPORARY}1-a.tar", "a.tar", ".a.part")]
+    for folder in theirs:
+        folder.mkdir()
+        (folder / "notes").touch()
+    linked = tmp_path / files.temporary_name("link")
+    linked.symlink_to(theirs[0])
+    (tmp_path / files.temporary_name("documents-00000-000.tar")).write_bytes(b"half")
+    spool = tmp_path / files.temporary_name("spool")
+    spool.mkdir()
+    (spool / "documents-00000-001.tar").write_bytes(b"half")
+    files.remove_temporaries(tmp_path)
+    files.remove_temporaries(tmp_path / "absent")
+    assert sorted(tmp_path.iterdir()) == sorted([*theirs, linked])
+    assert all((folder / "notes").is_file() for folder in theirs)
+
+
+def test_fresh_temporaries_of_other_processes_stay(tmp_path: Path) -> None:
+    fresh, old = (tmp_path / files.temporary_name(name) for name in ("fresh", "old"))
+    for path in (fresh, old):
+        path.touch()
+    os.utime(old, (0, 0))
+    files.remove_temporaries(tmp_path, older_than_s=3600)
+    assert list(tmp_path.iterdir()) == [fresh]
+
+
+def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
+    again = files.locked(tmp_path / "run")
+    with files.locked(tmp_path / "run"), pytest.raises(files.InUseError, match=f"{tmp_path / 'run'}: another run"):
+        again.__enter__()
+    with files.locked(tmp_path / "run"):
+        pass

@@ -1,0 +1,120 @@
+"""Parts of the user's own: a spec `module:name` gives what it names, or one line that says what is missing."""
+
+import abc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import pytest
+
+from clearspan.common import plugins
+
+
+class Bird(abc.ABC):
+    """A contract by inheritance."""
+
+    name: ClassVar[str]
+    legs: int = 2
+
+    @abc.abstractmethod
+    def sing(self) -> str: ...
+
+
+class Nest(Protocol):
+    """A contract by shape."""
+
+    eggs: int
+
+    @property
+    def size(self) -> int: ...
+
+    def hatch(self) -> None: ...
+
+
+BIRD = "from tests.common.test_plugins import Bird\n"
+
+
+def test_a_subclass_is_loaded_from_the_working_folder(own_module: Callable[[str], str]) -> None:
+    name = own_module(BIRD + "class Owl(Bird):\n    name = 'owl'\n    def sing(self):\n        return 'hoo'\n")
+    owl = plugins.load(f"{name}:Owl", Bird, "a bird")
+    assert issubclass(owl, Bird) and owl().sing() == "hoo"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("class Owl(Bird):\n    name = 'owl'\n", "not a bird: it lacks sing (see tests.common.test_plugins.Bird)"),
+        ("class Owl(Bird):\n    def sing(self): ...\n", "not a bird: it lacks name (see"),
+        ("class Owl(Bird): ...\n", "it lacks sing, name (see"),
+        ("class Owl: ...\n", "Owl, not a bird (a subclass of tests.common.test_plugins.Bird)"),
+        ("Owl = 3\n", "an object of type int, not a bird"),
+        ("class Owls: ...\n", "has no 'Owl'; did you mean 'Owls'?"),
+    ],
+)
+def test_a_class_that_breaks_the_contract_is_told_what_it_lacks(
+    source: str, message: str, own_module: Callable[[str], str]
+) -> None:
+    name = own_module(BIRD + source)
+    with pytest.raises(plugins.PluginError) as error:
+        plugins.load(f"{name}:Owl", Bird, "a bird")
+    assert str(error.value).startswith(f"{name}:Owl: ") and message in str(error.value)
+
+
+def test_an_object_needs_the_members_of_a_protocol(own_module: Callable[[str], str]) -> None:
+    name = own_module("class full:\n    eggs = 3\n    size = 2\n    def hatch(self): ...\nclass bare:\n    size = 2\n")
+    assert plugins.load_object(f"{name}:full", Nest, "a nest").eggs == 3
+    with pytest.raises(plugins.PluginError, match="not a nest: it lacks eggs, hatch "):
+        plugins.load_object(f"{name}:bare", Nest, "a nest")
+
+
+def test_a_function_may_be_a_method_of_an_object(own_module: Callable[[str], str]) -> None:
+    name = own_module("class Own:\n    def sing(self):\n        return 'hoo'\nowl = Own()\n")
+    assert plugins.load_function(f"{name}:owl.sing", "a song")() == "hoo"
+    with pytest.raises(plugins.PluginError, match=f"{name}:owl: an object of type Own, not a song"):
+        plugins.load_function(f"{name}:owl", "a song")
+
+
+@pytest.mark.parametrize("spec", ["json", "json:", ":loads", "no/such:name", "C:\\owl", "json:loads()", "a:b:c"])
+def test_text_of_another_form_is_not_a_spec(spec: str) -> None:
+    assert not plugins.is_spec(spec)
+    with pytest.raises(plugins.PluginError, match="not of the form module:name"):
+        plugins.resolve(spec)
+
+
+def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Callable[[str], str]) -> None:
+    with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such, installed or in /"):
+        plugins.resolve("no_such:Owl")
+    for source, message in [
+        ("import no_such\n", "ModuleNotFoundError: No module named 'no_such'"),
+        ("raise ValueError('a\\nb')\n", "ValueError: a b"),
+        ("import sys; sys.exit('bye')\n", "SystemExit: bye"),
+        ("def broken(:\n", "SyntaxError"),
+    ]:
+        name = own_module(source)
+        with pytest.raises(plugins.PluginError) as error:
+            plugins.resolve(f"{name}:Owl")
+        assert f"{name}:Owl: the module {name} cannot be imported ({message}" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_extensions_are_what_the_user_and_installed_packages_name(
+    own_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mark = "import os\nos.environ['NESTS'] = os.environ.get('NESTS', '') + __name__\n"
+    named, installed, unnamed = own_module(mark), own_module(mark), own_module(mark)
+    described = tmp_path / "birds-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: birds\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(f"[{plugins.ENTRY_POINTS}]\nbirds = {installed}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, f"{named}, ")
+    monkeypatch.setenv("NESTS", "")
+    plugins.load_extensions()
+    plugins.load_extensions()
+    assert os.environ["NESTS"] == named + installed
+    assert unnamed not in sys.modules
+    monkeypatch.setenv(plugins.VARIABLE, "no_such")
+    with pytest.raises(plugins.PluginError, match=f"^{plugins.VARIABLE}: no_such: there is no module no_such"):
+        plugins.load_extensions()

@@ -1,0 +1,117 @@
+"""Training from Python: `clearspan-train` in a process of its own, for one device or many.
+
+    recipe, overrides ──> temporary recipe file ──> python -m clearspan.train ──> output folder ──> Run
+
+A separate process makes this work in a notebook: the launcher starts a process for each device; DeepSpeed,
+torch.distributed and the signal handlers of a run change global state, so that a process can train only once; and the
+device's memory is free when the run ends.
+"""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearspan.common.commands import CommandError, Option, run_module, words
+from clearspan.train.config.recipe import load, to_file
+from clearspan.train.options import Recipe, RecipeError
+
+Overrides = Mapping[str, object] | Iterable[str]
+"""Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
+
+
+class TrainingError(RuntimeError):
+    """Training failed. The message is the command's own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run's folder."""
+
+    folder: Path
+
+    @property
+    def model(self) -> Path:
+        """The exported model, a folder that sentence-transformers loads; made when the run ends."""
+        return self.folder / "model"
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the logged metrics, one dictionary for each logged step."""
+        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
+    """Load a recipe by its name (`clearspan-train --list`) or file, and check every value.
+
+    Raises:
+        RecipeError: there is no such recipe, a key is unknown, or a value cannot work.
+    """
+    return load(str(name_or_file), assignments(overrides))
+
+
+def train_model(
+    recipe: Recipe | str | Path,
+    overrides: Overrides = (),
+    *,
+    resume: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+    **launcher: Option,
+) -> Run:
+    """Train an encoder, and export it to `OUTPUT/model`.
+
+    An interrupt (Ctrl-C, or the notebook's button) lets the run finish its step and save; `resume=True` continues it.
+
+    Args:
+        recipe: a recipe, its name, or its file.
+        overrides: recipe keys to change.
+        resume: continue from the last checkpoint in the output folder, or start where there is none.
+        dry_run: print the resolved recipe, parameters, token budget, memory and time, and train nothing.
+        quiet: print nothing.
+        launcher: options of the launcher (`clearspan-train --help`), such as `num_accelerators=2`.
+
+    Raises:
+        UsageError: the launcher has no such option.
+        RecipeError: the recipe, the data and the model do not go together.
+        TrainingError: the run failed.
+    """
+    changes = assignments(overrides)
+    loaded = load(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(recipe, Recipe):
+            file = Path(folder) / "recipe.yaml"
+            file.write_bytes(to_file(recipe))
+            loaded = load(str(file), changes)
+            recipe = file
+        switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
+        try:
+            run_module("clearspan.train", [*words(launcher, underscores=True), *switches, *changes], "train", quiet)
+        except CommandError as error:
+            raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
+    return Run(Path(loaded.output))
+
+
+def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
+    """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
+
+    Raises:
+        CheckpointError, EncoderError: the folder is not a run's, its checkpoint cannot be used, or `output` holds
+            something else.
+    """
+    from clearspan.train.export import export
+
+    export(run.folder if isinstance(run, Run) else Path(run), Path(output), checkpoint)
+    return Path(output)
+
+
+def assignments(overrides: Overrides) -> list[str]:
+    """Return recipe keys and values as on the command line: `key=value`."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_text(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | Path) else json.dumps(value)

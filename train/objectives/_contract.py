@@ -1,0 +1,321 @@
+"""The contract of an objective: what it is given, what it asks the encoder for, and the base classes to derive from.
+
+host     `collate`   rows of the shards -> columns of a batch: views made or chosen, images decoded
+device   `request`   batch -> blocks of sequences to encode, blocks to mask
+         (the learner packs all objectives' blocks, masks them, and runs ONE forward)
+         `loss`      encoded blocks -> scalar, metrics
+"""
+
+import abc
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor, nn
+
+from clearspan.shards import Dataset, keyed
+from clearspan.shards.lengths import EDGES
+from clearspan.shards.ragged import Ragged
+from clearspan.train.data.batch import Batch, Columns, Rows
+from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
+from clearspan.train.modalities import Modality
+from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.masking import Masking
+from clearspan.train.model.packing import Sequences, SpecialTokens
+
+Metrics = dict[str, Tensor]
+"""Detached scalars that are logged, by name."""
+
+
+@dataclasses.dataclass
+class ObjectiveConfig:
+    """The options of every objective.
+
+    Args:
+        type: the kind of objective: a built-in type, or `module:Class` for a class of your own (an installed package,
+            or a file in the working folder). "": the type that has the objective's name.
+        data: the dataset that the objective reads. "": the recipe's only dataset.
+        weight: the factor of the objective's loss in the sum. Change it to balance several losses.
+        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
+            summed. "": a turn of its own, named as the objective.
+    """
+
+    type: str = ""
+    data: str = ""
+    weight: float = 1.0
+    turn: str = ""
+
+    def check(self) -> None:
+        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
+
+    def needs(self) -> dict[str, str]:
+        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
+        column are refused, even if the objective could train without it.
+        """
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The surroundings of an objective: the run's encoder, and the objective's dataset.
+
+    Args:
+        name: the objective's name in the recipe.
+        data: the dataset's name in the recipe.
+        capacity: the longest sequence that the encoder takes, in tokens without special tokens.
+        dim: the encoder's hidden size.
+        dataset: the shards, for their manifest and a sample of their examples.
+        modality: makes patches of the dataset's rows; None for a dataset of text.
+        has_dropout: whether two passes of the encoder over one sequence differ in training.
+    """
+
+    name: str
+    data: str
+    seed: int
+    capacity: int
+    vocab_size: int
+    dim: int
+    special: SpecialTokens
+    dataset: Dataset
+    modality: Modality | None = None
+    has_dropout: bool = True
+
+    def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
+        """Return the randomness keys of examples for one purpose of this objective, (n,) int64.
+
+        Args:
+            epochs: (n,) int64, numpy or tensor, or one epoch of all examples.
+            ids: (n,) int64, numpy or tensor; the result is of the same library.
+        """
+        return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
+
+    def sequence_keys(self, batch: Batch, count: int) -> list[Tensor]:
+        """Return the randomness keys (B,) of `count` blocks with one sequence an example: no two blocks share masks."""
+        keys = self.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
+        return [keyed.mix(keys, number) for number in range(count)]
+
+    def drawing_head(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which modules draw their first weights for this objective alone."""
+        return seeded(integer_seed(self.seed, name_key(self.name), Purpose.HEAD))
+
+    @functools.cached_property
+    def sample(self) -> pa.RecordBatch | None:
+        """The first examples of the shards; None if there are none.
+
+        Raises:
+            ShardError: the shard that holds them is damaged.
+        """
+        return next((batch for batch in self.dataset if batch.num_rows), None)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that hold an example's texts: `tokens`, and a triplet's `positive` and `negative` if present."""
+        names = self.sample.schema.names if self.sample is not None else []
+        return ("tokens", *(name for name in ("positive", "negative") if name in names))
+
+    def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
+        """Return mean and variance of an example's tokens in a column, from the manifest's histogram of lengths.
+
+        A histogram's bin counts as its longest length; the sample gives the ratio of true lengths to those. Examples
+        of shards without a histogram count as full.
+
+        Args:
+            capacity: the length that texts are cut at, in tokens; None: the encoder's.
+        """
+        capacity = self.capacity if capacity is None else capacity
+        histogram = self.dataset.manifest.lengths.get(column) or {str(capacity): 1}
+        longest = _longest(np.array([int(edge) for edge in histogram]), capacity)
+        counts = list(histogram.values())
+        mean = float(np.average(longest, weights=counts))
+        variance = float(np.average((longest - mean) ** 2, weights=counts))
+        fraction = 1.0
+        if self.dataset.manifest.lengths and self.sample is not None:
+            lengths = Ragged.from_arrow(self.sample.column(column)).lengths
+            fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
+        return fraction * mean, fraction**2 * variance
+
+
+def _longest(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """Return the longest length in each length's bin of the histogram, cut at the capacity."""
+    return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=capacity)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The load that one example puts on a forward, for budgets and estimates.
+
+    Tokens are counted without special tokens. `patches` are rows of the packed batch, in `patch_sequences` sequences
+    beside the `sequences` of tokens.
+    """
+
+    sequences: int = 0
+    mean_tokens: float = 0.0
+    variance: float = 0.0
+    shortest: int = 0
+    longest: int = 0
+    patch_sequences: int = 0
+    patches: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """An objective's part of one forward.
+
+    Args:
+        sequences: blocks of sequences to encode, by names that the objective chooses.
+        masking: how to mask the tokens of a block: of this objective, or of another one as `OBJECTIVE/BLOCK`.
+        context: what the loss needs besides the encoded blocks, such as labels.
+    """
+
+    sequences: Mapping[str, Sequences] = dataclasses.field(default_factory=dict)
+    masking: Mapping[str, Masking] = dataclasses.field(default_factory=dict)
+    context: Any = None
+
+
+class Objective(nn.Module, abc.ABC):
+    """A training objective: options, parameters, and three steps from examples to a loss.
+
+    Derive from one of three subclasses, which says what the loss is a function of:
+
+        `ContrastiveObjective`   compares a batch's examples with each other, by a vector a sequence
+        `TokenObjective`         predicts masked tokens with the model's masked-LM head
+        `ExampleObjective`       any other mean over examples, such as a classifier's cross-entropy
+
+    A class has its options as a dataclass and names it by annotating `config`; `request` and `loss` must be written,
+    all else has a default. State of a batch is passed as values (`Request.context`), never kept on `self`: with
+    accumulation and gradient caching several batches are in flight.
+
+        @dataclasses.dataclass
+        class Config(ObjectiveConfig):
+            classes: int = 2
+
+        class Topics(ExampleObjective):
+            config: Config
+            ...
+
+    Saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`. A built-in
+    type is the one such class of a file in this folder, and has the file's name.
+
+    Attributes:
+        name, data, weight, turn: from the recipe, see `ObjectiveConfig`.
+        pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
+        min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
+    """
+
+    config: ObjectiveConfig
+    pools: bool = True
+    min_examples: int = 1
+
+    def __init__(self, config: ObjectiveConfig, setting: Setting) -> None:
+        super().__init__()
+        self.config, self.setting = config, setting
+        self.name, self.data, self.weight = setting.name, setting.data, config.weight
+        self.turn = config.turn or setting.name
+
+    @classmethod
+    def build(cls, config: Any, setting: Setting, earlier: "Sequence[Objective]") -> Self:
+        """Return the objective of a recipe.
+
+        Args:
+            config: an instance of the class that annotates `config`.
+            earlier: the recipe's objectives before this one.
+
+        Raises:
+            ValueError: the surroundings lack what the objective needs, such as a mask token or another objective.
+        """
+        return cls(config, setting)
+
+    @property
+    def embeds_tokens(self) -> bool:
+        """Whether the objective trains the model's token embeddings: one that encodes patches does not."""
+        return self.setting.modality is None
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The shards' columns that `collate` reads. Shards that lack one are refused."""
+        return ("tokens",)
+
+    def workload(self) -> Workload:
+        """Return the load that one example puts on a forward."""
+        return Workload()
+
+    def block_moments(self, block: str) -> tuple[float, float]:
+        """Return mean and variance of the tokens that one example has in a block; sizes the mask budget of an objective
+        that masks the block.
+
+        Raises:
+            ValueError: there is no such block of tokens.
+        """
+        raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
+
+    def min_tokens(self, shrinks: bool) -> int:
+        """Return the length of the shortest usable example, in tokens; 0: any. `shrinks`: the recipe lets spans shrink
+        to fit short documents.
+        """
+        return 0
+
+    def fingerprint(self) -> str:
+        """Return a hash of what shapes the batches besides recipe and shards, such as a file; "": there is nothing."""
+        return ""
+
+    def notes(self, epochs: float) -> list[str]:
+        """Return remarks for the user at the start of a run of so many epochs of the dataset, a line each."""
+        return []
+
+    def chance(self, examples: int) -> float | None:
+        """Return the loss of guessing; None if it is not known. `examples`: how many are contrasted with each other."""
+        return None
+
+    def unjudged(self) -> str:
+        """Return why the loss on held-out examples cannot pick the best checkpoint, e.g. because a bad encoder has a
+        low loss too; "": it can.
+        """
+        return ""
+
+    def collate(self, rows: Rows) -> Columns:
+        """Return the columns that `request` finds in its batch, an item a row; by default `columns` as they are.
+
+        Runs on the host, in the data stream's thread. Random choices must come from `setting.keys`. A column that is
+        returned unchanged is shared with other objectives.
+        """
+        return {name: rows.columns[name] for name in self.columns}
+
+    @abc.abstractmethod
+    def request(self, batch: Batch) -> Request:
+        """Return the blocks to encode. Computed on the device; must not wait for it."""
+
+    def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
+        """Return sequences that show what the objective learns from an example of its batch: label -> (block, row)."""
+        return {block: (block, number) for block in request.sequences}
+
+    @abc.abstractmethod
+    def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
+        """Return (loss, metrics): a scalar in fp32 whose mean over ranks is the loss of the global batch, and what else
+        to log, which may be empty unless `encoded.measured`.
+        """
+
+
+class TokenObjective(Objective):
+    """An objective that predicts the masked tokens of a block with the model's masked-LM head.
+
+    Its loss is a mean over the masked tokens of all ranks: with gradient caching each micro-batch counts by its share
+    of them. `Encoded.masked` gives the states.
+
+    Attributes:
+        uses: other objectives whose blocks are masked. They must belong to the same turn.
+    """
+
+    pools = False
+    uses: tuple[str, ...] = ()
+
+
+class ExampleObjective(Objective):
+    """An objective whose loss is a mean over examples, each on its own.
+
+    Every micro-batch counts alike, with gradient caching too. A loss that compares examples must be a
+    `ContrastiveObjective`, or it would see those of one micro-batch only.
+    """

@@ -1,0 +1,147 @@
+"""Contrastive objectives: options, head and metrics that they share.
+
+vectors of blocks (N, h) -> the objective's head, in fp32 (N, d) -> a loss of `train.losses`
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
+from clearspan.train.model.encoded import Encoded
+from clearspan.train.objectives._contract import Metrics, Objective, ObjectiveConfig, Setting
+from clearspan.train.options import not_one_of
+
+UNIFORMITY_POINTS = 512
+"""Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
+
+DEEP = ("relu", "linear")
+HEADS = ("none", "tanh", *DEEP)
+"""Heads for training only; the deep ones have two layers."""
+
+EQUAL_PASSES = (
+    "its positives are two passes over one sequence, which are equal without dropout: the loss falls as examples move "
+    "apart, whatever they mean"
+)
+"""Why an objective with such positives is `unjudged`."""
+
+
+@dataclasses.dataclass
+class ContrastiveConfig(ObjectiveConfig):
+    """The options of every contrastive objective. Its head is for training only: an export leaves it out.
+
+    Args:
+        temperature: the divisor of cosine similarities. A lower one gives hard negatives more weight, a higher one
+            treats all negatives alike.
+        head: the projection before the loss: none; tanh, a linear layer and tanh (SimCSE); relu, two linear layers with
+            ReLU between them (SimCLR, CLEAR); or linear, two linear layers (DeCLUTR v1, Eq. 1).
+        head_dim: the size of the head's output; 0: the encoder's hidden size.
+        head_hidden: the size between the two layers of relu and linear; 0: the encoder's hidden size. DeCLUTR v1's
+            parameter counts, 100,000 to 1,000,000, are those of a `head_hidden` equal to `head_dim`.
+        head_bias: whether the head's layers have a bias.
+    """
+
+    temperature: float = 0.05
+    head: str = "none"
+    head_dim: int = 0
+    head_hidden: int = 0
+    head_bias: bool = True
+
+    def check(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature {self.temperature} must be positive")
+        if self.head not in HEADS:
+            raise ValueError(f"head {not_one_of(self.head, HEADS)}")
+        for name, value, heads in (("head_dim", self.head_dim, HEADS[1:]), ("head_hidden", self.head_hidden, DEEP)):
+            if value < 0:
+                raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's hidden size")
+            if value and self.head not in heads:
+                raise ValueError(f"{name} {value} has no effect with head: {self.head}: set it to 0")
+
+
+@dataclasses.dataclass
+class NTXentConfig(ContrastiveConfig):
+    """The options of a contrastive objective with NT-Xent.
+
+    Args:
+        memory: the number of vectors of earlier micro-batches that are further negatives (cross-batch memory, Wang et
+            al. 2020); 0: none. Raise it if the device's memory keeps batches small.
+    """
+
+    memory: int = 0
+
+    def check(self) -> None:
+        super().check()
+        if self.memory < 0:
+            raise ValueError(f"memory {self.memory} must be positive, or 0 for none")
+
+
+class ContrastiveObjective(Objective):
+    """An objective that compares the examples of a batch with each other, by one vector a sequence.
+
+    Its loss sees the examples of a micro-batch on all ranks (`train.losses` gathers them), with gradient caching those
+    of a whole step. So the loss may read `Encoded.pooled` or `Encoded.first` only: of earlier micro-batches nothing
+    else is there. `head` is the projection that the options ask for.
+    """
+
+    config: ContrastiveConfig
+    min_examples = 2
+
+    def __init__(self, config: ContrastiveConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self.head: nn.Module = _head(config, setting)
+
+    @property
+    def head_dim(self) -> int:
+        """The size of the vectors that are contrasted."""
+        return self.config.head_dim or self.setting.dim
+
+    @in_fp32
+    def projected(self, *blocks: Tensor) -> Sequence[Tensor]:
+        """Return the head's output for the vectors of blocks, (N, h) each -> (N, d) each, in fp32."""
+        return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
+
+    def joined(self, contexts: Sequence[Any]) -> Any:
+        """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""
+        return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
+
+
+def _head(config: ContrastiveConfig, setting: Setting) -> nn.Module:
+    if config.head == "none":
+        return nn.Identity()
+    dim = config.head_dim or setting.dim
+    with setting.drawing_head():
+        if config.head == "tanh":
+            return nn.Sequential(nn.Linear(setting.dim, dim, config.head_bias), nn.Tanh())
+        hidden = config.head_hidden or setting.dim
+        return nn.Sequential(
+            nn.Linear(setting.dim, hidden, config.head_bias),
+            nn.ReLU() if config.head == "relu" else nn.Identity(),
+            nn.Linear(hidden, dim, config.head_bias),
+        )
+
+
+def same_passes(setting: Setting) -> list[str]:
+    """Return a note if an objective's positives are two passes over one sequence and the encoder has no dropout."""
+    if setting.has_dropout:
+        return []
+    return [
+        f"objectives.{setting.name}: its positives are two passes that differ by dropout alone, and the model has no "
+        "dropout: they are equal, and only negatives teach anything; set the model's dropout above 0"
+    ]
+
+
+def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
+    """Return contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's
+    points (Wang & Isola 2020): (n, d), (n, d), detached. Empty on steps that are not logged.
+    """
+    if not encoded.measured:
+        return {}
+    points, partners = points.detach(), partners.detach()
+    metrics = {"accuracy": accuracy(points, partners), "alignment": alignment(points, partners)}
+    if len(points) > 1:
+        metrics["uniformity"] = uniformity(points[:UNIFORMITY_POINTS])
+    return metrics

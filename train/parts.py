@@ -1,0 +1,62 @@
+"""Parts that a recipe chooses by name: the class in a built-in file, or a class of the user's own, `module:Class`.
+
+    name -> find -> class -> options_class -> the dataclass that the class annotates `config` with
+
+Objectives and modalities are such parts. A folder's built-in parts are its files, one class each; files that begin with
+an underscore are none.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clearspan.common import plugins
+
+Part = TypeVar("Part")
+
+
+def names(package: str) -> list[str]:
+    """Return the names of a package's built-in parts."""
+    file = importlib.import_module(package).__file__
+    assert file is not None
+    return sorted(path.stem for path in Path(file).parent.glob("[!_]*.py"))
+
+
+def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[Part]:
+    """Return the class of a package's built-in part, or the one that `module:Class` names.
+
+    Args:
+        base: the class that declares the contract.
+        what: the part, with its article, for messages.
+
+    Raises:
+        PluginError: there is no class `module:Class`, or it does not meet the contract.
+    """
+    if name not in names(package):
+        return plugins.load(name, base, what)
+    module = importlib.import_module(f"{package}.{name}")
+    classes = (
+        value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
+    )
+    return next(one for one in classes if issubclass(one, base))  # type: ignore[arg-type, return-value]  # a class
+
+
+def options_class(name: str, part: type, base: type) -> type[Any]:
+    """Return the dataclass of a part's options: what the class, or the nearest class above it, annotates `config` with.
+
+    Raises:
+        PluginError: the annotation is not a dataclass that derives from `base`.
+    """
+    owner = next(one for one in part.__mro__ if "config" in vars(one).get("__annotations__", {}))
+    options = typing.get_type_hints(owner)["config"]
+    if not (inspect.isclass(options) and issubclass(options, base) and dataclasses.is_dataclass(options)):
+        annotation = getattr(options, "__qualname__", options)
+        raise plugins.PluginError(
+            f"{name}: {owner.__qualname__} annotates config as {annotation}: it must be a dataclass that derives from "
+            f"{base.__module__}.{base.__qualname__}"
+        )
+    return options
