@@ -1,12 +1,11 @@
 """Clearspan learns sentence embeddings from raw data: corpus -> shards -> model -> scores.
 
-    make_tokenizer   a tokenizer learned from a corpus        load_recipe    a training configuration, checked
-    make_dataset     a corpus to verified shards              train_model    a recipe to a model folder
-    Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a run
-    verify           a full check of a dataset                load_model     a model that embeds texts
-
-    evaluate         scores of a model by the published protocols
-    compare          which differences between two evaluations exceed noise
+    make_tokenizer   learn a tokenizer from a corpus          load_recipe    a training configuration, checked
+    make_dataset     corpus to verified shards                train_model    recipe to a Run: model folder and metrics
+    Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
+    verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
+    evaluate         score a model by the published protocols
+    compare          test which differences between two evaluations exceed noise
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
 module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 MOST_BYTES = 1 << 24
 """Size limit of a JSON file of settings."""
-MEND = "take the whole folder from its source again"
+MEND = "copy the complete folder from its source again"
 VOCABULARIES = (
     "tokenizer.json",
     "vocab.txt",

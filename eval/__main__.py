@@ -1,7 +1,7 @@
-"""The command `python -m eval`: score a model, print a summary, write `results.json` and `report.html`.
+"""The command `python -m clearspan.eval`: score models, print a summary, write `results.json` and `report.html`.
 
-Exit codes: 0 scored; 1 the work failed (a folder that is no model, malformed data, nothing to score); 2 bad usage; 130
-interrupted.
+Exit codes: 0 scored; 1 the work failed (a folder is not a model, data is malformed, there is nothing to score); 2 bad
+usage; 130 interrupted.
 """
 
 import argparse
@@ -24,80 +24,82 @@ from clearspan.eval.summary import terminal_summary
 from clearspan.eval.tasks.registry import FAMILIES, family
 
 _EXAMPLE = """example:
-  python -m eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
+  python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
+
+Short forms: clearspan-eval once the package is installed, python -m eval in a checkout.
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
-  fastText's or word2vec's, or JSON), averaged over a text's words; module:function, a Python function of a list of n
-  texts that gives an array (n, dim), looked for in the working folder too
+  fastText's or word2vec's, or JSON), averaged over the words of a text; module:function, a Python function that takes a
+  list of n texts and returns an array (n, dim), from an installed module or one in the working folder
 
-tasks, and where in DIR, the data folder, they find their files:
+tasks, and the place of their files in DIR, the data folder:
 {families}
-  module:name        a task of your own: a class that implements eval.tasks.task.Task, called with DIR
-A task whose files are not there is skipped with a line that says so; the rest runs.
+  module:name        your own task: a class that implements clearspan.eval.tasks.task.Task, called with DIR
+A task without its files is skipped with a line that says so; all others run.
 
 protocols:
-  full  the papers': SentEval's defaults (10 folds, Adam); GLUE by the median of five seeds
-  fast  SentEval's for prototyping (5 folds, RMSprop); GLUE by one seed, for fewer epochs
+  full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
+  fast  for prototyping: SentEval's settings for it (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
-pooling, of a plain Hugging Face folder (SimCSE's names):
-  mean             over the tokens of the last layer
-  cls              its first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
-  cls-before-head  [CLS] as the last layer gives it: unsupervised SimCSE; what sentence-transformers calls cls
-  first-last       over the tokens, of the first layer and the last, averaged
+pooling of a plain Hugging Face folder, in SimCSE's names:
+  mean             the mean over the tokens of the last layer
+  cls              the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
+  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers calls it cls
+  first-last       the mean over the tokens of the first and the last layer
 
 cache:
-  embeddings are kept by a fingerprint of all that decides them; of a function that is not known, so none are
+  embeddings are cached under a fingerprint of everything that affects them; those of a Python function are not cached
 
-beside this:
-  python -m eval.data check DIR           what data is there and whole, where the rest is obtained
-  python -m eval.compare A B              which differences of two evaluations exceed noise
-  python -m eval.tables NAME RESULTS...   a paper's table with one's own models in it
+related commands:
+  python -m clearspan.eval.data check DIR           check the data, and show where to obtain the rest
+  python -m clearspan.eval.compare A B              test which differences between two evaluations exceed noise
+  python -m clearspan.eval.tables NAME RESULTS...   print a paper's table with your own models in it
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(make_parser(), argv, lambda args: (_evaluated(args), 0), failures=(EvaluationError,))
+    return run(make_parser(), argv, lambda args: (_evaluate(args), 0), failures=(EvaluationError,))
 
 
 def make_parser(parser_class: type[Parser] = Parser) -> Parser:
-    """Return the parser of the command, of this class."""
+    """Return the command's parser, an instance of `parser_class`."""
     families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
     parser = parser_class(
-        prog="python -m eval",
+        prog="python -m clearspan.eval",
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{families}", families),
     )
     add = parser.add_argument
-    add("--model", required=True, action="append", type=_model, metavar="MODEL", help="see below; may be repeated")
-    add("--name", action="append", default=[], type=_name, help="what results call it; one for each --model")
-    add("--tasks", default=[], type=_task_words, metavar="LIST", help="words of the list below, separated by commas")
-    add("--data", type=_existing_folder, metavar="DIR", help="the data folder; --tasks needs it")
+    add("--model", required=True, action="append", type=_model, metavar="MODEL", help="model to score; may be repeated")
+    add("--name", action="append", default=[], type=_name, help="the model's name in the results; one per --model")
+    add("--tasks", default=[], type=_task_words, metavar="LIST", help="tasks of the list below, separated by commas")
+    add("--data", type=_existing_folder, metavar="DIR", help="data folder, required by --tasks")
     add(
         "--pairs",
         action="append",
         default=[],
         type=Path,
         metavar="FILE.csv",
-        help="a task of one's own, csv or tsv: rows of two texts and a score; may be repeated",
+        help="your own task, csv or tsv: rows of two texts and a score; may be repeated",
     )
-    add("--output", required=True, type=_output_folder, metavar="DIR", help="where the results go; made if absent")
+    add("--output", required=True, type=_output_folder, metavar="DIR", help="folder of the results; created if missing")
     add(
         "--protocol",
         choices=("full", "fast"),
         default="full",
-        help="the papers', or SentEval's for prototyping (default: %(default)s)",
+        help="the papers' protocols, or shorter ones for prototyping (default: %(default)s)",
     )
     add(
         "--seed",
         type=_seed,
         default=1111,
         metavar="N",
-        help="of folds and classifiers (default: %(default)s, SentEval's)",
+        help="seed of folds and classifiers (default: %(default)s, SentEval's)",
     )
-    add("--pooling", choices=POOLINGS, help="of a plain Hugging Face folder, which names none (default: mean)")
-    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="of a transformer (default: %(default)s)")
+    add("--pooling", choices=POOLINGS, help="pooling of a plain Hugging Face folder (default: mean)")
+    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="dtype of a transformer (default: %(default)s)")
     add(
         "--batch-tokens",
         type=_positive,
@@ -105,37 +107,35 @@ def make_parser(parser_class: type[Parser] = Parser) -> Parser:
         metavar="N",
         help="tokens per forward pass (default: %(default)s)",
     )
-    add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if there is one, else cpu)")
+    add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if available, else cpu)")
     add(
         "--cache",
         type=_cache,
         default=_cache_folder(),
         metavar="DIR",
-        help="where embeddings are kept for other runs; none: nowhere (default: ~/.cache/clearspan/embeddings)",
+        help="folder that caches embeddings across runs, or none (default: ~/.cache/clearspan/embeddings)",
     )
-    add(
-        "--json", action="store_true", help="print results.json instead of the summary table; of several models, a list"
-    )
-    add("--quiet", action="store_true", help="no progress bars")
+    add("--json", action="store_true", help="print results.json (a list for several models) instead of the summary")
+    add("--quiet", action="store_true", help="show no progress bars")
     add("--version", action="version", version=version())
     return parser
 
 
-def _evaluated(args: argparse.Namespace) -> str:
-    """Evaluate; return the text for stdout."""
+def _evaluate(args: argparse.Namespace) -> str:
+    """Evaluate the models and return the output for stdout."""
     scored = evaluate(request(args))
     if not args.json:
         return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
-    return json_text([asdict(one.results) for one in scored])
+    return json_text([asdict(each.results) for each in scored])
 
 
 def request(args: argparse.Namespace) -> Request:
     """Return the evaluation that the arguments describe.
 
     Raises:
-        UsageError: they do not go together.
+        UsageError: the arguments do not fit together.
     """
     if not args.tasks and not args.pairs:
         raise UsageError("give --tasks, --pairs or both")
@@ -171,14 +171,14 @@ def _model(text: str) -> str:
 
 def _name(text: str) -> str:
     if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
-        raise argparse.ArgumentTypeError(f"must be a name that a folder can have, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a valid folder name, not {text!r}")
     return text
 
 
 def _cache_folder() -> Path | None:
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # the user has no home folder
         return None
     return Path(home) / "clearspan" / "embeddings"
 
@@ -205,10 +205,10 @@ def _output_folder(text: str) -> Path:
     return Path(text)
 
 
-def _is(what: Callable[[Path], bool], text: str) -> bool:
+def _is(test: Callable[[Path], bool], text: str) -> bool:
     try:
-        return what(Path(text))
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        return test(Path(text))
+    except OSError as error:  # the name is too long, or a folder is not readable
         raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
 
 

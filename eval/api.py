@@ -1,4 +1,4 @@
-"""Evaluation from Python: `python -m eval` and `python -m eval.compare` with keyword arguments for options."""
+"""Evaluation from Python: the commands `clearspan.eval` and `clearspan.eval.compare`, options as keyword arguments."""
 
 import contextlib
 import sys
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.keywords import Option, RaisingParser, UsageError, words
+from clearspan.common.commands import Option, RaisingParser, UsageError, words
 from clearspan.eval import command
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders
@@ -31,7 +31,7 @@ def evaluate(
         data: the folder of evaluation data.
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
-        options: options of `python -m eval --help` by their names with underscores: `protocol="fast"`,
+        options: options of `python -m clearspan.eval --help` by their names with underscores: `protocol="fast"`,
             `pairs="mine.csv"`, `pooling="cls"`, `device="cuda"`.
 
     Returns:
@@ -78,7 +78,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
     """Test which differences between two evaluations exceed noise: paired bootstrap, corrected by Holm.
 
     Args:
-        a, b: folders that `evaluate` or `python -m eval` wrote; differences are b - a.
+        a, b: folders that `evaluate` or `python -m clearspan.eval` wrote; differences are b - a.
 
     Raises:
         DataError: they share no figure that can be compared, or a file is missing or damaged.

@@ -1,6 +1,6 @@
-"""What eval's commands share: one-line errors, exit codes, and output that arrives or is missed.
+"""The frame of the evaluator's commands: one-line errors, exit codes, and a check that the output arrives.
 
-Exit codes: 0 done; 1 the work failed, or standard output could not be written; 2 bad usage; 130 interrupted (Ctrl-C).
+Exit codes: 0 done; 1 the work failed, or stdout cannot be written; 2 bad usage; 130 interrupted (Ctrl-C).
 """
 
 import argparse
@@ -15,7 +15,7 @@ from clearspan.eval.files import DataError
 
 
 class UsageError(Exception):
-    """Arguments that do not go together."""
+    """The arguments do not fit together."""
 
 
 def run(
@@ -24,19 +24,19 @@ def run(
     work: Callable[[argparse.Namespace], tuple[str, int]],
     failures: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Parses `argv` (default: the process's arguments), does the work and returns the exit code.
+    """Parse `argv` (default: the process's arguments), do the work, print its output and return the exit code.
 
     Args:
-        work: gives what goes to standard output, and the exit code.
-        failures: exceptions besides DataError and OSError whose message is for the user.
+        work: function that returns the output for stdout and the exit code.
+        failures: exceptions besides DataError and OSError whose message is meant for the user.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show every character
+        sys.stdout.reconfigure(errors="backslashreplace")  # for a terminal that lacks some characters
     for_user: tuple[type[Exception], ...] = (DataError, OSError, *failures)
     code, output = 0, ""
     try:
         args = parser.parse_args(argv)
-        # What a model's own code or a library prints must not get among the results.
+        # Keeps text that a library or the model's own code prints out of the results.
         with contextlib.redirect_stdout(sys.stderr):
             output, code = work(args)
     except SystemExit as exit_:
@@ -56,11 +56,11 @@ def run(
 
 
 def _print(prog: str, text: str) -> int:
-    """Prints all that goes to stdout; 1 where it does not get there, unless its reader has left, having seen enough."""
+    """Print the output; return 1 if stdout cannot be written, but 0 if its reader closed it, as `| head` does."""
     try:
         print(text, end="", flush=True)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself writes again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
         if isinstance(error, BrokenPipeError):
             return 0
         print(f"{prog}: standard output cannot be written ({error.strerror})", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""The command `python -m eval.compare A B`: which of two models' differences exceed noise.
+"""The command `python -m clearspan.eval.compare A B`: test which differences between two models exceed noise.
 
     A, B: results.json + examples.npz ──> per task and metric: paired bootstrap over the task's examples ──> Holm's
     correction over all of them ──> table
 
-Pairing matters: two models err on the same hard examples, so a difference can be sure where the two intervals overlap.
-To resample tasks would ask another question, whether the difference would be found on other tasks.
+Pairing matters: two models err on the same hard examples, so a difference can be significant where the two intervals
+overlap. Resampling tasks would answer another question: whether the difference would occur on other tasks.
 
 Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
 """
@@ -27,16 +27,16 @@ from clearspan.eval.saved import Saved
 from clearspan.eval.scores import Examples, difference, figure
 
 _EXAMPLE = """example:
-  python -m eval.compare runs/baseline/eval runs/mine/eval
+  python -m clearspan.eval.compare runs/baseline/eval runs/mine/eval
 
-A and B are what python -m eval wrote with --output: folders that hold results.json and examples.npz.
+A and B are output folders of python -m clearspan.eval, which hold results.json and examples.npz.
 """
 LEVEL = 0.05
-_LEAST_RESAMPLES = 1000
-_ROUNDED = 0.01  # percentage points that a figure may differ from its examples': SentEval rounds a fold's accuracy
+_MIN_RESAMPLES = 1000
+_ROUNDING = 0.01  # percentage points by which a score may differ from its examples: SentEval rounds a fold's accuracy
 
 TaskExamples = Mapping[str, Mapping[str, Examples]]
-"""Task -> metric -> what the figure was computed of."""
+"""Task -> metric -> the examples that the figure is computed from."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Row:
 
     Attributes:
         low, high: the 95 % interval of the difference.
-        p: of the difference alone; `p_holm` as corrected for the number of figures compared.
+        p: p-value of this difference alone.
+        p_holm: p-value corrected for the number of figures compared.
         exceeds_noise: whether `p_holm` is below 0.05.
     """
 
@@ -63,10 +64,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All figures that two evaluations share, and for each task that was not compared, why.
+    """All figures that two evaluations share, and the reason for each task that was not compared.
 
     Attributes:
-        resamples: how many samples a difference was computed of at most.
+        resamples: the largest number of bootstrap samples per difference.
         notes: settings in which the two differ.
     """
 
@@ -79,8 +80,10 @@ class Comparison:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's step-down correction (1979) of p-values, in their order: the chance of one false finding among all of them
-    is held to the level at which they are read. A NaN stays one, and counts."""
+    """Return the p-values after Holm's step-down correction (1979), in their order; a NaN stays NaN, and counts.
+
+    The correction bounds the probability of any false finding among all of them by the significance level.
+    """
     order = sorted(range(len(ps)), key=lambda place: (math.isnan(ps[place]), ps[place]))
     corrected, largest = [math.nan] * len(ps), 0.0
     for rank, place in enumerate(order):
@@ -91,10 +94,10 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress: bool = False) -> Comparison:
-    """Compares every figure whose examples both evaluations kept.
+    """Compare every figure for which both evaluations have examples.
 
-    The least p that a bootstrap gives, corrected for all figures, must be able to fall below the level: the more
-    figures, the more samples. A difference whose p is above the level after the least number of them gets no more.
+    The number of samples grows with the number of figures, so that the least possible p-value is below the level even
+    after correction. A difference whose p-value exceeds the level after the first 1,000 samples gets no more.
     """
     not_compared = _unlike(a, b, of_a, of_b)
     pairs = [
@@ -104,77 +107,77 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
         for metric in of_a[task]
         if metric in of_b[task]
     ]
-    resamples = max(_LEAST_RESAMPLES, 4 * math.ceil(2 * len(pairs) / LEVEL))
-    found = []
+    resamples = max(_MIN_RESAMPLES, 4 * math.ceil(2 * len(pairs) / LEVEL))
+    compared = []
     for task, metric, first, second in tqdm(pairs, "comparing", unit=" figures", disable=None if progress else True):
         figures = figure(first), figure(second)
-        if other := _of_another_run(figures, (a.scores[task], b.scores[task]), metric):
-            not_compared[task] = other
+        if mismatch := _mismatch(figures, (a.scores[task], b.scores[task]), metric):
+            not_compared[task] = mismatch
             continue
         try:
-            apart = difference(first, second, resamples=_LEAST_RESAMPLES)
-            if apart.p < LEVEL and resamples > _LEAST_RESAMPLES:
-                apart = difference(first, second, resamples=resamples)
-            found.append((task, metric, *figures, apart))
+            change = difference(first, second, resamples=_MIN_RESAMPLES)
+            if change.p < LEVEL and resamples > _MIN_RESAMPLES:
+                change = difference(first, second, resamples=resamples)
+            compared.append((task, metric, *figures, change))
         except ValueError as error:
             not_compared[task] = f"{metric}: {error}"
-    found = [one for one in found if one[0] not in not_compared]
-    # A difference that is undefined, as of a constant's correlation, says nothing either way.
-    ps = [math.nan if math.isnan(apart.value) else apart.p for *_, apart in found]
+    compared = [row for row in compared if row[0] not in not_compared]
+    # An undefined difference, as of a constant's correlation, is no evidence in either direction.
+    ps = [math.nan if math.isnan(change.value) else change.p for *_, change in compared]
     rows = [
-        Row(task, metric, first, second, apart.value, apart.low, apart.high, p, corrected, corrected < LEVEL)
-        for (task, metric, first, second, apart), p, corrected in zip(found, ps, holm(ps), strict=True)
+        Row(task, metric, first, second, change.value, change.low, change.high, p, corrected, corrected < LEVEL)
+        for (task, metric, first, second, change), p, corrected in zip(compared, ps, holm(ps), strict=True)
     ]
     return Comparison(a.model, b.model, rows, not_compared, _settings_notes(a, b), resamples)
 
 
 def _unlike(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples) -> dict[str, str]:
-    """Task -> why it cannot be compared, of every task of either."""
-    found: dict[str, str] = {}
+    """Return task -> the reason why it cannot be compared, over the tasks of both."""
+    reasons: dict[str, str] = {}
     for task in dict.fromkeys([*a.scores, *b.scores]):
         if task not in b.scores or task not in a.scores:
-            found[task] = f"only in {'A' if task in a.scores else 'B'}"
+            reasons[task] = f"only in {'A' if task in a.scores else 'B'}"
         elif changed := _changed_files(a.data.get(task, {}), b.data.get(task, {})):
-            found[task] = f"its data differs: {changed}; evaluate both on the same files"
+            reasons[task] = f"its data differs: {changed}; evaluate both on the same files"
         elif not set(of_a.get(task, {})) & set(of_b.get(task, {})):
-            found[task] = "no figure whose examples both kept"
-    return found
+            reasons[task] = "no figure has examples in both"
+    return reasons
 
 
-def _of_another_run(figures: tuple[float, float], scores: tuple[Mapping[str, float], ...], metric: str) -> str:
-    """Whose examples do not give the figure that its results.json has; "" where both do."""
-    for side, found, given in zip("AB", figures, scores, strict=True):
-        saved_figure = given.get(metric, math.nan)
-        if not abs(found - saved_figure) <= _ROUNDED and not (math.isnan(found) and math.isnan(saved_figure)):
+def _mismatch(figures: tuple[float, float], scores: tuple[Mapping[str, float], ...], metric: str) -> str:
+    """Return a message if the figure of either side's examples is not the one in its results.json, else ""."""
+    for side, recomputed, of_side in zip("AB", figures, scores, strict=True):
+        score = of_side.get(metric, math.nan)
+        if not abs(recomputed - score) <= _ROUNDING and not (math.isnan(recomputed) and math.isnan(score)):
             return (
-                f"{metric} is {_number(saved_figure)} in {side}'s {saved.RESULTS} and {_number(found)} by its "
-                f"{saved.EXAMPLES}, so they are of two runs: evaluate {side} again"
+                f"{metric} is {_number(score)} in {side}'s {saved.RESULTS} and {_number(recomputed)} by its "
+                f"{saved.EXAMPLES}, so the two files come from different runs: evaluate {side} again"
             )
     return ""
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
-    """What differs in the data that two tasks were read from, whatever folders it lay in; "" where nothing does."""
+    """Return the names of the data files that differ, whatever folders they are in; "" if none does."""
     if sorted(a.values()) == sorted(b.values()):
         return ""
-    one, two = ({(Path(path).name, checksum) for path, checksum in files.items()} for files in (a, b))
-    return ", ".join(sorted({name for name, _ in one ^ two}))
+    of_a, of_b = ({(Path(path).name, checksum) for path, checksum in files.items()} for files in (a, b))
+    return ", ".join(sorted({name for name, _ in of_a ^ of_b}))
 
 
 def _settings_notes(a: Saved, b: Saved) -> list[str]:
-    """What else than the model may make the difference."""
-    notes = []
-    for key in ("protocol", "seed", "dtype", "pooling"):
-        one, two = a.environment.get(key), b.environment.get(key)
-        if one != two:
-            notes.append(f"{key}: {one} in A, {two} in B")
+    """Return notes on the settings besides the model that may cause the difference."""
+    notes = [
+        f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"
+        for key in ("protocol", "seed", "dtype", "pooling")
+        if a.environment.get(key) != b.environment.get(key)
+    ]
     if a.environment.get("fingerprint") and a.environment.get("fingerprint") == b.environment.get("fingerprint"):
         notes.append("A and B are the same model")
     return notes
 
 
 def terminal(comparison: Comparison) -> str:
-    """The comparison as text."""
+    """Return the comparison as text."""
     rows = [
         [
             *(row.task, row.metric, _number(row.a), _number(row.b), _number(row.difference, "+.2f")),
@@ -198,15 +201,15 @@ def terminal(comparison: Comparison) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m eval.compare",
-        description="Say which differences between two evaluated models exceed noise.",
+        prog="python -m clearspan.eval.compare",
+        description="Test which differences between two evaluated models exceed noise.",
         epilog=_EXAMPLE,
     )
     add = parser.add_argument
     add("a", type=Path, metavar="A", help="the first model's evaluation")
-    add("b", type=Path, metavar="B", help="the second's: differences are B - A")
+    add("b", type=Path, metavar="B", help="the second model's evaluation; differences are B - A")
     add("--json", action="store_true", help="print JSON instead of the table")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="show no progress bar")
     return run(parser, argv, lambda args: (_output(args), 0))
 
 
@@ -216,17 +219,17 @@ def _output(args: argparse.Namespace) -> str:
 
 
 def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:
-    """Compare two evaluations by the folders, or the `results.json`, that `python -m eval` wrote.
+    """Compare two evaluations, each given by its output folder or its `results.json`.
 
     Raises:
-        DataError: they share no figure that can be compared, or a file is missing or damaged.
+        DataError: the two share no figure that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
     a, b = saved.read(first), saved.read(second)
-    paths = [one.folder / saved.EXAMPLES for one in (a, b)]
+    paths = [evaluation.folder / saved.EXAMPLES for evaluation in (a, b)]
     for path in paths:
         if not path.is_file():
-            raise DataError(f"{path}: no such file, and a comparison needs what the figures are of: evaluate again")
+            raise DataError(f"{path}: no such file, and a comparison needs the examples: evaluate again")
     comparison = compare(a, b, saved.read_examples(paths[0]), saved.read_examples(paths[1]), progress)
     if not comparison.rows:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in comparison.not_compared.items())

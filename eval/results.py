@@ -1,7 +1,7 @@
-"""What an evaluation found, as the files that keep it; `eval.saved` reads them again.
+"""Results of an evaluation and their files, which `eval.saved` reads back.
 
-Results ──> results.json     figures, intervals, and what they rest on
-Examples ─> examples.npz     what the figures were computed of, example by example, for `python -m eval.compare`
+Results ──> results.json     scores, intervals, and the settings behind them
+Examples ─> examples.npz     the examples that the scores are computed from, for `python -m clearspan.eval.compare`
 """
 
 import io
@@ -26,17 +26,17 @@ class Results:
 
     Attributes:
         model: the model's name.
-        spec: what `--model` named: a folder, a file of word vectors, `module:function`.
+        spec: the argument of `--model`: a folder, a file of word vectors, `module:function`.
         scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment,
-            uniformity, squared errors (mse) and median ranks (*_medr) alone are in units of their own.
+            uniformity, squared errors (mse) and median ranks (*_medr) are not percentages.
         intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
         subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
-        counts: task -> what its scores were computed over.
-        settings: task -> what its scores rest on beside data and model.
+        counts: task -> sizes of the data behind its scores.
+        settings: task -> what its scores depend on besides data and model.
         data: task -> file -> SHA-256 of its bytes.
-        averages: name -> {"value": percent, "tasks": what it covers, "missing": what it should cover and does not}.
-        skipped: task -> why it was not scored.
-        warnings: what a reader should know before trusting the scores.
+        averages: name -> {"value": percent, "tasks": the tasks covered, "missing": the tasks not scored}.
+        skipped: task -> the reason why it was not scored.
+        warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
     """
 
@@ -54,7 +54,7 @@ class Results:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def add(self, task: str, scores: TaskScores) -> None:
-        """Enter one task's figures."""
+        """Add one task's scores."""
         self.scores[task] = scores.scores
         self.counts[task] = scores.counts
         self.intervals[task] = {metric: interval(examples) for metric, examples in scores.examples.items()}
@@ -64,7 +64,7 @@ class Results:
             self.subsets[task] = scores.subsets
 
     def to_json(self) -> str:
-        """Strict JSON in ASCII, which any terminal shows and any name fits in; one trailing newline."""
+        """Return strict JSON in ASCII, which any terminal can show, with one trailing newline."""
         return json_text(asdict(self))
 
 
@@ -73,8 +73,8 @@ class Scored:
     """One model's evaluation.
 
     Attributes:
-        tasks: task -> its scores, in the order in which they were asked for.
-        families: task -> the word of `--tasks` that it came with.
+        tasks: task -> its scores, in the order of `--tasks`.
+        families: task -> its word of `--tasks`.
     """
 
     results: Results
@@ -83,13 +83,13 @@ class Scored:
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
-    """What the figures were computed of, as `examples.npz`: `<task>/<metric>/<column>`, read again without pickle."""
+    """Return the content of `examples.npz`: arrays named `<task>/<metric>/<column>`, which load without pickle."""
     buffer = io.BytesIO()
     columns: dict[str, Any] = {}
     for task, scores in tasks.items():
         for key, examples in scores.examples.items():
             for column, value in vars(examples).items():
-                # A name in a zip holds no half character, as a folder's may.
+                # A folder's name may hold a lone surrogate, which a name in a zip file cannot.
                 name = f"{task}/{key}/{column}".encode("unicode_escape").decode("ascii")
                 columns[name] = np.asarray(value)
     np.savez_compressed(buffer, allow_pickle=False, **columns)
@@ -97,7 +97,7 @@ def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
 
 
 def environment(device: str, **more: object) -> dict[str, Any]:
-    """Versions of Python and of the packages that shape the figures, platform, device and date (UTC, ISO 8601)."""
+    """Return versions of Python and of packages that affect the scores, platform, device and date (UTC, ISO 8601)."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

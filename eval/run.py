@@ -1,9 +1,9 @@
-"""One evaluation: models x tasks -> figures, and the files that keep them.
+"""One evaluation: score models on tasks and write the results.
 
     tasks loaded and checked ──> for each model: embedded, scored ──> results.json, examples.npz ──> report.html
 
-With one model its results lie in the output folder; with several, in a folder each under the model's name, and the
-report has a column for each.
+The results of a single model are in the output folder; several models have a subfolder each, under the model's name,
+and a column each in the report.
 """
 
 import time
@@ -14,7 +14,7 @@ from pathlib import Path
 from clearspan.common.files import sha256, write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
-from clearspan.eval.data.catalogue import other_rows
+from clearspan.eval.data.catalog import other_rows
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
@@ -35,7 +35,7 @@ REPORT = "report.html"
 
 
 class EvaluationError(Exception):
-    """The work failed; the message is for the user, in one line. `skipped`: task -> why it was not scored."""
+    """The evaluation failed; the message is for the user, in one line. `skipped`: task -> why it was not scored."""
 
     def __init__(self, message: str, skipped: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -44,14 +44,14 @@ class EvaluationError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the command's arguments, checked.
+    """The models, tasks and settings of an evaluation: the command's arguments, checked.
 
     Attributes:
-        models: name -> what `eval.models.load` takes.
+        models: name -> the spec that `eval.models.load` takes.
         words: families of tasks.
-        pairs: csv or tsv files of one's own pairs.
-        data: the data folder; may be None with pairs alone.
-        cache: where embeddings are kept; None: nowhere.
+        pairs: csv or tsv files of the user's own pairs.
+        data: the data folder; None is allowed without `words`.
+        cache: folder of cached embeddings, or None for no cache.
     """
 
     models: dict[str, str]
@@ -70,11 +70,11 @@ class Request:
 
 
 def evaluate(request: Request) -> list[Scored]:
-    """Scores each model on every task whose data is there, and writes what was found.
+    """Score each model on every task whose data is there, and write results and report.
 
     Raises:
-        EvaluationError: a model cannot be used, or there is nothing to score. Of several models, those that can be used
-            are scored before, and their results written.
+        EvaluationError: a model cannot be used, or there is nothing to score. All other models are scored first, and
+            their results written.
         DataError: a data file is malformed.
         OSError: a file cannot be read or written.
     """
@@ -82,42 +82,43 @@ def evaluate(request: Request) -> list[Scored]:
     for folder in dict.fromkeys([request.output, *folders.values()]):
         _check_output(folder)
         for name in (RESULTS, EXAMPLES) if folder not in folders.values() else ():
-            (folder / name).unlink(missing_ok=True)  # one model's of before would be read in place of these models'
+            (folder / name).unlink(missing_ok=True)  # results of an earlier single model would hide the subfolders
     tasks, families, skipped = _load_tasks(request)
-    cut = _other_rows([task for task in tasks if families[task.name] != "pairs"])
+    warnings = _other_rows([task for task in tasks if families[task.name] != "pairs"])
     checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
-    found: list[Scored] = []
+    evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
     for name, spec in request.models.items():
         try:
             scored = _score(request, name, spec, tasks, families, skipped)
-        except EvaluationError as error:  # of this model; the others are scored all the same
+        except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
         scored.results.data = checksums
-        scored.results.warnings += cut
+        scored.results.warnings += warnings
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
-        found.append(scored)
-    if found:
-        summary = summary_of(found)
+        evaluated.append(scored)
+    if evaluated:
+        summary = summary_of(evaluated)
         title = f"Evaluation of {', '.join(summary.names)}"
         write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
     if failed:
-        others = f" (scored, in {request.output}: {', '.join(one.results.model for one in found)})" if found else ""
+        names = ", ".join(scored.results.model for scored in evaluated)
+        others = f" (scored, in {request.output}: {names})" if evaluated else ""
         reasons = {task: reason for error in failed for task, reason in error.skipped.items()}
         raise EvaluationError("; ".join(map(str, failed)) + others, reasons)
-    return found
+    return evaluated
 
 
 def summary_of(scored: Sequence[Scored]) -> Summary:
-    """What readers are shown of an evaluation."""
+    """Return the summary of an evaluation, with the published models that share figures with it."""
     summary = Summary(scored)
     return replace(summary, baselines=published.baselines(summary.figures))
 
 
 def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str, str]]:
-    """The tasks; task -> family; task -> why it is skipped."""
+    """Return the tasks, task -> family, and task -> the reason why it is skipped."""
     tasks: list[Task] = []
     families: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -131,11 +132,11 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
         families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
     try:
-        own = pairs.load(request.pairs)
+        of_user = pairs.load(request.pairs)
     except (DataError, MissingDataError) as error:
         raise DataError(f"--pairs: {error}") from None
-    tasks += own
-    families |= dict.fromkeys((task.name for task in own), "pairs")
+    tasks += of_user
+    families |= dict.fromkeys((task.name for task in of_user), "pairs")
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
@@ -148,21 +149,21 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
 
 
 def _other_rows(tasks: list[Task]) -> list[str]:
-    """A warning where tasks were read from files that are cut or added to: figures of such look like any others."""
-    found = {task.name: other for task in tasks if (other := other_rows(task.files))}
-    if not found:
+    """Return a warning if any task's files have other numbers of rows than the published ones, which no score shows."""
+    differing = {task.name: files for task in tasks if (files := other_rows(task.files))}
+    if not differing:
         return []
-    each = [f"{name} ({other[0]}{', ...' * (len(other) > 1)})" for name, other in found.items()]
+    each = [f"{name} ({files[0]}{', ...' * (len(files) > 1)})" for name, files in differing.items()]
     return [
-        f"not the published data, so not comparable with published figures: {', '.join(each)}; python -m eval.data "
-        "check says more"
+        f"not the published data, so not comparable with published figures: {', '.join(each)}; python -m "
+        "clearspan.eval.data check says more"
     ]
 
 
 def _score(
     request: Request, name: str, spec: str, tasks: list[Task], families: dict[str, str], skipped: dict[str, str]
 ) -> Scored:
-    # Only now: torch takes seconds to import, and mistakes in arguments and data should show at once.
+    # Imported here because torch takes seconds to import, and mistakes in arguments and data should show at once.
     import torch
 
     device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -189,12 +190,12 @@ def _score(
     if embedder.num_zero:
         results.warnings.append(
             f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
-            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
+            "vectors have no vector for any word of these texts (check case and tokenization); another model is broken"
         )
     if cache and cache.num_damaged:
         results.warnings.append(
             f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
-            "were computed again: check that disk"
+            "were computed again: check the disk"
         )
     results.warnings += cache.warnings if cache else []
     results.environment = environment(
@@ -215,7 +216,7 @@ def _score(
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[str, TaskScores], dict[str, float]]:
-    """Task -> its scores, which `results` gets too; task -> seconds of scoring, those of embedding left out."""
+    """Return task -> scores and task -> seconds of scoring without embedding; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for task in tasks:
@@ -225,7 +226,7 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
         except UnscoredError as error:
             results.skipped[task.name] = str(error)
             continue
-        if not isinstance(scores, TaskScores):  # the task is the user's
+        if not isinstance(scores, TaskScores):  # a task from outside
             raise EvaluationError(
                 f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
             )
@@ -236,10 +237,10 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
 
 
 def _check_output(folder: Path) -> None:
-    """Before any work: the folder can be written, and what it holds under our names was written by an evaluation."""
+    """Check before any work that the folder is writable and that an evaluation wrote the files to be replaced."""
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (REPORT, is_report)):
         if (folder / name).exists() and not is_ours(folder / name):
             raise EvaluationError(
-                f"--output {folder}: its {name} is not one that python -m eval wrote: move it, or name another folder"
+                f"--output {folder}: its {name} is not a file of this command: move it, or name another folder"
             )

@@ -1,6 +1,6 @@
-"""Evaluations read again from where they were written: `results.json`, and `examples.npz` beside it.
+"""Saved evaluations, read from `results.json` and the `examples.npz` beside it.
 
-folder, results.json, or a folder of several models' folders ──> Saved, one a model
+folder, results.json, or a folder of several models' folders ──> Saved, one per model
 """
 
 import json
@@ -17,16 +17,17 @@ from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples
 
 RESULTS, EXAMPLES = "results.json", "examples.npz"
-_MOST_BYTES = 1 << 26  # they take some kilobytes
+_COMMAND = "python -m clearspan.eval"
+_MOST_BYTES = 1 << 26  # a limit on hostile files; a results.json takes some kilobytes
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a table or a comparison needs of `results.json`.
+    """The parts of `results.json` that tables and comparisons need.
 
     Attributes:
-        model: its name there.
-        folder: where it lies.
+        model: the model's name.
+        folder: the folder of `results.json`.
         scores: task -> metric -> percent; NaN where undefined.
         data: task -> file -> SHA-256.
         environment: versions, protocol, seed and the like.
@@ -40,41 +41,43 @@ class Saved:
 
 
 def find(paths: Iterable[Path]) -> list[Saved]:
-    """The evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold one each.
+    """Read the evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold one each.
 
     Raises:
-        DataError: there is none, or a file is not what an evaluation writes.
+        DataError: there is no results.json, or a file is malformed.
         OSError: a file cannot be read.
     """
-    found: list[Saved] = []
+    evaluations: list[Saved] = []
     for path in paths:
         if path.is_dir() and not (path / RESULTS).is_file():
             inner = sorted(path.glob(f"*/{RESULTS}"))
             if not inner:
-                raise DataError(f"{path}: neither the folder nor one in it holds {RESULTS}: evaluate a model into it")
-            found += [read(file) for file in inner]
+                raise DataError(
+                    f"{path}: neither the folder nor its subfolders hold {RESULTS}: give it as --output of {_COMMAND}"
+                )
+            evaluations += [read(file) for file in inner]
         else:
-            found.append(read(path))
-    return found
+            evaluations.append(read(path))
+    return evaluations
 
 
 def read(path: Path) -> Saved:
-    """One evaluation, by its `results.json` or the folder that holds it.
+    """Read one evaluation from its `results.json` or that file's folder.
 
     Raises:
-        DataError: it is not there, or not what an evaluation writes.
-        OSError: it cannot be read.
+        DataError: there is no such file, or it is malformed.
+        OSError: the file cannot be read.
     """
     file = path / RESULTS if path.is_dir() else path
     if not file.is_file():
-        raise DataError(f"{file}: no such file: name what python -m eval wrote with --output")
-    problem = f"{file}: not a results.json that python -m eval wrote"
+        raise DataError(f"{file}: no such file: give an --output folder of {_COMMAND}")
+    problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:
-        raise DataError(f"{problem}: larger than any")
+        raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{problem} (no JSON: {error})") from None
+        raise DataError(f"{problem} (not JSON: {error})") from None
     try:
         return Saved(
             model=_is(content["model"], str),
@@ -85,7 +88,7 @@ def read(path: Path) -> Saved:
             },
             data={
                 task: {file: _is(checksum, str) for file, checksum in _is(files, dict).items()}
-                for task, files in _is(content.get("data", {}), dict).items()
+                for task, files in _is(content["data"], dict).items()
             },
             environment=_is(content["environment"], dict),
         )
@@ -96,7 +99,7 @@ def read(path: Path) -> Saved:
 
 
 def is_results(path: Path) -> bool:
-    """Whether a file is one that `Results.to_json` wrote, now or in an earlier version, which knew fewer fields."""
+    """Return whether the file is a well-formed results.json."""
     try:
         read(path)
     except DataError:
@@ -105,32 +108,32 @@ def is_results(path: Path) -> bool:
 
 
 def read_examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Task -> metric -> examples, of an `examples.npz`.
+    """Read task -> metric -> examples from an `examples.npz`.
 
     Raises:
-        DataError: the file is not one that an evaluation wrote.
-        OSError: it cannot be read.
+        DataError: the file is malformed.
+        OSError: the file cannot be read.
     """
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    arrays: dict[str, dict[str, dict[str, Any]]] = {}
     try:
         with np.load(path, allow_pickle=False) as columns:
             for name in columns.files:
                 task, key, column = name.encode("ascii").decode("unicode_escape").rsplit("/", 2)
-                found.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
+                arrays.setdefault(task, {}).setdefault(key, {})[column] = columns[name]
         return {
             task: {
-                key: Examples(str(one["metric"]), one["predicted"], one["gold"], one["groups"])
-                for key, one in metrics.items()
+                key: Examples(str(each["metric"]), each["predicted"], each["gold"], each["groups"])
+                for key, each in metrics.items()
             }
-            for task, metrics in found.items()
+            for task, metrics in arrays.items()
         }
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not the examples that python -m eval wrote ({error}): evaluate again") from None
+        raise DataError(f"{path}: not an examples.npz of {_COMMAND} ({error}): evaluate again") from None
 
 
 def _is(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{str(value)[:60]!r} where a {kind.__name__} belongs")
+        raise TypeError(f"{str(value)[:60]!r}, expected a {kind.__name__}")
     return value
 
 
@@ -138,5 +141,5 @@ def _number(value: Any) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{str(value)[:60]!r} where a number belongs")
+        raise TypeError(f"{str(value)[:60]!r}, expected a number")
     return float(value)

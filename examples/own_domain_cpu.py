@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 import clearspan
@@ -29,9 +30,10 @@ def main() -> None:
     args = parser.parse_args()
     tokenizer, shards = args.output / "tokenizer", args.output / "shards"
 
-    print(clearspan.make_tokenizer(args.corpus, tokenizer, size=args.vocabulary))
-    options = {"tokenizer": tokenizer, "min_tokens": args.min_tokens, "holdout_fraction": 0.1}
-    print(clearspan.make_dataset("documents", args.corpus, shards, **options))
+    clearspan.make_tokenizer(args.corpus, tokenizer, size=args.vocabulary)
+    clearspan.make_dataset(
+        "documents", args.corpus, shards, tokenizer=tokenizer, min_tokens=args.min_tokens, holdout_fraction=0.1
+    )
 
     changes = {"training.max_steps": args.steps, "data.text.batch_size": args.batch_size}
     recipe = clearspan.load_recipe("demo", {"data.text.path": shards, "output": args.output / "run", **changes})
@@ -47,8 +49,9 @@ def main() -> None:
     print(f"{run.model}: {right.sum()} of {len(tokens)} held-out documents have their own passage nearest")
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths: NDArray[np.float32] = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-12)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m pipelines KIND ...`: a raw corpus to a folder of verified shards; or to a tokenizer (`vocabulary`)."""
+"""The command `python -m pipelines KIND ...`: make a folder of verified shards, or a tokenizer, from a raw corpus."""
 
 import argparse
 import contextlib
@@ -22,24 +22,24 @@ from clearspan.shards import storage
 
 
 def find_kinds() -> dict[str, type[Kind]]:
-    """The kinds of dataset by name: what the files of `pipelines.kinds` define."""
-    names = [found.name for found in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
+    """Return the kinds of dataset that the modules of `pipelines.kinds` define, by name."""
+    names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
     modules = map(importlib.import_module, names)
-    classes = [found for module in modules for found in vars(module).values() if inspect.isclass(found)]
-    found = [one for one in classes if issubclass(one, Kind) and not inspect.isabstract(one)]
-    return {kind.name: kind for kind in sorted(found, key=lambda kind: kind.name)}
+    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    concrete = [cls for cls in classes if issubclass(cls, Kind) and not inspect.isabstract(cls)]
+    return {kind.name: kind for kind in sorted(concrete, key=lambda kind: kind.name)}
 
 
 KINDS = find_kinds()
-OWN = "A kind of your own: `module:Class` in place of KIND (docs/data.md); add --help for its options."
-AFTER = "Stopped anywhere, the same command continues. Options not listed here go to Beam (e.g. --runner)."
+OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
+AFTER = "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
 
 
 def load_kind(spec: str) -> type[Kind]:
     """Return the kind of dataset that a class outside this package defines, named as `module:name`.
 
     Raises:
-        PluginError: there is no such class, or it does not keep the contract of `Kind`.
+        PluginError: there is no such class, or it does not implement `Kind`.
     """
     kind = plugins.load(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:
@@ -52,6 +52,7 @@ def load_kind(spec: str) -> type[Kind]:
 def parser(
     known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser
 ) -> terminal.Parser:
+    """Return the argument parser of the command, with a subcommand for each kind."""
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
     root = parser_class(
         prog="python -m pipelines",
@@ -68,20 +69,32 @@ def parser(
             epilog=f"example:\n  {kind.example}\n\n{AFTER}\n",
         )
         add = command.add_argument
-        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
-        add("--output", required=True, metavar="DIR", help="new or empty, or a run of this command to continue")
+        add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders or quoted globs")
+        add("--output", required=True, metavar="DIR", help="new or empty folder, or that of a run to continue")
         kind.add_arguments(command)
         command.set_defaults(parser=command)
         add("--limit", type=int, metavar="N", help=f"keep the first N {kind.name}")
-        add("--holdout-fraction", type=float, default=0.0, metavar="F", help="to OUTPUT/validation, by id")
-        add("--workers", type=int, metavar="N", help="processes (default: the fewest that are done first)")
-        add("--unit-bytes", type=int, metavar="N", help="input of a work unit (default at most 128 MB)")
-        longest = f"a longer record is bad (default {kind.max_bytes // 1_000_000} MB)"
+        add(
+            "--holdout-fraction",
+            type=float,
+            default=0.0,
+            metavar="F",
+            help="fraction to hold out in OUTPUT/validation, by id (default 0)",
+        )
+        add("--workers", type=int, metavar="N", help="processes (default: the fewest that finish soonest)")
+        add("--unit-bytes", type=int, metavar="N", help="input bytes of a work unit (default: at most 128 MB)")
+        longest = f"count longer records as bad (default {kind.max_bytes // 1_000_000} MB)"
         add("--max-document-bytes", type=int, metavar="N", help=longest)
-        add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
-        add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
+        add(
+            "--max-bad-fraction",
+            type=float,
+            default=0.001,
+            metavar="X",
+            help="fail above this fraction of bad records (default 0.001)",
+        )
+        add("--skip-unknown", action="store_true", help="skip files of unknown type in folders and globs")
         add("--quiet", action="store_true", help="no progress bar")
-        add("--json", action="store_true", help="the summary for programs to read")
+        add("--json", action="store_true", help="print the summary as JSON")
     learn = commands.add_parser(
         vocabulary.NAME,
         help=vocabulary.SUMMARY,
@@ -94,7 +107,7 @@ def parser(
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises ValueError where a value makes no sense."""
+    """Raise ValueError for a value out of range."""
     for name in ("workers", "unit_bytes", "max_document_bytes", "limit"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
@@ -106,7 +119,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def check_beam(command: terminal.Parser, arguments: Sequence[str]) -> None:
-    """Raise ValueError where an option is neither the command's nor Beam's: a mistyped one must not go unnoticed."""
+    """Raise ValueError for an option that is neither the command's nor Beam's, such as a mistyped one."""
     if not arguments[0].startswith("--"):
         raise ValueError(command.unknown(arguments))
     with quiet_beam():
@@ -115,7 +128,7 @@ def check_beam(command: terminal.Parser, arguments: Sequence[str]) -> None:
 
         if runner := PipelineOptions(list(arguments)).view_as(StandardOptions).runner:
             try:
-                create_runner(runner)  # its module brings options of its own
+                create_runner(runner)  # imports the runner's module, which adds options
             except (ImportError, AttributeError) as error:
                 raise ValueError(f"--runner {runner}: {error}") from None
         mistyped, known = storage.unknown_options(arguments)
@@ -124,13 +137,14 @@ def check_beam(command: terminal.Parser, arguments: Sequence[str]) -> None:
 
 
 def interrupted(signum: int, frame: FrameType | None) -> None:
-    """Leaves at once: whatever is half done is done again, and worker processes end with this one."""
+    """Exit at once: the next run repeats unfinished units, and worker processes end with this process."""
     end_of_bar = "\n" if sys.stderr.isatty() else ""
     print(f"{end_of_bar}pipelines: stopped: run the same command again to continue", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
     arguments, make = prepare(sys.argv[1:] if argv is None else argv)
     return finish(lambda: report(arguments, make()))
 
@@ -175,7 +189,9 @@ def prepare(
         beam=rest,
     )
     if options.runner_named and options.workers:
-        arguments.parser.error("--workers is for this machine: a runner named with --runner has options of its own")
+        arguments.parser.error(
+            "--workers is for this machine: for a runner named with --runner, use that runner's options"
+        )
     if options.on_dataflow and not all(map(storage.is_remote, [*arguments.input, arguments.output])):
         arguments.parser.error(
             "Dataflow's workers do not see this machine's files: --input and --output must be in a bucket"
@@ -184,7 +200,7 @@ def prepare(
 
 
 def finish(work: Callable[[], int]) -> int:
-    """Does a command's work, which a signal ends; returns its exit code."""
+    """Run a command's work, which SIGINT or SIGTERM ends; return its exit code."""
     handlers = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return terminal.run("pipelines", work, EXPECTED)
@@ -221,7 +237,7 @@ def make_dataset(kind: Kind, options: Options) -> Summary | None:
 def report(arguments: argparse.Namespace, summary: Summary | vocabulary.Summary | None) -> int:
     """Print the summary of what was made."""
     if summary is None:
-        terminal.say(f"{arguments.output}: planned; the job is described, not run")
+        terminal.say(f"{arguments.output}: planned; the job was only described, not run")
     else:
         terminal.say(summary.to_json() if arguments.json else str(summary))
     return 0

@@ -1,7 +1,7 @@
-"""The error that ends a run with one line for the user, and its way from a Beam worker back to the driver.
+"""The error that ends a run with one line for the user, and how it gets from a Beam worker to the driver.
 
-Runners wrap a worker's exception in text of their own (tracebacks, step names, retries); the line travels inside that
-text, encoded so that nothing on the way can alter it.
+Runners wrap a worker's exception in other text (tracebacks, step names, retries). The message is carried inside that
+text, base64-encoded so that nothing on the way alters it.
 """
 
 import base64
@@ -17,16 +17,16 @@ _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
 
 class PipelineError(Exception):
-    """The run cannot go on. The message says what was found, where, and what to do."""
+    """The run cannot continue. The message says what is wrong, where, and what to do."""
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
-"""What a user or a disk can cause: shown as one line. Anything else is a defect and keeps its traceback."""
+"""Errors that a user or a disk can cause, shown as one line. Any other exception is a bug and keeps its traceback."""
 
 
 @contextlib.contextmanager
 def carrying() -> Iterator[None]:
-    """Around a worker's work: expected errors leave it in a form that `carried` recognises."""
+    """Wrap a worker's code: re-raise expected errors in a form that `carried` recognizes."""
     try:
         yield
     except EXPECTED as error:
@@ -36,6 +36,6 @@ def carrying() -> Iterator[None]:
 
 
 def carried(error: BaseException) -> PipelineError | None:
-    """The worker's own error inside the runner's, if there is one."""
+    """Return the worker's error inside a runner's exception, or None."""
     codes = _CARRIED.findall(str(error))
     return PipelineError(base64.b64decode(codes[-1]).decode()) if codes else None

@@ -1,13 +1,13 @@
-"""What class a picture or a clip is of, by its name, and which of them are taken: functions of names alone.
+"""Classes of images and clips, inferred from their names, and the choice of a subset: functions of names alone.
 
     name                          class
-    train/n01443537/a.JPEG        n01443537: the folder it is in
+    train/n01443537/a.JPEG        n01443537: the folder
     train/n01443537.tar/a.JPEG    n01443537: a tar is the folder of its members
-    train/cat/images/a.png        cat: a last folder of one name for all tells nothing, and is passed over
-    0_george_0.wav                what --label-pattern finds, e.g. _(\\w+)_ george
+    train/cat/images/a.png        cat: a last folder with the same name for all files is skipped
+    0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-What a list of files or a sample of a webdataset says of its class is said elsewhere (`Input.label`, `readers.tars`). A
-subset is chosen by hashes of names, so that neither the order of the files nor how they are packed decides.
+Classes that a list of files or a webdataset sample states come from elsewhere (`Input.label`, `readers.samples`). A
+subset is chosen by hashes of names, so that it depends neither on the order of the files nor on how they are packed.
 """
 
 import collections
@@ -26,15 +26,13 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
 PACKED = (*TARS, *COMPRESSED)
-"""No part of a class: a tar's ends are taken off one by one."""
+"""Extensions that are removed from a tar's name, one by one, to get its class."""
 MATCH_S = 2.0
-"""Processor time that --label-pattern may take on one name, in seconds; a match takes some microseconds."""
+"""Limit of a match of --label-pattern on one name, in seconds of processor time; a match takes some microseconds."""
 
 
 class Listed(NamedTuple):
-    """A picture or clip as planning knows it: its name from the inputs' common folder on, and what is said of its class
-    other than by the name.
-    """
+    """An image or clip in planning: its path below the inputs' common folder, and its class if one is stated."""
 
     name: str
     label: str | None = None
@@ -42,7 +40,7 @@ class Listed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the user wants: how a class is told, and which are taken; None: all."""
+    """The user's choice: how classes are found, and which classes and files are taken (None: all)."""
 
     pattern: str | None = None
     field: str = "label"
@@ -54,9 +52,14 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The classes of a run: their `names` by number, how many folders at the end of a name are passed over (`skip`),
-    and the `last` that is taken of each class that is not taken whole. `files` of `of_files` are taken, and of
-    `of_classes` the classes.
+    """The classes of a run.
+
+    Attributes:
+        names: names of the classes that are taken, by number.
+        skip: number of last folders that say nothing about the class.
+        last: for each class that is not taken whole, the key of the last file that is taken.
+        files: number of files that are taken, out of `of_files`.
+        of_classes: number of classes among the inputs.
     """
 
     names: tuple[str, ...]
@@ -69,16 +72,16 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """How much of what there is."""
+        """Numbers of files and classes that are taken, and that exist; for the fingerprint."""
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """The class of one, by what is said of it or by its name."""
+        """Return the class of a file: the stated one, or else the one in its name."""
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 
     def takes(self, name: str, label: str, known: Collection[str]) -> bool:
-        """Whether one of this class is taken; `known` are the names as a set."""
+        """Return whether a file of this class is taken; `known` is the set of `names`."""
         if label not in known:
             return False
         last = self.last.get(label)
@@ -93,32 +96,32 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
         if folder in ("", ".."):
             raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
         return folder
-    found = _found(name, pattern)
-    if not found:
+    label = _matched(name, pattern)
+    if not label:
         raise PipelineError(f"--label-pattern {pattern}: finds nothing in {name}")
-    return found
+    return label
 
 
-def _found(name: str, pattern: str) -> str:
-    """Return what a pattern finds in a name: "" where it finds nothing, or its group is empty.
+def _matched(name: str, pattern: str) -> str:
+    """Return what a pattern matches in a name, or "" if it matches nothing, or its group is empty.
 
     Raises:
         PipelineError: the match takes longer than MATCH_S.
     """
     compiled = compile_pattern(pattern)
     try:
-        found = compiled.search(name, timeout=MATCH_S)
+        match = compiled.search(name, timeout=MATCH_S)
     except TimeoutError:
         raise PipelineError(
-            f"--label-pattern {pattern}: takes more than {MATCH_S:g} s on {name}: a repeat of a repeat, such as (a+)+, "
-            "tries too many ways to match: write the pattern without one"
+            f"--label-pattern {pattern}: takes more than {MATCH_S:g} s on {name}: a nested repeat, such as (a+)+, can "
+            "match in too many ways: write the pattern without one"
         ) from None
-    return (found[1 if compiled.groups else 0] or "").strip() if found else ""
+    return (match[1 if compiled.groups else 0] or "").strip() if match else ""
 
 
 @functools.cache
 def compile_pattern(pattern: str) -> "regex.Pattern[str]":
-    """Compile a --label-pattern, by `regex`, which can limit the time of a match as `re` cannot.
+    """Compile a --label-pattern with `regex`, which can limit the time of a match; `re` cannot.
 
     Raises:
         regex.error: it is not a regular expression.
@@ -127,20 +130,20 @@ def compile_pattern(pattern: str) -> "regex.Pattern[str]":
 
 
 def _folders(name: str) -> list[str]:
-    """The folders that a name is in; members of a tar may be called ./a.jpg, which is in none, or a//../b.jpg."""
-    if "//" in name or "/." in name or name.startswith("."):  # few of a million need it
+    """Return the folders in a path. Members of a tar may be called ./a.jpg, which has none, or a//../b.jpg."""
+    if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
-    """The place of one among those of its class: by a hash of its own name, whatever it is packed in."""
+    """Return the sort key of a file within its class: a hash of its file name, independent of the packing."""
     hashed = f"{label}/{name.rpartition('/')[2]}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(hashed, digest_size=16).hexdigest(), name
 
 
 def _skip(names: Iterable[str]) -> int:
-    """How many last folders all names have in common, unless one class is all that there is."""
+    """Return the number of last folders that all names share; 0 if they share all, since there is one class only."""
     paths = [folder.split("/") for folder in {"/".join(_folders(name)) for name in names}]
     deepest = min(map(len, paths), default=0)
     for skip in range(deepest):
@@ -150,19 +153,19 @@ def _skip(names: Iterable[str]) -> int:
 
 
 def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
-    """The classes of these, and which of them are wanted.
+    """Return the classes of files, and the choice among them.
 
     Raises:
-        PipelineError: a name tells no class, two classes differ in case alone, or there are not so many as are wanted.
+        PipelineError: a name has no class, two classes differ only in case, or there are fewer classes than wanted.
     """
-    by_name = [one.name for one in listed if one.label is None]
-    skip = 0 if wanted.pattern else _skip(by_name)
-    _check_pattern(by_name, wanted.pattern)
-    told = Classes((), wanted.pattern, skip)
+    unstated = [file.name for file in listed if file.label is None]
+    skip = 0 if wanted.pattern else _skip(unstated)
+    _check_pattern(unstated, wanted.pattern)
+    all_classes = Classes((), wanted.pattern, skip)
     members: dict[str, list[str]] = collections.defaultdict(list)
-    for one in listed:
-        members[told.label(one)].append(one.name)
-    names = _order(_chosen({label: len(found) for label, found in members.items()}, wanted))
+    for file in listed:
+        members[all_classes.label(file)].append(file.name)
+    names = _order(_chosen({label: len(files) for label, files in members.items()}, wanted))
     _check_case(names)
     last = {}
     if wanted.per_class is not None:
@@ -172,7 +175,7 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
                 last[label] = sorted(_key(label, name) for name in members[label])[wanted.per_class - 1]
     sizes = {label: wanted.per_class if label in last else len(members[label]) for label in names}
     return dataclasses.replace(
-        told,
+        all_classes,
         names=tuple(names),
         last=last,
         files=sum(size or 0 for size in sizes.values()),
@@ -184,48 +187,48 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 def _check_pattern(names: Collection[str], pattern: str | None) -> None:
     if pattern is None:
         return
-    lost = [name for name in names if not _found(name, pattern)]
-    if lost:
+    unmatched = [name for name in names if not _matched(name, pattern)]
+    if unmatched:
         raise PipelineError(
-            f"--label-pattern {pattern}: finds nothing in {len(lost):,} of {len(names):,} names, e.g. {lost[0]}: "
-            "mend it; it is looked for in the path below the inputs' common folder"
+            f"--label-pattern {pattern}: finds nothing in {len(unmatched):,} of {len(names):,} names, e.g. "
+            f"{unmatched[0]}: mend it; it is searched in the path below the inputs' common folder"
         )
 
 
 def _check_once(names: Sequence[str]) -> None:
-    """Raises PipelineError where a tar holds a name twice: of those that are chosen by name there would be too many."""
+    """Raise PipelineError if a tar holds a name twice: a choice by names would then take too many files."""
     name, number = collections.Counter(names).most_common(1)[0]
     if number > 1:
         raise PipelineError(f"{name}: {number} members of this name, and --per-class cannot choose one: unpack the tar")
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
-    """The classes that are wanted of these, by their sizes."""
-    found = sorted(sizes)
+    """Return the classes that are wanted, given the number of files of each class."""
+    every_class = sorted(sizes)
     if wanted.named is not None:
         if lost := [name for name in wanted.named if name not in sizes]:
             raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
         return list(wanted.named)
     if wanted.top is not None:
-        if wanted.top > len(found):
-            raise PipelineError(f"--top-classes {wanted.top}: there are {len(found):,} classes: lower it")
-        return sorted(found, key=lambda name: (-sizes[name], name))[: wanted.top]
+        if wanted.top > len(sizes):
+            raise PipelineError(f"--top-classes {wanted.top}: there are {len(sizes):,} classes: lower it")
+        return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top]
     if wanted.num_classes is not None:
         least = wanted.per_class or 1
-        large = [name for name in found if sizes[name] >= least]
+        large = [name for name in every_class if sizes[name] >= least]
         if wanted.num_classes > len(large):
             of = f" of at least {least:,}" if least > 1 else ""
             raise PipelineError(f"--classes {wanted.num_classes}: there are {len(large):,} classes{of}: lower it")
         return sorted(large, key=lambda name: _key(name, ""))[: wanted.num_classes]
-    return found
+    return every_class
 
 
 def _order(names: Iterable[str]) -> list[str]:
-    """Sorted: whole numbers, if all are such, by their value."""
-    found = list(names)
-    if all(re.fullmatch(r"\d{1,18}", name) for name in found):
-        return sorted(found, key=lambda name: (int(name), name))
-    return sorted(found)
+    """Sort names; if all are whole numbers, by value."""
+    ordered = sorted(names)
+    if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
+        return sorted(ordered, key=int)
+    return ordered
 
 
 def _check_case(names: Collection[str]) -> None:
@@ -237,6 +240,6 @@ def _check_case(names: Collection[str]) -> None:
             if other.casefold() != name.casefold():
                 how, shown = "how Unicode writes their characters", ascii
             raise PipelineError(
-                f"classes {shown(other)} and {shown(name)} differ in {how} alone: rename one, or leave one out with "
+                f"classes {shown(other)} and {shown(name)} differ only in {how}: rename one, or leave one out with "
                 "--class-list"
             )

@@ -1,4 +1,4 @@
-"""What readers take and give: pieces of input files, and the records in them."""
+"""Data types of the readers: input files, pieces of them, and the records that they hold."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,22 @@ from typing import Any
 from clearspan.pipelines.labels import Classes, Wanted
 
 HEAD_BYTES = 1000
-"""So much of a bad record is kept."""
+"""Number of leading bytes of a bad record that are written down."""
 MAX_BYTES = 64_000_000
-"""A longer record is bad, unless the user says otherwise."""
+"""Default size in bytes above which a record is bad."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """A file by its name under the inputs' common folder, its size as stored, what it holds, and a hash of bytes spread
-    over it (`readers.content.sample`); none of a file that is not looked at before its unit is. `label` is the class
-    that a list gives it.
+    """Input file.
+
+    Attributes:
+        name: path under the common folder of all inputs.
+        bytes: size as stored.
+        format, compression: type of the content.
+        sample: hash of bytes spread over the file (`readers.sniff.sample`); empty for a file that planning does not
+            open.
+        label: class that a list file gives it.
     """
 
     name: str
@@ -28,7 +34,7 @@ class Input:
 
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:
-        """Name and value of each field."""
+        """The fields as (name, value)."""
         return (
             ("name", self.name),
             ("bytes", self.bytes),
@@ -41,7 +47,9 @@ class Input:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes start..end of a file, and the line, row group or member that starts there; end None: to the file's end."""
+    """Part of a file: all lines, row groups or members that start in bytes start..end; end None is the end of the
+    file.
+    """
 
     input: Input
     start: int
@@ -49,14 +57,20 @@ class Piece:
 
     @property
     def bytes(self) -> int:
+        """Size in bytes, as stored."""
         return (self.input.bytes if self.end is None else self.end) - self.start
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The files of a run, below `root`; of tars of pictures or clips `runs` says where groups of members lie together
-    that may be read by themselves, as (start, end) in the tar; None: whole. `classes` are theirs, `skipped` the files
-    of no known kind.
+    """All input files of a run.
+
+    Attributes:
+        root: common folder.
+        runs: for tars of images or audio clips, the byte ranges (start, end) of members that can be read separately;
+            None for a tar that can only be read as a whole.
+        classes: classes of labelled examples.
+        skipped: number of files of unknown type that were skipped.
     """
 
     root: str
@@ -68,22 +82,25 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A reading tells which of the inputs' content are records: texts and JSON objects, or (`as_bytes`) whole files
-    and members of tars with these ends of their names, or with any (none given). Of them those of the `classes` are
-    records; planning finds these, as they are `wanted`.
+    """Rules by which the readers find the records in the inputs.
 
-    Of JSON objects and tables `field` holds the text (None: the one called "text", or a table's only one); a plain text
-    is a record as a whole, each of its lines is (`text_per`: "file" or "line"), or each part between `separator`s. A
-    record of more than `max_bytes` is a problem.
-
-    With `columns` a record is a row: a table's is an object of the first of these sets of columns that the table has,
-    or of all its columns where they are two or three; a plain text is then a table. `header` says whether csv begins
-    with the columns' names; they are called 1, 2, ... otherwise. With `whole` no file is cut into pieces.
-
-    `formats` name input formats from outside this package, as `module:name`; they are tried before the built-in ones
-    (`readers.formats`).
-
-    `skip_unknown`: files of no known kind that a folder or a glob names are passed over.
+    Attributes:
+        max_bytes: a record larger than this is bad.
+        field: field of JSON objects and tables that holds the text; None for the one called "text", or a table's only
+            column.
+        text_per: "file" if a plain text file is one record, "line" if each of its lines is.
+        as_bytes: records are whole files and members of tars, as bytes.
+        extensions: with `as_bytes`, the extensions of the files and members to read; empty for any.
+        wanted: with `as_bytes`, the classes that the user selects.
+        classes: with `as_bytes`, the selected classes that planning found; only their files are records.
+        separator: plain text is split into records at this string.
+        columns: a record is a row, with the first of these sets of columns that the table has, or all columns of a
+            table of two or three; plain text is read as a table.
+        header: whether csv files begin with column names; columns without names are called 1, 2, ...
+        whole: files are not cut into pieces.
+        formats: input formats from outside this package, as `module:name`, tried before the built-in ones
+            (`readers.formats`).
+        skip_unknown: files of unknown type in folders and globs are skipped.
     """
 
     max_bytes: int = MAX_BYTES
@@ -103,10 +120,15 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """What a reader found at one place: a JSON object, a whole text or a file's bytes (`value`), or a `problem`.
+    """Record of an input file.
 
-    `raw` is the record's bytes as read, or at least their head. `offset` counts in the decompressed file (rows
-    in a table), None where the record is the whole file. `label` is the class of a picture or a clip.
+    Attributes:
+        offset: bytes (rows in a table) before the record in the decompressed file; None if the record is the whole
+            file.
+        value: a JSON object, a text or a file's bytes.
+        raw: the bytes as read, or at least the first of them.
+        problem: why the record cannot be read; empty if it can.
+        label: class of an image or audio clip.
     """
 
     name: str
@@ -117,9 +139,10 @@ class Record:
     label: str = ""
 
     def of_class(self, label: str) -> "Record":
-        """The same, of a class."""
+        """Return a copy with this class."""
         return dataclasses.replace(self, label=label)
 
     @property
     def source(self) -> str:
+        """Name and offset, for reports."""
         return self.name if self.offset is None else f"{self.name}:{self.offset}"

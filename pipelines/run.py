@@ -1,14 +1,14 @@
-"""The driver: plans a run, holds the output folder to it, starts Beam on the units left, reports.
+"""The driver of a run: makes the plan, claims the output folder, runs Beam on the remaining units, reports.
 
-    output folder       what happens
-    none or empty       begins
-    same plan           goes on with the units that have no result, or whose shards are gone
-    same, finished      nothing, at once
-    other plan          refused, unless no shard was written under it
-    anything else       refused
+    output folder          action
+    missing or empty       start
+    same plan              continue with the units that have no result, or whose shards are missing
+    same plan, finished    nothing
+    other plan             error, unless no shard was written under it
+    anything else          error
 
-A run begins in an empty folder, so what lies there under its plan's names is its own; nothing else is ever written over
-or removed. One run at a time writes to a local folder: a second one is refused.
+A run starts in an empty folder, so files under the names of its plan are its own; no other file is ever overwritten or
+removed. Only one run at a time writes to a local folder: a second one fails.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ from clearspan.shards.manifest import NAME as MANIFEST
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """A run's options that are the same for every kind; `workers` None: as many as make sense."""
+    """Options that every kind of dataset has (`python -m pipelines KIND --help`)."""
 
     inputs: Sequence[str]
     output: str
@@ -69,18 +69,24 @@ class Options:
 
     @property
     def runner_named(self) -> bool:
-        """Whether the user names a Beam runner, in place of this machine."""
+        """Whether the user names a Beam runner instead of using this machine."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
 
     @property
     def on_dataflow(self) -> bool:
+        """Whether the named runner is Dataflow."""
         return self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A dataset as committed, with its kind's sums, remarks on it, and what this run did for it; `stages` are its
-    workers' seconds.
+    """Result of a run: the committed dataset, and the work of this run.
+
+    Attributes:
+        num_units, input_bytes, records, seconds: work of this run; 0 if the dataset was already finished.
+        stages: seconds of the workers by stage.
+        sums: further counts of the kind.
+        remarks: lines for the user about the dataset.
     """
 
     output: str
@@ -94,6 +100,7 @@ class Summary:
     remarks: Sequence[str] = ()
 
     def to_json(self) -> str:
+        """Return the summary as one line of JSON."""
         manifest, seconds = self.manifest, self.seconds
         record = {
             "output": self.output,
@@ -145,18 +152,18 @@ def _tidy(job: Job) -> None:
         remove_temporaries(folder)
 
 
-def _leave_stage(job: Job) -> None:
-    """Once the manifest is written, what units left for each other has served."""
+def _remove_stage(job: Job) -> None:
+    """Remove the files of the first stage, which are not needed once the manifest is written."""
     for name in storage.list_files(job.staged_folder):
         if job.stages(name):
             storage.remove(storage.join(job.staged_folder, name))
     if not storage.is_remote(job.folder):
-        with contextlib.suppress(OSError):  # it is not there, or holds what no run put there
+        with contextlib.suppress(OSError):  # it is missing, or holds files that no run wrote
             Path(job.staged_folder).rmdir()
 
 
 def _check_apart(options: Options, plan: Plan) -> None:
-    """Raises PipelineError where the output is, or would be, among the inputs."""
+    """Raise PipelineError if the output folder is, or would be, among the inputs."""
     if storage.is_remote(options.output):
         return
     output = Path(options.output).resolve()
@@ -168,19 +175,17 @@ def _check_apart(options: Options, plan: Plan) -> None:
 
 
 def _claim(job: Job, plan: Plan) -> None:
-    """Makes sure that the output folder is this run's, or can be.
+    """Make sure that the output folder belongs to this plan or is empty.
 
-    Under another plan without shards it is emptied, of files that are known to be of a run under that plan.
+    A folder of another plan without shards is emptied, if all its files are known to come from a run of that plan.
 
     Raises:
-        PipelineError: it holds something else.
+        PipelineError: the folder holds anything else.
     """
     names = [name for name in storage.tree(job.folder) if not name.startswith(".") and "/." not in name]
     if planning.NAME not in names:
         if names:
-            raise PipelineError(
-                f"{job.folder}: holds other files ({names[0]}): choose an --output that is new or empty"
-            )
+            raise PipelineError(f"{job.folder}: holds other files ({names[0]}): choose a new or empty --output")
         return
     old = storage.read_bytes(job.path(planning.NAME))
     try:
@@ -188,23 +193,23 @@ def _claim(job: Job, plan: Plan) -> None:
     except PipelineError:
         if not all(is_own(name, old, job.path(name)) for name in names):
             raise
-        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: killed before, the next run knows it too
+        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
             storage.remove(job.path(name))
 
 
 def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
-    """Brings the output folder to where the run can go on; returns the units left to do.
+    """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
-        PipelineError: the folder holds something else.
+        PipelineError: the folder belongs to another plan, or holds other files.
     """
     _claim(job, plan)
     _tidy(job)
     storage.remove(job.stopped_path)
-    storage.keep(plan.to_json(), job.path(planning.NAME))
+    storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
     for dataset in (job.folder, *([job.validation_folder] if job.curation.holdout_fraction else [])):
         for path, data in resources.items():
-            storage.keep(data, storage.join(dataset, *path.split("/")))
+            storage.publish_if_changed(data, storage.join(dataset, *path.split("/")))
     results = load_results(job)
     lost = damaged(job, results)
     for unit in lost | (done_units(job.folder) & set(range(job.num_units))) - set(results):
@@ -216,16 +221,16 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
         check_inputs(job, plan, results)
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
-        # Verdicts take every unit's first stage; where they are there, only what is not finished needs it.
+        # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
         ready = ready | staged if len(units_with_verdicts(job)) == job.num_units else staged
     return [unit for unit in plan.units if unit.number not in ready]
 
 
 def check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> None:
-    """Looks again at the files that planning did not open and finished units have read, before a run goes on.
+    """Check, before a run continues, the files that finished units have read and that planning does not open.
 
     Raises:
-        PipelineError: one has another content than the unit found in it.
+        PipelineError: the content of a file has changed since.
     """
     read = {**staged_results(job), **results}
     files = [
@@ -236,16 +241,17 @@ def check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> Non
         )
     ]
     with ThreadPoolExecutor() as pool:
-        for (path, sha256), found in zip(files, pool.map(lambda file: storage.sha256(file[0]), files), strict=True):
-            if found != sha256:
+        hashes = pool.map(lambda file: storage.sha256(file[0]), files)
+        for (path, expected), actual in zip(files, hashes, strict=True):
+            if actual != expected:
                 raise PipelineError(f"{path}: {CHANGED}")
 
 
 def run(kind: Kind, options: Options) -> Summary | None:
-    """Makes the dataset, or what is left of it; None where Beam's options only ask for a description of the job.
+    """Make a dataset, or finish it; return None if Beam's options only request a description of the job.
 
     Raises:
-        PipelineError, OSError: it cannot be made; the message says why and what to do.
+        PipelineError, OSError: the dataset cannot be made; the message says why and what to do.
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
@@ -282,14 +288,14 @@ def run(kind: Kind, options: Options) -> Summary | None:
 def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary | None:
     if not units and len(results := load_results(job)) == job.num_units:
         commit(job, results)
-        _leave_stage(job)
+        _remove_stage(job)
         return _summary(job, results, [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)
     if stages is None:
         return None
-    _leave_stage(job)
+    _remove_stage(job)
     _tidy(job)
     seconds = time.perf_counter() - start
     return _summary(job, load_results(job), units, seconds, stages)
@@ -298,7 +304,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
 def _summary(
     job: Job, results: Mapping[int, UnitResult], units: list[Unit], seconds: float, stages: dict[str, float]
 ) -> Summary:
-    """Sums up the dataset that all results make, and these units' part in it."""
+    """Summarize the dataset of all results, and the work on these units."""
     counts = Counts()
     for result in results.values():
         counts.add(result.counts)
@@ -318,14 +324,14 @@ def _summary(
 
 
 def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
-    """Says how many inputs were passed over."""
+    """Return a line with the number of skipped inputs, if there are any."""
     number = fingerprint["inputs"].get("skipped")
-    return [f"{number:,} {'input' if number == 1 else 'inputs'} of no known kind skipped"] if number else []
+    return [f"{number:,} {'input' if number == 1 else 'inputs'} of unknown type skipped"] if number else []
 
 
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:
     with contextlib.nullcontext() if options.runner_named else quiet_beam():
-        # Imported here: mistakes in the command are told before Beam's import.
+        # Imported here, so that errors in the command line appear before Beam's slow import.
         from clearspan.pipelines.execution import graph, runners
 
         if options.runner_named:

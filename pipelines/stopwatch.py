@@ -1,6 +1,6 @@
-"""A stopwatch measures where a worker's time goes.
+"""Stopwatch for the stages of a worker's work.
 
-Times never enter a dataset's files: they reach the driver as Beam's counters.
+Times are never written to a dataset's files: they reach the driver as Beam counters.
 """
 
 import contextlib
@@ -10,11 +10,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 FIRST, LAST = ("read",), ("write", "other")
-"""Stages that every run times; those of its kind are between them."""
+"""Stages that every run times; the stages of its kind are printed between them."""
 
 
 class Stopwatch:
-    """Seconds by stage."""
+    """Sum of seconds by stage, since its creation."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -22,6 +22,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def timing(self, stage: str) -> Iterator[None]:
+        """Add the time of the `with` block to a stage."""
         start = time.perf_counter()
         try:
             yield
@@ -29,7 +30,7 @@ class Stopwatch:
             self._add(stage, time.perf_counter() - start)
 
     def each(self, stage: str, items: Iterable[T]) -> Iterator[T]:
-        """The items, with the time that each takes to come."""
+        """Yield the items, and add the time to produce them to a stage."""
         clock = time.perf_counter
         start = clock()
         for item in items:
@@ -42,13 +43,13 @@ class Stopwatch:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def stop(self) -> dict[str, float]:
-        """Each stage's seconds; what none of them took is "other"."""
+        """Return the seconds of each stage; the rest of the time is "other"."""
         total = time.perf_counter() - self._start
         return {**self.seconds, "other": max(0.0, total - sum(self.seconds.values()))}
 
 
 def percentages(seconds: dict[str, float]) -> str:
-    """e.g. "read 12 %, tokenize 60 %, write 20 %, other 8 %"."""
+    """Return, e.g., "read 12 %, tokenize 60 %, write 20 %, other 8 %"."""
     total = sum(seconds.values())
     between = [stage for stage in seconds if stage not in (*FIRST, *LAST)]
     timed = [stage for stage in (*FIRST, *between, *LAST) if stage in seconds]

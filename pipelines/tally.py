@@ -1,8 +1,8 @@
-"""What became of every record of a work unit: kept, filtered for a reason, or bad and written down.
+"""Accounting of a work unit's records: kept, filtered by reason, or bad and written down.
 
     read = kept + sum(filtered) + bad
 
-for a unit and, summed, for the dataset.
+holds for every unit and, summed, for the dataset.
 """
 
 import dataclasses
@@ -17,16 +17,17 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
 
 EARLY_STOP = 1000
-"""A unit with so many bad records, and more bad than good ones, stops the run at once."""
+"""A unit with this many bad records, and more bad than good ones, stops the run at once."""
 NUM_EXAMPLES = 3
+"""Number of bad records that the error message quotes."""
 
 
 class RecordError(ValueError):
-    """A record that is not what the kind of dataset needs. The message is the reason."""
+    """A record is not what the kind of dataset needs. The message is the reason."""
 
 
 class MissingFieldError(RecordError):
-    """A record without the field that is read. `mend` tells how to name another."""
+    """A record lacks the text field. `fields` are those it has; `mend` says how to name another."""
 
     def __init__(self, reason: str, fields: list[str], mend: str) -> None:
         super().__init__(reason)
@@ -35,8 +36,16 @@ class MissingFieldError(RecordError):
 
 @dataclasses.dataclass
 class Counts:
-    """What is counted of a unit or of many; `longest` measures what was looked at, `sums` adds up what else the kind
-    counts (before duplicates are dropped), both in its own terms.
+    """Counts of one unit or of several.
+
+    Attributes:
+        filtered: number of dropped records by reason.
+        longest: largest size by name, as the kind measures it.
+        sums: further counts of the kind, by name, taken before duplicates are dropped.
+        bad_examples: (source, reason) of the first bad records.
+        lacking: number of bad records that lack the text field.
+        fields: fields of those records.
+        mend: how to name the text field.
     """
 
     read: int = 0
@@ -51,15 +60,15 @@ class Counts:
     mend: str = ""
 
     def measure(self, name: str, size: int) -> None:
-        """Takes note of a record's size."""
+        """Update the largest size of this name."""
         self.longest[name] = max(size, self.longest.get(name, 0))
 
     def count(self, name: str, number: int) -> None:
-        """Adds to a sum."""
+        """Add to a sum."""
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
-        """Adds a later unit's counts."""
+        """Add the counts of a later unit."""
         for name in ("read", "kept", "bad", "lacking"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():
@@ -73,7 +82,7 @@ class Counts:
         self.mend = self.mend or other.mend
 
     def complaint(self) -> str:
-        """What was wrong with the bad records, in one line."""
+        """Return one line on what is wrong with the bad records."""
         if self.lacking == self.read:
             return f"{self.bad_examples[0][1]} in any record: there are {', '.join(self.fields) or 'none'}: {self.mend}"
         examples = "; ".join(f"{source}: {reason}" for source, reason in self.bad_examples)
@@ -81,7 +90,7 @@ class Counts:
 
 
 class _Lines:
-    """Lines of JSON on their way into one zstd frame."""
+    """Writer of JSON lines into one zstd frame in memory."""
 
     def __init__(self) -> None:
         self._data = io.BytesIO()
@@ -93,13 +102,13 @@ class _Lines:
         self._is_empty = False
 
     def close(self) -> bytes:
-        """The frame; nothing where there is no line."""
-        self._frame.close()
+        """Return the frame; empty if no line was written."""
+        self._frame.flush(zstandard.FLUSH_FRAME)
         return b"" if self._is_empty else self._data.getvalue()
 
 
 class Tally:
-    """Counts a unit's records and collects the bad ones and the excluded ones, compressed."""
+    """Counter of a unit's records, which also collects the bad and the excluded ones, compressed."""
 
     def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
         self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
@@ -107,10 +116,10 @@ class Tally:
         self._rejected, self._excluded = _Lines(), _Lines()
 
     def reject(self, record: Record, problem: RecordError) -> None:
-        """Counts a bad record and writes it down.
+        """Count a bad record and write it down.
 
         Raises:
-            PipelineError: most of what the unit holds is bad.
+            PipelineError: the unit has many bad records, and more bad than good ones.
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1
@@ -127,14 +136,14 @@ class Tally:
             raise PipelineError(counts.complaint())
 
     def rejected(self) -> bytes:
-        """The bad records as lines of JSON in one zstd frame; empty if there were none."""
+        """Return the bad records as JSON lines in one zstd frame; empty if there were none."""
         return self._rejected.close()
 
     def exclude(self, source: str, id: int, text: str) -> None:
-        """Counts an example that holds an excluded text, and writes it down: where it is from, its id, and the text."""
+        """Count an example that holds an excluded text, and write down its source, its id and the text."""
         self.counts.filtered["excluded"] += 1
         self._excluded.write({"source": source, "id": id, "text": text})
 
     def excluded(self) -> bytes:
-        """The examples that held excluded texts as lines of JSON in one zstd frame; empty if there were none."""
+        """Return the excluded examples as JSON lines in one zstd frame; empty if there were none."""
         return self._excluded.close()

@@ -1,8 +1,8 @@
-"""`python -m pipelines vocabulary`: a tokenizer learned from a corpus, in place of a dataset made of it.
+"""`python -m pipelines vocabulary`: learn a tokenizer from a corpus.
 
-    inputs, as any kind of text reads them -> texts (bad records counted) -> text.vocabulary -> a new folder
+    inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
 
-Nothing is in the folder before all is read and learned, and tokenizer.json is the last there.
+The folder stays empty until all texts are read and the tokenizer is learned; tokenizer.json is written last.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import flag
-from clearspan.pipelines.kinds.text import TextKind, separator_of, text_of
+from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds.text import TextKind, reading_options, text_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import RecordError, Tally
@@ -26,15 +26,15 @@ from clearspan.pipelines.units import plan as planning
 from clearspan.shards import storage
 
 NAME = "vocabulary"
-SUMMARY = "a byte-level BPE tokenizer learned from texts: for a domain or language without one"
+SUMMARY = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
 EXAMPLE = "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 PIECE_BYTES = 16_000_000
-"""The bar moves after so much input, where a file can be cut."""
+"""Input between two updates of the progress bar, if the file can be cut."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The command's options; `limit_bytes`: reading ends after so much text, None: never."""
+    """Options of the command. `limit_bytes`: stop reading after this much text."""
 
     inputs: Sequence[str]
     output: str
@@ -43,6 +43,7 @@ class Vocabulary:
     text_per: str = "file"
     document_separator: str | None = None
     header: bool = True
+    formats: tuple[str, ...] = ()
     max_document_bytes: int = MAX_BYTES
     limit_bytes: int | None = None
     max_bad_fraction: float = 0.001
@@ -54,35 +55,39 @@ class Vocabulary:
         add = parser.add_argument
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
         add("--output", required=True, metavar="DIR", help="a folder on this machine, new or empty")
-        add("--size", type=int, default=32000, metavar="N", help="ids in all (default 32000)")
+        add("--size", type=int, default=32000, metavar="N", help="number of ids (default 32000)")
         TextKind.add_reading_arguments(parser)
         longest = f"a longer record is bad (default {MAX_BYTES // 1_000_000} MB)"
         add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help=longest)
-        add("--limit-bytes", type=int, metavar="N", help="read no more than the first N bytes of text")
-        add("--max-bad-fraction", type=float, default=0.001, metavar="X", help="more bad records: fail (0.001)")
-        add("--skip-unknown", action="store_true", help="pass over files of no known kind in folders and globs")
+        add("--limit-bytes", type=int, metavar="N", help="read at most N bytes of text")
+        add(
+            "--max-bad-fraction",
+            type=float,
+            default=0.001,
+            metavar="X",
+            help="fail above this fraction of bad records (0.001)",
+        )
+        add("--skip-unknown", action="store_true", help="skip files of no known kind in folders and globs")
         add("--quiet", action="store_true", help="no progress bar")
-        add("--json", action="store_true", help="the summary for programs to read")
+        add("--json", action="store_true", help="print the summary as JSON")
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> "Vocabulary":
-        """The options given. Raises ValueError where a value makes no sense."""
+        """Return the options of a command line. Raise ValueError if an option has an impossible value."""
         if arguments.size < SMALLEST:
-            raise ValueError(f"--size must be at least {SMALLEST}: every byte has an id, and special tokens have five")
-        for name in ("limit_bytes", "max_document_bytes"):
-            if (value := getattr(arguments, name)) is not None and value < 1:
-                raise ValueError(f"{flag(name)} must be at least 1")
+            raise ValueError(f"--size must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
+        check_positive(arguments, "limit_bytes", "max_document_bytes")
         if not 0 <= arguments.max_bad_fraction <= 1:
             raise ValueError("--max-bad-fraction must be between 0 and 1")
         if storage.is_remote(arguments.output):
-            raise ValueError("--output must be a folder on this machine: --tokenizer is read from there")
-        given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(cls)}
-        return cls(**{**given, "inputs": arguments.input, "document_separator": separator_of(arguments)})
+            raise ValueError("--output must be a folder on this machine, because --tokenizer is read locally")
+        options = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(cls)}
+        return cls(**{**options, "inputs": arguments.input, **reading_options(arguments)})
 
 
 @dataclasses.dataclass
 class Summary:
-    """A tokenizer as written, and what it was learned from; `text_bytes` of UTF-8."""
+    """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8."""
 
     output: str
     ids: int
@@ -105,7 +110,7 @@ class Summary:
 
 
 class _Texts:
-    """The inputs' texts, each record counted; `num_bytes` of what was given."""
+    """The texts of the inputs; counts each record, and the bytes of the texts."""
 
     def __init__(self, options: Vocabulary) -> None:
         self.options = options
@@ -120,6 +125,7 @@ class _Texts:
             text_per=options.text_per,
             separator=options.document_separator,
             header=options.header,
+            formats=options.formats,
             skip_unknown=options.skip_unknown,
         )
         inputs = planning.find_inputs(options.inputs, reading)
@@ -145,7 +151,7 @@ class _Texts:
                 bar.update(unit.bytes)
 
     def check(self) -> None:
-        """Raises PipelineError where there was no text, or too much was bad."""
+        """Raise PipelineError if there was no text, or too many records were bad."""
         counts = self.tally.counts
         if counts.bad > self.options.max_bad_fraction * counts.read:
             allowed = f"--max-bad-fraction {self.options.max_bad_fraction:g}"
@@ -155,21 +161,20 @@ class _Texts:
 
 
 def run(options: Vocabulary) -> Summary:
-    """Learns the tokenizer and writes its folder.
+    """Learn the tokenizer and write its folder.
 
     Raises:
         PipelineError, OSError: it cannot be made; the message says why and what to do.
     """
     output = Path(options.output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        held = f"holds other files ({min(output.iterdir()).name})" if output.is_dir() else "is a file"
-        raise PipelineError(f"{output}: {held}: choose an --output that is new or empty")
+        fault = f"holds other files ({min(output.iterdir()).name})" if output.is_dir() else "is a file"
+        raise PipelineError(f"{output}: {fault}: choose an --output that is new or empty")
     texts = _Texts(options)
-    with tempfile.TemporaryDirectory() as beside:
-        made = Path(beside)
-        num_ids = learn_tokenizer(texts, options.size, made)
+    with tempfile.TemporaryDirectory() as temporary:
+        num_ids = learn_tokenizer(texts, options.size, Path(temporary))
         texts.check()
-        for path in sorted(made.iterdir(), key=lambda path: path.name == MAIN):  # last what makes it a tokenizer's
+        for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == MAIN):  # tokenizer.json last
             storage.publish_bytes(path.read_bytes(), str(output / path.name))
     counts = texts.tally.counts
     return Summary(

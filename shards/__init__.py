@@ -1,10 +1,10 @@
-"""The format between the pipelines and the trainer: tar shards, and a manifest that says which of them exist.
+"""The format between the pipelines and the trainer: tar shards and a manifest that lists them.
 
     ShardWriter -> documents-00003-001.tar ... -> Manifest (written last: the commit point) -> Dataset (verified reader)
 
-A kind of dataset has its columns and a layout (`schema`, `layouts`): text is packed many examples a member, as
-zstd-compressed Arrow streams; images lie as plain files, a key an example. Plain webdataset opens all of them. This
-package imports nothing else of the project.
+A kind of dataset has its columns and a layout (`schema`, `layouts`): a member of a text shard holds many examples as a
+zstd-compressed Arrow stream; images are plain files, one key per example. Plain webdataset opens all of them. This
+package imports nothing of the project but `common`.
 """
 
 from clearspan.shards.manifest import Manifest, ShardInfo

@@ -1,4 +1,4 @@
-"""`python -m shards ls|verify|cat DIR`: what a dataset holds, whether it is whole, and what its examples say."""
+"""The command `python -m shards ls|verify|cat DIR`: summarize a dataset, verify it, print its examples."""
 
 import argparse
 import json
@@ -14,9 +14,9 @@ import numpy as np
 from clearspan.common import terminal
 from clearspan.common.terminal import say
 from clearspan.shards import classes, lengths, reader, sheet, storage, summary, verification
-from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
-from clearspan.shards.schema import LABEL, token_columns
+from clearspan.shards.schema import KINDS, LABEL, token_columns
 from clearspan.shards.values import for_programs, in_words
 
 EXAMPLES = """examples:
@@ -26,45 +26,50 @@ EXAMPLES = """examples:
   python -m shards cat data/train --limit 3
   python -m shards cat data/images --picture sheet.png
 
-A folder on s3:// or gs:// is reached as the environment says (AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...),
-or as Beam's options do, e.g. --s3_endpoint_url.
+For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
+GOOGLE_APPLICATION_CREDENTIALS, ...) or Beam's options, e.g. --s3_endpoint_url.
 """
 CLASSES_SHOWN = 20
-"""Of more classes, `ls` shows so many unless it is asked for all."""
+"""Number of classes that `ls` lists without --classes."""
 EXAMPLES_SHOWN = 5
+"""Number of examples that `cat` shows without --limit."""
 
 
 def picture_file(text: str) -> Path:
-    """A path whose suffix says a type of picture that can be drawn."""
+    """Return a path with the suffix of an image type that can be drawn."""
     if not text.lower().endswith(sheet.SUFFIXES):
-        raise argparse.ArgumentTypeError(f"{text}: a picture's name ends in {', '.join(sheet.SUFFIXES)}")
+        raise argparse.ArgumentTypeError(f"{text}: the name of an image must end in {', '.join(sheet.SUFFIXES)}")
     return Path(text)
 
 
 def parser() -> terminal.Parser:
+    """Return the command's argument parser."""
     root = terminal.Parser(prog="python -m shards", description=__doc__, epilog=EXAMPLES)
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
-    for name, text in (("ls", "summary"), ("verify", "read everything again"), ("cat", "examples as readable text")):
+    summaries = {"ls": "print a summary", "verify": "read and check everything", "cat": "print examples as text"}
+    for name, text in summaries.items():
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(parser=command)
-        command.add_argument("folder", metavar="DIR", help="the dataset: a folder, or gs://... or s3://...")
-        command.add_argument("--json", action="store_true", help="for programs to read")
+        command.add_argument("folder", metavar="DIR", help="the dataset's folder, local or gs://... or s3://...")
+        command.add_argument("--json", action="store_true", help="print JSON")
         if name == "ls":
-            drawn = "picture of the examples' lengths"
+            drawn = "also draw a histogram of the examples' lengths"
             command.add_argument("--histogram", type=picture_file, metavar="FILE.png", help=drawn)
-            command.add_argument("--classes", action="store_true", help="every class, however many there are")
+            command.add_argument("--classes", action="store_true", help="list every class")
         if name == "cat":
-            number = f"how many examples (default {EXAMPLES_SHOWN}; of a picture {sheet.USUAL}, at most {sheet.MOST})"
+            number = f"examples to show (default {EXAMPLES_SHOWN}; with --picture {sheet.USUAL}, at most {sheet.MOST})"
             command.add_argument("--limit", type=int, metavar="N", help=number)
-            drawn = "pictures or spectrograms with their classes, drawn in place of text"
+            drawn = "draw images or spectrograms with their classes instead of printing text"
             command.add_argument("--picture", type=picture_file, metavar="FILE.png", help=drawn)
-            command.add_argument("--tokenizer", metavar="PATH", help="in place of the copy beside the shards")
-            command.add_argument("--width", type=int, default=300, help="characters of each text (default 300; 0: all)")
+            other = "tokenizer to use instead of the copy in the dataset's folder"
+            command.add_argument("--tokenizer", metavar="PATH", help=other)
+            command.add_argument("--width", type=int, default=300, help="characters of a text to print (0: all)")
     return root
 
 
 def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> int:
+    """Print a summary of a dataset; return the exit code."""
     manifest = Manifest.load(folder)
     if picture:
         lengths.picture(manifest.lengths, picture, folder)
@@ -79,13 +84,15 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
     if tokenizer:
         say(f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids")
     if statistics := manifest.statistics:
-        say(f"  frames' values: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}")
+        say(
+            f"  values of {KINDS[manifest.kind].statistics}: mean {statistics['mean']:.4f}, std {statistics['std']:.4f}"
+        )
     for line in summary.options(manifest.fingerprint.get("options", {})):
         say(f"  {line}")
     for path, sha256 in manifest.resources.items():
         if not path.startswith(f"{TOKENIZER_FOLDER}/"):
             say(f"  {path} {sha256[:16]}")
-    for line in described_classes(classes.names(folder, manifest), manifest.classes, all_classes):
+    for line in class_lines(classes.names(folder, manifest), manifest.classes, all_classes):
         say(line)
     columns = ("bytes", "examples", *(["tokens"] if tokenizer else []))
     rows = [(shard.name, *(f"{getattr(shard, column):,}" for column in columns)) for shard in manifest.shards]
@@ -95,8 +102,8 @@ def ls(folder: str, as_json: bool, picture: Path | None, all_classes: bool) -> i
     return 0
 
 
-def described_classes(names: Sequence[str], counts: Mapping[int, int], every: bool) -> Iterator[str]:
-    """How many classes there are, and a table of them, cut where there are many unless every one is asked for."""
+def class_lines(names: Sequence[str], counts: Mapping[int, int], every: bool) -> Iterator[str]:
+    """Yield a summary of the classes and a table of them: of all, or of the first CLASSES_SHOWN."""
     yield from (f"  {line}" for line in classes.summary(names, counts))
     shown = names if every else names[:CLASSES_SHOWN]
     if shown:
@@ -106,6 +113,7 @@ def described_classes(names: Sequence[str], counts: Mapping[int, int], every: bo
 
 
 def verify(folder: str, as_json: bool) -> int:
+    """Print the problems of a dataset; return the exit code, 1 if there are any."""
     problems = verification.verify(folder)
     if as_json:
         say(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
@@ -115,11 +123,11 @@ def verify(folder: str, as_json: bool) -> int:
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """The first examples as dictionaries, spectrograms as arrays, and the columns of each that hold token ids."""
+    """Yield the first `limit` examples as (values by column, names of the columns of token ids)."""
     for batch in dataset:
         part = batch.slice(0, limit)
         columns = [
-            [frames_of(value) for value in column] if column.type == FRAMES else column.to_pylist() for column in part
+            [array_of(value) for value in column] if is_array(column.type) else column.to_pylist() for column in part
         ]
         for values in zip(*columns, strict=True):
             yield dict(zip(part.schema.names, values, strict=True)), token_columns(part.schema)
@@ -129,20 +137,20 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, An
 
 
 def load_tokenizer(dataset: reader.Dataset, tokenizer_path: str | None) -> Any:
-    """The tokenizer beside the shards, or the one that is named in its place.
+    """Return the tokenizer in the dataset's folder, or the one at `tokenizer_path`.
 
     Raises:
-        ShardError: it is not there, or damaged.
+        ShardError: the tokenizer is missing or damaged.
     """
     from tokenizers import Tokenizer
 
     try:
         path = Path(tokenizer_path) if tokenizer_path else dataset.local_tokenizer()
     except reader.ShardError as error:
-        raise reader.ShardError(f"{error}, or name one with --tokenizer") from None
+        raise reader.ShardError(f"{error}, or pass --tokenizer") from None
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
-        raise reader.ShardError(f"{path}: no tokenizer here: name one with --tokenizer")
+        raise reader.ShardError(f"{path}: no tokenizer here: pass --tokenizer")
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
@@ -150,23 +158,24 @@ def load_tokenizer(dataset: reader.Dataset, tokenizer_path: str | None) -> Any:
 
 
 def with_class(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The example with the name of its class, where classes have names."""
+    """Return an example with the name of its class added, if classes have names."""
     return {**row, "class": names[row[LABEL]]} if names and LABEL in row else row
 
 
 def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, width: int) -> int:
+    """Print the first examples as text; return the exit code."""
     dataset = reader.Dataset(folder)
     tokenizer = load_tokenizer(dataset, tokenizer_path) if dataset.kind.has_tokens else None
     if tokenizer_path and not tokenizer:
-        raise reader.ShardError(f"{folder}: {dataset.kind.name} hold no token ids: leave --tokenizer out")
+        raise reader.ShardError(f"{folder}: {dataset.kind.name} hold no token ids: leave out --tokenizer")
     names = classes.names(folder, dataset.manifest)
     for row, columns in examples(dataset, limit):
         texts = {name: tokenizer.decode(row[name], skip_special_tokens=False) for name in columns} if tokenizer else {}
-        known = with_class({**row, **texts}, names)
+        values = with_class({**row, **texts}, names)
         if as_json:
-            say(json.dumps({name: for_programs(value) for name, value in known.items()}))
+            say(json.dumps({name: for_programs(value) for name, value in values.items()}))
             continue
-        others = {name: value for name, value in known.items() if name not in columns}
+        others = {name: value for name, value in values.items() if name not in columns}
         say("  ".join(f"{name} {in_words(value)}" for name, value in others.items()))
         shown = {
             f"{name} ({len(row[name]):,})": text if width <= 0 or len(text) <= width else text[:width] + " ..."
@@ -180,13 +189,13 @@ def cat(folder: str, as_json: bool, limit: int, tokenizer_path: str | None, widt
 
 
 def draw(folder: str, as_json: bool, limit: int, path: Path) -> int:
-    """The first examples as a contact sheet.
+    """Draw the first examples as a contact sheet; return the exit code.
 
     Raises:
-        ShardError: they are nothing to draw.
+        ShardError: the examples cannot be drawn.
     """
     dataset = reader.Dataset(folder)
-    nothing = f"{folder}: {dataset.kind.name} have nothing to draw: leave --picture out"
+    nothing = f"{folder}: {dataset.kind.name} have nothing to draw: leave out --picture"
     if dataset.kind.has_tokens:
         raise reader.ShardError(nothing)
     names = classes.names(folder, dataset.manifest)
@@ -204,6 +213,7 @@ def draw(folder: str, as_json: bool, limit: int, path: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
     root = parser()
     options, rest = root.parse_known_args(argv)
     if rest and not storage.is_remote(options.folder):
@@ -211,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.command == "cat":
         check_numbers(options)
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # Beam logs what is raised here anyway
+    logging.disable(logging.CRITICAL)  # Beam also logs the errors that it raises
     try:
         mistyped, known = storage.unknown_options(rest) if rest else ([], [])
         if mistyped:
@@ -222,19 +232,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_numbers(options: argparse.Namespace) -> None:
-    """Fills in how many examples `cat` shows; ends the process for what makes no sense."""
+    """Set the default of `cat --limit`; exit with code 2 for values out of range."""
     if options.limit is None:
         options.limit = sheet.USUAL if options.picture else EXAMPLES_SHOWN
     if options.limit < 1 or options.width < 0:
         options.parser.error("--limit must be at least 1, and --width 0 or more")
     if options.picture and options.limit > sheet.MOST:
-        options.parser.error(f"--limit {options.limit:,}: a picture shows at most {sheet.MOST} examples: lower it")
+        options.parser.error(f"--limit {options.limit:,}: an image shows at most {sheet.MOST} examples: lower it")
     if options.picture and options.tokenizer:
-        options.parser.error("--picture shows no text: leave --tokenizer out")
+        options.parser.error("--picture shows no text: leave out --tokenizer")
 
 
 def work(options: argparse.Namespace, beam_options: list[str]) -> int:
-    """One command's work; returns its exit code."""
+    """Run a command; return its exit code."""
     if beam_options:
         storage.use_options(beam_options)
     if options.command == "ls":

@@ -1,4 +1,4 @@
-"""The classes of a dataset's examples: their names, beside the shards, and how many examples each has."""
+"""Classes of labelled examples: their names, from a file beside the shards, and their numbers of examples."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,46 +10,47 @@ from clearspan.shards.reader import read_resource
 NAME = "classes.json"
 PATH = f"{FILES_FOLDER}/{NAME}"
 SHOWN = 5
+"""Number of class names that a line of the summary lists."""
 
 
 def names(folder: str, manifest: Manifest) -> list[str]:
-    """The name of each class, at the place of its number; empty for a dataset without classes.
+    """Return the class names, indexed by class number; empty for a dataset without classes.
 
     Raises:
-        ShardError: the table is missing or damaged.
-        ManifestError: it is not a list of distinct names, or the shards have a class without one.
+        ShardError: the table of classes is missing or damaged.
+        ManifestError: the table is not a list of distinct names, or the shards have a class without a name.
     """
     if PATH not in manifest.resources:
         return []
     data = read_resource(folder, PATH, manifest.resources[PATH])
     try:
-        found = json.loads(data)
+        table = json.loads(data)
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found) or len({*found}) < len(found):
-        raise ManifestError(f"{folder}/{PATH}: not a list of names, each once: run the pipeline again")
+        table = None
+    if not isinstance(table, list) or not all(isinstance(name, str) for name in table) or len({*table}) < len(table):
+        raise ManifestError(f"{folder}/{PATH}: not a list of distinct names: run the pipeline again")
     numbers = manifest.classes
-    if numbers and not 0 <= min(numbers) <= max(numbers) < len(found):
-        held = f"{min(numbers)} to {max(numbers)}"
-        raise ManifestError(f"{folder}/{PATH}: names {len(found):,} classes, and the shards have classes {held}")
-    return found
+    if numbers and not 0 <= min(numbers) <= max(numbers) < len(table):
+        actual = f"{min(numbers)} to {max(numbers)}"
+        raise ManifestError(f"{folder}/{PATH}: names {len(table):,} classes, but the shards have classes {actual}")
+    return table
 
 
-def summary(of: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """How many classes there are and how large, and which have one example or none."""
-    sizes = [counts.get(number, 0) for number in range(len(of))]
+def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
+    """Return lines on the number of classes and their sizes, and on those with one example or none."""
+    sizes = [counts.get(number, 0) for number in range(len(class_names))]
     if not sizes:
         return []
     least, most = min(sizes), max(sizes)
     of_size = f"{least:,} to {most:,} examples" if least < most else f"{most:,} examples each"
-    lines = [f"classes {len(of):,}, of {of_size}"]
-    for size, said in ((0, "without an example"), (1, "with a single example")):
-        if few := [name for name, count in zip(of, sizes, strict=True) if count == size]:
-            lines.append(f"{len(few):,} {said}: {', '.join(few[:SHOWN])}{', ...' if len(few) > SHOWN else ''}")
+    lines = [f"classes {len(class_names):,}, of {of_size}"]
+    for size, words in ((0, "without an example"), (1, "with a single example")):
+        if few := [name for name, count in zip(class_names, sizes, strict=True) if count == size]:
+            lines.append(f"{len(few):,} {words}: {', '.join(few[:SHOWN])}{', ...' if len(few) > SHOWN else ''}")
     return lines
 
 
-def table(of: Sequence[str], counts: Mapping[int, int]) -> str:
-    """Each class with its number and its examples."""
-    rows = [(f"{number}", name, f"{counts.get(number, 0):,}") for number, name in enumerate(of)]
+def table(class_names: Sequence[str], counts: Mapping[int, int]) -> str:
+    """Return a text table of the classes: number, name, number of examples."""
+    rows = [(f"{number}", name, f"{counts.get(number, 0):,}") for number, name in enumerate(class_names)]
     return terminal.table(("label", "class", "examples"), rows, right=(0, 2))

@@ -1,12 +1,12 @@
-"""The contents of a shard in figures: those of its entry in the manifest.
+"""The figures of a shard's contents, which its entry in the manifest holds.
 
     batches -> Contents -> ShardInfo (the writer)
     shard -> batches -> Totals -> compared with its ShardInfo (every reader)
     shard -> batches -> Contents -> compared with its ShardInfo (`verify`, and a pipeline that reads back what it wrote)
 
-Writer and readers measure with the same code, so a figure that is added here is written to the manifest and compared
-with it. A reader that streams shards measures the totals alone: they tell a shard that was cut short, and cost next to
-nothing, where lengths and moments would take as long as half of the reading.
+Writer and readers measure with the same code, so a new figure here is both written to the manifest and compared with
+it. A reader that streams shards measures only the totals: they detect a truncated shard and cost next to nothing, while
+lengths and moments take about half as long as reading.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ import pyarrow as pa
 
 from clearspan.shards import lengths, moments
 from clearspan.shards.lengths import Histograms
-from clearspan.shards.schema import add_up, count_classes, tokens_by_column
+from clearspan.shards.schema import Kind, add_up, count_classes, tokens_by_column
 
 
 @dataclasses.dataclass
 class Totals:
-    """Counts of the batches added so far, each named as the field of `ShardInfo` that holds it."""
+    """Counts over the batches added so far, each with the name of the `ShardInfo` field that holds it."""
 
     batches: int = 0
     examples: int = 0
     tokens: int = 0
     column_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, kind: Kind) -> None:
         """Measure one more batch."""
         self.batches += 1
         self.examples += batch.num_rows
@@ -37,48 +37,49 @@ class Totals:
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe how the figures differ from those of a `ShardInfo`, each field once; empty where none does.
+        """Describe how the figures differ from those of a `ShardInfo`, one phrase per field; empty if none differs.
 
-        A field that is empty there says nothing: manifests of earlier versions lack some.
+        An empty field of the `ShardInfo` is not compared: manifests of earlier versions lack some fields.
         """
         lines = []
         for name, value in vars(self).items():
             other = getattr(declared, name)
             if other not in (value, {}):
-                held, said = dict(_leaves(name, value)), dict(_leaves(name, other))
-                differing = [leaf for leaf in {**said, **held} if said.get(leaf) != held.get(leaf)]
+                actual, stated = dict(_leaves(name, value)), dict(_leaves(name, other))
+                differing = [leaf for leaf in {**stated, **actual} if stated.get(leaf) != actual.get(leaf)]
                 leaf, others = differing[0], len(differing) - 1
                 more = f" (and {others:,} more of its {name})" if others else ""
                 lines.append(
-                    f"{leaf} = {_shown(held.get(leaf))} where the manifest says {_shown(said.get(leaf))}{more}"
+                    f"{leaf} = {_shown(actual.get(leaf))} where the manifest says {_shown(stated.get(leaf))}{more}"
                 )
         return "; ".join(lines)
 
 
 @dataclasses.dataclass
 class Contents(Totals):
-    """All figures of the batches added so far: the totals, and what only a look at every example tells."""
+    """All figures of the batches added so far: the totals, and those for which every example must be looked at."""
 
     lengths: Histograms = dataclasses.field(default_factory=dict)
     classes: dict[str, int] = dataclasses.field(default_factory=dict)
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, kind: Kind) -> None:
         """Measure one more batch."""
-        super().add(batch)
+        super().add(batch, kind)
         self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
         self.classes = add_up(self.classes, count_classes(batch))
-        self.moments = add_up(self.moments, moments.measure(batch))
+        if kind.statistics:
+            self.moments = add_up(self.moments, moments.measure(batch.column(kind.statistics)))
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures by name, classes in the order of their numbers."""
+        """The figures by name, classes in order of their numbers."""
         classes = dict(sorted(self.classes.items(), key=lambda item: int(item[0])))
         return {**vars(self), "classes": classes}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, int]]:
-    """The numbers in nested dictionaries by their path, e.g. "lengths.tokens.96"."""
+    """Yield the numbers in nested dictionaries with their paths, e.g. "lengths.tokens.96"."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(f"{name}.{key}", inner)

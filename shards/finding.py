@@ -1,9 +1,9 @@
-"""Local files by path, folder or glob: each once, whatever links lead to it.
+"""Search for local files by path, folder or glob: each file once, however many links lead to it.
 
-A file is known by its place on the disk, not by its name: of several names the first that is no link stays. (Some
-network file systems number no places: there each name is a file.) A folder is entered once, so links that lead in
-circles end. Nothing is passed over but hidden names, as globs do: a link that leads nowhere, what is neither file nor
-folder, and a folder that cannot be read are errors.
+A file is identified by its device and inode, not by its name: of several names the first that is no link is listed.
+(Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
+cycles of links end. Only hidden names are skipped, as in globs: a broken link, a device or socket, and an unreadable
+folder are errors.
 """
 
 import fnmatch
@@ -15,44 +15,48 @@ from pathlib import Path
 
 
 def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str, int]:
-    """Bytes of the files among these paths, by path, sorted, under one name each; `others` receives each other name
-    with the one that it gave way to.
+    """Return the distinct files among these paths: path -> size in bytes, sorted.
+
+    Args:
+        others: receives each name that is not listed, with the listed name of the same file.
 
     Raises:
-        OSError: one of them leads nowhere, or is neither a file nor a folder; it names the path.
+        OSError: a path is a broken link, or neither a file nor a folder; the message names it.
     """
-    found: dict[tuple[object, int], tuple[str, int]] = {}
+    files: dict[tuple[object, int], tuple[str, int]] = {}
     for path in sorted(set(paths)):
         try:
-            status = os.stat(path)  # noqa: PTH116 (of a million of files)
+            status = os.stat(path)  # noqa: PTH116 (for millions of files)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{path}: a link to what is not there: remove it, or bring that back") from None
+            raise FileNotFoundError(f"{path}: a broken link: remove it, or restore its target") from None
         if stat.S_ISDIR(status.st_mode):
             continue
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
-        place = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
-        before = found.get(place)
+        inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
+        before = files.get(inode)
         if before is None or (Path(before[0]).is_symlink() and not Path(path).is_symlink()):
-            found[place] = (path, status.st_size)
+            files[inode] = (path, status.st_size)
         if before is not None and others is not None:
-            stays = found[place][0]
-            others[before[0] if stays == path else path] = stays
-    return dict(sorted(found.values()))
+            listed = files[inode][0]
+            others[before[0] if listed == path else path] = listed
+    return dict(sorted(files.values()))
 
 
 def empty_folder(pattern: str) -> str | None:
-    """A folder that a pattern names, or one below such, in which nothing is but hidden names; None: there is none."""
+    """Return a folder that matches a pattern, or one below it, that holds nothing but hidden names; None if none
+    does.
+    """
     for top in [pattern] if Path(pattern).is_dir() else glob.glob(pattern, recursive=True):  # noqa: PTH207 (a `**` too)
-        for place, folders, files in os.walk(top):
+        for parent, folders, files in os.walk(top):
             folders[:] = [name for name in folders if not name.startswith(".")]
             if not folders and not any(not name.startswith(".") for name in files):
-                return place
+                return parent
     return None
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """The paths that a pattern names, some of them perhaps more than once; of a folder that it names, all under it."""
+    """Yield the paths that match a pattern, perhaps repeatedly, and all paths under a folder that matches."""
     if Path(pattern).is_dir():
         yield from _below(pattern, "*")
     elif os.path.lexists(pattern):
@@ -62,7 +66,7 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
-    """What the parts of a pattern name in a folder, which ends in a slash."""
+    """Yield the paths in the folder `above`, which ends in a slash, that match the parts of a pattern."""
     first, rest = parts[0], parts[1:]
     if first == "**":
         if Path(above or ".").is_dir():
@@ -91,21 +95,21 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_lost(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link that leads nowhere: perhaps to a folder whose files are missed."""
+    """Return whether an entry is a broken link, whose target may be a folder of files that would be missed."""
     return entry.is_symlink() and not Path(entry.path).exists()
 
 
 def _below(top: str, rest: str) -> Iterator[str]:
-    """What `rest` names in a folder and in every one under it: those that are links come last."""
+    """Yield the matches of `rest` in a folder and all folders under it, linked folders last."""
     entered: set[tuple[object, int]] = set()
     waiting, links = [top], list[str]()
     while waiting or links:
         folder = waiting.pop() if waiting else links.pop()
         status = Path(folder).stat()
-        place = (status.st_dev, status.st_ino) if status.st_ino else (os.path.realpath(folder), 0)
-        if place in entered:
+        inode = (status.st_dev, status.st_ino) if status.st_ino else (os.path.realpath(folder), 0)
+        if inode in entered:
             continue
-        entered.add(place)
+        entered.add(inode)
         below = [entry for entry in _entries(folder) if not entry.name.startswith(".")]
         for entry in below:
             if entry.is_dir():

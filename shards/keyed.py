@@ -1,9 +1,9 @@
-"""Counter-based randomness: every draw is a hash of what it is for, never of when or where it was made.
+"""Counter-based random numbers: a draw is a hash of its purpose, not of the time or place at which it is made.
 
-A key is mixed from such as (seed, epoch, example id); draw number j under a key is a second hash. So an example gets
-the same draws in any batch, on any worker or rank, after a resume, with no state to save. The hash is SplitMix64's
-finaliser (Steele et al. 2014) in wrapping int64 arithmetic: the same for Python integers, numpy arrays and torch
-tensors, on any device.
+A key is mixed from integers such as (seed, epoch, example id); draw number j under a key is a second hash. An example
+gets the same draws in any batch, on any worker or rank and after a resume, and there is no state to save. The hash is
+the finalizer of SplitMix64 (Steele et al. 2014) in wrapping int64 arithmetic, with equal results for Python integers,
+numpy arrays and torch tensors on any device.
 """
 
 from typing import Any
@@ -15,19 +15,19 @@ _SECOND = 0x94D049BB133111EB - _WORD
 
 
 def _wrap(z: Any) -> Any:
-    """What arrays do by themselves, for Python integers."""
+    """Wrap a Python integer to int64; arrays wrap by themselves."""
     return (z + (_WORD >> 1)) % _WORD - (_WORD >> 1) if isinstance(z, int) else z
 
 
 def shift(z: Any, bits: int) -> Any:
-    """Logical right shift of int64."""
+    """Return a logical right shift of int64."""
     shifted = z >> bits
-    shifted &= (1 << (64 - bits)) - 1  # in place where it is an array: of small ones every allocation is felt
+    shifted &= (1 << (64 - bits)) - 1  # in place for arrays: allocations dominate for small ones
     return shifted
 
 
-def finalise(z: Any) -> Any:
-    """The hash: int64 -> int64, one to one."""
+def finalize(z: Any) -> Any:
+    """Hash int64 values to int64, one to one."""
     once = shift(z, 30)
     once ^= z
     once *= _FIRST
@@ -42,17 +42,17 @@ def finalise(z: Any) -> Any:
 
 
 def mix(*parts: Any) -> Any:
-    """One int64 key from integers and int64 arrays, broadcast together; the order of the parts matters."""
+    """Mix an int64 key from integers and int64 arrays, broadcast together; their order matters."""
     return extend(0, *parts)
 
 
 def extend(key: Any, *parts: Any) -> Any:
-    """The key of a key's parts and these after them: `mix(a, b, c) == extend(mix(a), b, c)`."""
+    """Mix more parts into a key: `mix(a, b, c) == extend(mix(a), b, c)`."""
     for part in parts:
-        key = finalise(_wrap(_wrap(key * GOLDEN) + finalise(_wrap(part + GOLDEN))))
+        key = finalize(_wrap(_wrap(key * GOLDEN) + finalize(_wrap(part + GOLDEN))))
     return key
 
 
 def draw(keys: Any, numbers: Any) -> Any:
-    """Draws of these numbers (1, 2, ...) under these keys, broadcast together: uniform int64."""
-    return finalise(_wrap(keys + numbers * GOLDEN))
+    """Return draws number 1, 2, ... under keys, broadcast together: uniform int64."""
+    return finalize(_wrap(keys + numbers * GOLDEN))

@@ -1,12 +1,12 @@
-"""How the rows of a record batch lie in a tar: all in one member, or a file or more for each.
+"""Layouts of a record batch in a tar: all rows in one member, or one file per row and column.
 
     ARROW     "00003-001-00004.arrow.zst": the batch as an Arrow stream in one zstd frame
-    Samples   "00003-001-00004-00017-0123456789abcdef.jpg", "….cls": webdataset's usual form, a row a key
+    Samples   "00003-001-00004-00017-0123456789abcdef.jpg", "….cls": webdataset's usual form, one key per row
 
-The ragged columns of an Arrow stream are the flat values and the cumulative lengths that the packed encoder wants, so
-an unpacked member is used without copying. Of a sample's key the first three numbers are the batch's, then come the
-row in it and the row's id in hexadecimal, so that the same batches come back. Unpacking runs no code: Arrow without
-extensions, bytes as they are, whole numbers as text, numpy's arrays of plain numbers.
+The ragged columns of an Arrow stream are the flat values and the cumulative lengths that the packed encoder takes, so
+an unpacked member is used without copying. A sample's key consists of the batch's key (three numbers), the row's index
+in the batch and the row's id in hexadecimal, so reading gives the same batches that were written. Unpacking runs no
+code: Arrow without extension types, bytes as they are, whole numbers as text, numpy arrays of plain numbers.
 """
 
 import io
@@ -22,47 +22,52 @@ import zstandard
 
 EXTENSION = "arrow.zst"
 ZSTD_LEVEL = 2
-"""Of RoBERTa ids as uint16 it leaves 0.60 at 200 MB/s a core, where level 3 leaves 0.59 at 140 and level 1 0.63 at 310:
-compression is the largest part of writing, and each byte is stored, sent and read by every training run. Readers take
-any level.
+"""Compression level. RoBERTa ids as uint16 shrink to 0.60 at 200 MB/s a core; level 3 gives 0.59 at 140 MB/s and level
+1 gives 0.63 at 310 MB/s. Compression takes most of the time of writing, but every byte is stored, sent and read by
+every training run. Readers accept any level.
 """
 MAX_MEMBER_BYTES = 1 << 30
-"""A member that says it decompresses to more than this is refused before any of it is decompressed."""
+"""Limit on the size that a member states for its decompressed content; a larger one is never decompressed."""
 SAMPLE = re.compile(r"(?P<batch>\d{5}-\d{3}-\d{5})-(?P<row>\d{5})-(?P<id>[0-7][0-9a-f]{15})\.(?P<extension>[a-z0-9]+)")
 MAX_ROWS = 100_000
-"""A batch of samples has at most so many: the row's number has five digits."""
+"""Limit on the rows of a batch of samples: a key has five digits for the row."""
 
 Members = Iterable[tuple[str, bytes]]
 Check = Callable[[pa.Schema], None]
 
 
 class MemberError(ValueError):
-    """A tar's members are no batches of examples. The message names the member."""
+    """A tar's members do not hold batches of examples. The message names the member."""
 
 
 class Layout(ABC):
-    """One way in which a batch's rows lie in a tar."""
+    """Way to store batches as the members of a tar."""
 
     row_is_sample: bool
-    """Whether plain webdataset gives a sample for each row; otherwise for each batch."""
+    """Whether plain webdataset yields one sample per row (True) or per batch (False)."""
 
     @abstractmethod
     def members(self, batch: pa.RecordBatch, key: str) -> Iterator[tuple[str, bytes]]:
-        """(name, content) of the files that a batch is packed into, in order; `key` is the batch's own. The same batch
-        gives the same bytes.
+        """Yield (name, content) of the files of a batch in order; the same batch gives the same bytes.
+
+        Args:
+            key: the batch's key, with which all names begin.
         """
 
     @abstractmethod
     def batches(self, members: Members, check: Check) -> Iterator[pa.RecordBatch]:
-        """The batches that were packed into these files; `check` raises MemberError for columns that are not wanted.
+        """Yield the batches that these files hold.
+
+        Args:
+            check: raises MemberError for a schema that the caller does not accept.
 
         Raises:
-            MemberError: a file is not what this layout writes, or not at its place.
+            MemberError: a file is not one that this layout writes, or not in its order.
         """
 
 
 class Arrow(Layout):
-    """A batch a member: a zstd-compressed Arrow stream."""
+    """Layout with one member per batch: a zstd-compressed Arrow stream."""
 
     row_is_sample = False
 
@@ -80,8 +85,17 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """A form says how a value of a column is a file of a sample, and how what such files hold is a column again."""
+    """Form of a column in a layout of samples: the extension of its files, and how a value becomes a file and back.
 
+    Attributes:
+        extension: extension of the column's files, as webdataset uses it.
+        type: Arrow type of the column.
+        to_bytes: returns the content of a value's file.
+        from_bytes: returns the value of a file's content; raises ValueError for any other content.
+        column: returns the column of such values.
+    """
+
+    extension: str
     type: pa.DataType
     to_bytes: Callable[[pa.Scalar], bytes]
     from_bytes: Callable[[bytes], Any]
@@ -94,115 +108,139 @@ def _whole_number(data: bytes) -> int:
     return int(data)
 
 
-MEL_BINS = 128
-FRAMES = pa.list_(pa.field("item", pa.list_(pa.field("item", pa.float16(), nullable=False), MEL_BINS), nullable=False))
-"""The type of a column of spectrograms: of each, (frames, MEL_BINS) float16."""
+NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_number, lambda v: pa.array(v, pa.int64()))
+TEXT = Form(
+    "txt",
+    pa.string(),
+    lambda value: str(value).encode(),
+    lambda data: data.decode("utf-8"),
+    lambda values: pa.array(values, pa.string()),
+)
+FORMS = {form.extension: form for form in (NUMBER, TEXT)}
 
 
-def frames_column(spectrograms: Sequence[np.ndarray]) -> pa.Array:
-    """The column of these spectrograms, each (frames, MEL_BINS) float16."""
-    offsets = np.cumsum([0, *map(len, spectrograms)]).astype(np.int32)
-    values = np.concatenate([np.empty((0, MEL_BINS), np.float16), *spectrograms])
-    frames = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=FRAMES.value_type)
-    return pa.ListArray.from_arrays(offsets, frames, type=FRAMES)
+def as_is(extension: str) -> Form:
+    """Return the form of a column of bytes, e.g. encoded images."""
+    return Form(
+        extension, pa.binary(), lambda value: value.as_py(), bytes, lambda values: pa.array(values, pa.binary())
+    )
 
 
-def frames_of(spectrogram: pa.Scalar) -> np.ndarray:
-    """One spectrogram of such a column, (frames, MEL_BINS) float16, without copying."""
-    return np.asarray(spectrogram.values.flatten().to_numpy(zero_copy_only=True).reshape(-1, MEL_BINS))
+def array_type(width: int) -> pa.DataType:
+    """Return the type of a column of arrays, each (n, width) float16 with an n of its own."""
+    row = pa.list_(pa.field("item", pa.float16(), nullable=False), width)
+    return pa.list_(pa.field("item", row, nullable=False))
 
 
-def _to_npy(spectrogram: pa.Scalar) -> bytes:
+def is_array(column_type: pa.DataType) -> bool:
+    """Return whether a type is an `array_type`."""
+    return bool(pa.types.is_list(column_type) and pa.types.is_fixed_size_list(column_type.value_type))
+
+
+def array_column(arrays: Sequence[np.ndarray], width: int) -> pa.Array:
+    """Return the column of these arrays, each (n, width) float16."""
+    column_type = array_type(width)
+    offsets = np.cumsum([0, *map(len, arrays)]).astype(np.int32)
+    values = np.concatenate([np.empty((0, width), np.float16), *arrays])
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=column_type.value_type)
+    return pa.ListArray.from_arrays(offsets, rows, type=column_type)
+
+
+def array_of(value: pa.Scalar) -> np.ndarray:
+    """Return a value of a column of arrays as (n, width) float16, without copying."""
+    width = value.type.value_type.list_size
+    return np.asarray(value.values.flatten().to_numpy(zero_copy_only=True).reshape(-1, width))
+
+
+def npy(width: int) -> Form:
+    """Return the form of a column of arrays, each (n, width) float16, as files that `np.load` reads."""
+    column_type = array_type(width)
+    return Form("npy", column_type, _to_npy, lambda data: _from_npy(data, width), lambda v: array_column(v, width))
+
+
+def _to_npy(value: pa.Scalar) -> bytes:
     file = io.BytesIO()
-    np.lib.format.write_array(file, frames_of(spectrogram), version=(1, 0), allow_pickle=False)
+    np.lib.format.write_array(file, array_of(value), version=(1, 0), allow_pickle=False)
     return file.getvalue()
 
 
-def _from_npy(data: bytes) -> np.ndarray:
+def _from_npy(data: bytes, width: int) -> np.ndarray:
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not an array of numpy's format 1.0")
-    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
-    if by_column or dtype != np.dtype("<f2") or len(shape) != 2 or shape[1] != MEL_BINS:
-        raise ValueError(f"an array {shape} of {dtype}, not (frames, {MEL_BINS}) of float16 by rows")
-    if len(data) - file.tell() != 2 * shape[0] * MEL_BINS:
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    if fortran_order or dtype != np.dtype("<f2") or len(shape) != 2 or shape[1] != width:
+        raise ValueError(f"an array {shape} of {dtype}, not (n, {width}) of float16 in C order")
+    if len(data) - file.tell() != 2 * shape[0] * width:
         raise ValueError(f"{len(data):,} bytes, which are not those of an array {shape}")
     values = np.frombuffer(data, np.float16, offset=file.tell())
-    # Of what is not finite, all bits of the exponent are set. The test on the bits is faster than isfinite and makes
-    # no copy: below zero such values are the highest of uint16, above zero the highest of int16.
+    # NaN and infinity have all bits of the exponent set. Comparing the bits is faster than isfinite and makes no copy:
+    # negative ones are the highest values of uint16, positive ones the highest of int16.
     if values.size and (values.view(np.uint16).max() >= 0xFC00 or values.view(np.int16).max() >= 0x7C00):
         raise ValueError("holds values that are not finite (NaN or infinity)")
     return values.reshape(shape)
 
 
-NUMBER = Form(pa.int64(), lambda value: b"%d" % value.as_py(), _whole_number, lambda found: pa.array(found, pa.int64()))
-TEXT = Form(
-    pa.string(),
-    lambda value: str(value).encode(),
-    lambda data: data.decode("utf-8"),
-    lambda found: pa.array(found, pa.string()),
-)
-AS_IT_IS = Form(pa.binary(), lambda value: value.as_py(), bytes, lambda found: pa.array(found, pa.binary()))
-SPECTROGRAM = Form(FRAMES, _to_npy, _from_npy, frames_column)
-FORMS = {"cls": NUMBER, "txt": TEXT, "npy": SPECTROGRAM}
-"""The forms by extension, with webdataset's meanings; a file of any other holds the column's bytes as they are."""
-
-
 class Samples(Layout):
-    """A row a key: a file for each column but the id, e.g. `Samples(image="jpg", label="cls")`."""
+    """Layout with one file per row and column, all but the id, e.g. `Samples(image="jpg", label="cls")`.
+
+    A column is given by its `Form`, or by an extension: `cls` for whole numbers, `txt` for text, any other for bytes.
+    """
 
     row_is_sample = True
 
-    def __init__(self, **extensions: str) -> None:
-        self.extensions = extensions
-        self.forms = [FORMS.get(extension, AS_IT_IS) for extension in extensions.values()]
-        columns = [("id", pa.int64()), *((name, form.type) for name, form in zip(extensions, self.forms, strict=True))]
-        self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+    def __init__(self, **columns: str | Form) -> None:
+        self.names = list(columns)
+        self.forms = [form if isinstance(form, Form) else FORMS.get(form) or as_is(form) for form in columns.values()]
+        types = [("id", pa.int64()), *((name, form.type) for name, form in zip(self.names, self.forms, strict=True))]
+        self.schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in types])
 
     def members(self, batch: pa.RecordBatch, key: str) -> Iterator[tuple[str, bytes]]:
         if batch.num_rows > MAX_ROWS:
             raise ValueError(f"a batch of {batch.num_rows:,} samples: make it of at most {MAX_ROWS:,}")
-        columns = [batch.column(name) for name in self.extensions]
+        columns = [batch.column(name) for name in self.names]
         for row, number in enumerate(batch.column("id").to_pylist()):
-            for column, extension, form in zip(columns, self.extensions.values(), self.forms, strict=True):
-                yield f"{key}-{row:05d}-{number:016x}.{extension}", form.to_bytes(column[row])
+            for column, form in zip(columns, self.forms, strict=True):
+                yield f"{key}-{row:05d}-{number:016x}.{form.extension}", form.to_bytes(column[row])
 
     def batches(self, members: Members, check: Check) -> Iterator[pa.RecordBatch]:
         check(self.schema)
-        extensions = list(self.extensions.values())
         rows: list[list[Any]] = []
         batch = ""
         for name, data in members:
-            found = SAMPLE.fullmatch(name)
-            if not found:
+            match = SAMPLE.fullmatch(name)
+            if not match:
                 raise MemberError(f"{name}: not a file of a sample: its key is not UUUUU-SSS-BBBBB-RRRRR-ID")
-            if found["batch"] != batch:
+            if match["batch"] != batch:
                 if rows:
                     yield self._batch(rows, batch)
-                batch, rows = found["batch"], []
-            if not rows or len(rows[-1]) > len(extensions):
-                rows.append([int(found["id"], 16)])
+                batch, rows = match["batch"], []
+            if not rows or len(rows[-1]) > len(self.forms):
+                rows.append([int(match["id"], 16)])
             row = rows[-1]
-            place = (len(rows) - 1, row[0], extensions[len(row) - 1])
-            if (int(found["row"]), int(found["id"], 16), found["extension"]) != place:
-                raise MemberError(f"{name}: .{place[2]} of row {place[0]} of batch {batch} is expected in its place")
+            form = self.forms[len(row) - 1]
+            expected = (len(rows) - 1, row[0], form.extension)
+            if (int(match["row"]), int(match["id"], 16), match["extension"]) != expected:
+                raise MemberError(
+                    f"{name}: .{form.extension} of row {len(rows) - 1} of batch {batch} is expected in its place"
+                )
             try:
-                row.append(self.forms[len(row) - 1].from_bytes(data))
+                row.append(form.from_bytes(data))
             except ValueError as error:
                 raise MemberError(f"{name}: {error}") from None
         if rows:
             yield self._batch(rows, batch)
 
     def _batch(self, rows: list[list[Any]], batch: str) -> pa.RecordBatch:
-        if lacking := list(self.extensions.values())[len(rows[-1]) - 1 :]:
-            raise MemberError(f"{batch}: its last sample is without .{lacking[0]}")
-        ids, *columns = zip(*rows, strict=True)
-        made = [form.column(column) for form, column in zip(self.forms, columns, strict=True)]
-        return pa.record_batch([pa.array(ids, pa.int64()), *made], schema=self.schema)
+        if missing := self.forms[len(rows[-1]) - 1 :]:
+            raise MemberError(f"{batch}: its last sample is without .{missing[0].extension}")
+        ids, *values = zip(*rows, strict=True)
+        columns = [form.column(column) for form, column in zip(self.forms, values, strict=True)]
+        return pa.record_batch([pa.array(ids, pa.int64()), *columns], schema=self.schema)
 
 
 def pack(batch: pa.RecordBatch) -> bytes:
-    """One record batch as the bytes of a tar member; the same batch gives the same bytes."""
+    """Return the bytes of a tar member that holds one record batch; the same batch gives the same bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -210,10 +248,10 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
-    """The record batch in a tar member's bytes; its columns are checked before any value is read.
+    """Return the record batch in a tar member's bytes; `check` sees its schema before any value is read.
 
     Raises:
-        MemberError: it is not one zstd frame of at most MAX_MEMBER_BYTES holding one batch of such columns.
+        MemberError: the bytes are not one zstd frame of at most MAX_MEMBER_BYTES with one batch of accepted columns.
     """
     try:
         size = zstandard.frame_content_size(data)
@@ -227,7 +265,7 @@ def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
         batch_schema = pa.ipc.read_schema(messages[0])
         check(batch_schema)
         if _is_compressed(messages[1].metadata):
-            raise MemberError("compressed inside its frame, where the limit on its size does not reach")
+            raise MemberError("Arrow buffers compressed inside the zstd frame, where no limit on their size applies")
         batch = pa.ipc.read_record_batch(messages[1], batch_schema)
         batch.validate(full=True)
     except MemberError as error:
@@ -238,10 +276,10 @@ def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
 
 
 def _is_compressed(metadata: pa.Buffer) -> bool:
-    """Whether an Arrow record batch message says that its buffers are compressed.
+    """Return whether an Arrow record batch message declares compressed buffers.
 
-    Reads the field of its flatbuffer that pyarrow does not show: Message.header (field 2), then RecordBatch.compression
-    (field 3). A table's field is absent where its vtable is too short or holds 0.
+    pyarrow does not expose this field of the flatbuffer: Message.header (field 2), then RecordBatch.compression (field
+    3). A table's field is absent if its vtable is too short or holds 0.
     """
     data = metadata.to_pybytes()
 

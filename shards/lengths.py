@@ -1,6 +1,6 @@
-"""Counts of examples by length, in each of their ragged columns: two to an octave, as text and as a picture.
+"""Histograms of example lengths, one per ragged column, with two bins per octave, as text and as an image.
 
-A length n counts under the largest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not above it; 0 under 0.
+The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
 
 import itertools
@@ -15,35 +15,36 @@ from clearspan.shards.schema import ragged_columns
 
 EDGES = np.array([0, 1, *sorted([2**k for k in range(1, 41)] + [3 * 2**k for k in range(40)])])
 WIDTH = 40
+"""Length of the longest bar of the text histogram, in characters."""
 Histogram = dict[str, int]
-"""Counts by the lower edge of the lengths counted."""
+"""Number of examples by the lower edge of a bin."""
 Histograms = dict[str, Histogram]
-"""The histogram of each column."""
+"""Histogram by column."""
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """Counts the lists in a batch's ragged columns by length."""
-    found = {}
+    """Return the histograms of the lengths in a batch's ragged columns."""
+    histograms = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())
         counts = np.bincount(np.searchsorted(EDGES, sizes, side="right") - 1)
-        found[name] = {str(EDGES[edge]): int(counts[edge]) for edge in np.flatnonzero(counts)}
-    return found
+        histograms[name] = {str(EDGES[edge]): int(counts[edge]) for edge in np.flatnonzero(counts)}
+    return histograms
 
 
 def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
-    """The sum of the histograms of each column, shortest first."""
+    """Return the sum of histograms, column by column, shortest lengths first."""
     total: Histograms = {}
     for part in parts:
         for column, histogram in part.items():
-            into = total.setdefault(column, {})
+            summed = total.setdefault(column, {})
             for edge, count in histogram.items():
-                into[edge] = into.get(edge, 0) + count
-    return {column: dict(sorted(into.items(), key=lambda item: int(item[0]))) for column, into in total.items()}
+                summed[edge] = summed.get(edge, 0) + count
+    return {column: dict(sorted(summed.items(), key=lambda item: int(item[0]))) for column, summed in total.items()}
 
 
 def _bars(histogram: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """(first length, last length, count) from the shortest to the longest, empty ones between them included."""
+    """Return (first length, last length, count) of the bins from the shortest to the longest, including empty ones."""
     if not histogram:
         return []
     lowest, highest = np.searchsorted(EDGES, [min(map(int, histogram)), max(map(int, histogram))])
@@ -52,7 +53,7 @@ def _bars(histogram: Mapping[str, int]) -> list[tuple[int, int, int]]:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """A table of each column's lengths with a line a bar, the views of a sentence apart; empty where there are none."""
+    """Return a table of bars for each column, except sentence views; empty if there are no histograms."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()
@@ -68,7 +69,7 @@ def _text(histogram: Mapping[str, int]) -> str:
 
 
 def picture(histograms: Mapping[str, Mapping[str, int]], path: Path, title: str) -> None:
-    """The first column's as a PNG (or whatever else the path's suffix names)."""
+    """Draw the histogram of the first column to an image file of the type that its suffix says."""
     import matplotlib.figure
 
     column, histogram = next(iter(histograms.items()), ("values", {}))

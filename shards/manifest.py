@@ -1,11 +1,12 @@
-"""The manifest: which shards a dataset has, what shaped them, how the input adds up. Written last: the commit.
+"""The manifest of a dataset: its shards, the fingerprint of what shaped them, the reconciled counts of the input.
 
-A folder without `manifest.json` is no dataset; a tar that the manifest does not name does not exist. The manifest holds
-the hash of its own content, and the hashes of all that decides a dataset's ids and training.
+The manifest is written last and is the commit point: a folder without `manifest.json` is not a dataset, and a tar that
+the manifest does not list is not part of it. The manifest holds the hash of its own content and the hashes of all files
+that decide the dataset's ids and training.
 
-What shaped the shards, and is needed to read them or to make more, lies in files beside them: its resources. A kind of
-token ids has its tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`; all other resources, such as
-the synonyms of views or a table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
+Resources are the files beside the shards that are needed to read them or to make more. A kind with token ids has its
+tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`. All other resources, such as the synonyms of
+views or the table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
 """
 
 import dataclasses
@@ -23,8 +24,8 @@ NAME = "manifest.json"
 FORMAT = "clearspan-shards"
 VERSION = 3
 OLDER = (2,)
-"""Versions that are read too. In version 2 a shard's `lengths` are those of its first column of tokens. They are used
-for documents alone, which have no other column."""
+"""Older versions that can be read. In version 2 the `lengths` of a shard are those of its first column of token ids;
+they are used for documents only, which have no other column."""
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
@@ -32,16 +33,19 @@ RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*"
 
 
 class ManifestError(ValueError):
-    """There is no manifest, or it is not what this version reads. The message names the file and the mend."""
+    """The manifest is missing or cannot be read by this version. The message names the file and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """One tar: its size and hash as published, and its contents (`shards.contents`).
+    """Entry of a shard: its size and hash as published, and the figures of its contents (`shards.contents`).
 
-    `lengths` counts its examples by length in each ragged column (`shards.lengths`), `column_tokens` the tokens in each
-    column of them, whose sum is `tokens`, `classes` the examples by the number of their class, and `moments` sums up
-    the values of its spectrograms (`shards.moments`).
+    Attributes:
+        unit: number of the work unit that wrote it.
+        lengths: histogram of the lengths of each ragged column (`shards.lengths`).
+        classes: number of examples by class number.
+        moments: sums over the values of the kind's `statistics` column (`shards.moments`).
+        column_tokens: number of tokens by column of token ids; their sum is `tokens`.
     """
 
     name: str
@@ -58,18 +62,22 @@ class ShardInfo:
 
     @property
     def kind(self) -> Kind:
-        """What its examples are, which its name says. Raises KeyError for no known kind."""
+        """The kind of its examples, by its name; raises KeyError for an unknown kind."""
         return KINDS[self.name.partition("-")[0]]
 
 
 OPTIONAL = tuple(field.name for field in dataclasses.fields(ShardInfo) if field.default_factory is dict)
-"""The figures that a manifest of an earlier version may lack, of all of its shards."""
+"""Figures that may be empty, for all shards alike, e.g. in a manifest of an earlier version."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerInfo:
-    """The tokenizer that made the ids, all of them below `vocab_size`: the sha256 of its tokenizer.json, and of each of
-    its files by name.
+    """The tokenizer that made the ids.
+
+    Attributes:
+        sha256: hash of its tokenizer.json.
+        vocab_size: every id is below it.
+        files: sha256 of each of its files, by name.
     """
 
     sha256: str
@@ -78,14 +86,14 @@ class TokenizerInfo:
 
 
 def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
-    """The sha256 of each resource that a fingerprint names, by its path in the dataset's folder."""
+    """Return the sha256 of each resource that a fingerprint names, by its path in the dataset's folder."""
     tokenizer = fingerprint.get("tokenizer") or {"files": {}}
     named = {TOKENIZER_FOLDER: tokenizer["files"], FILES_FOLDER: fingerprint.get("options", {}).get("files", {})}
     return {f"{folder}/{name}": sha256 for folder, files in named.items() for name, sha256 in files.items()}
 
 
-def _as_now(shard: dict[str, Any], version: int) -> dict[str, Any]:
-    """A shard's entry in a manifest of that version, as this one has it."""
+def _converted(shard: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return a shard's entry of an older version in the form of this version."""
     if version == VERSION or not shard.get("lengths"):
         return shard
     return {**shard, "lengths": {"tokens": shard["lengths"]} if shard["name"].startswith("documents-") else {}}
@@ -93,9 +101,11 @@ def _as_now(shard: dict[str, Any], version: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A dataset's table of contents.
+    """Content of a `manifest.json`.
 
-    `fingerprint` holds everything that shaped the data; `counts` reconciles: read = kept + sum(filtered) + bad.
+    Attributes:
+        fingerprint: everything that shaped the data.
+        counts: the reconciliation of the input: read = kept + sum(filtered) + bad.
     """
 
     kind: str
@@ -105,49 +115,50 @@ class Manifest:
 
     @property
     def totals(self) -> dict[str, int]:
+        """The sums of examples, tokens and bytes over all shards."""
         return {name: sum(getattr(shard, name) for shard in self.shards) for name in ("examples", "tokens", "bytes")}
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
-        """What the fingerprint says of the tokenizer; None for a dataset without token ids."""
+        """The fingerprint's entry of the tokenizer; None for a dataset without token ids."""
         known = self.fingerprint.get("tokenizer")
         return None if known is None else build(TokenizerInfo, known)
 
     @property
     def resources(self) -> dict[str, str]:
-        """The sha256 of each file beside the shards that is needed to read them or to make more, by path."""
+        """The sha256 of each resource, by its path in the dataset's folder."""
         return resources(self.fingerprint)
 
     @property
     def classes(self) -> dict[int, int]:
-        """Examples by the number of their class, in order; empty for a kind without classes."""
+        """Number of examples by class number, in order; empty for a kind without classes."""
         total: dict[str, int] = functools.reduce(add_up, (shard.classes for shard in self.shards), {})
         return dict(sorted((int(number), count) for number, count in total.items()))
 
     @property
     def statistics(self) -> dict[str, float]:
-        """The mean and standard deviation of the values of all spectrograms; empty where there are none."""
+        """The mean and standard deviation of the kind's `statistics` column; empty for a kind without one."""
         statistics: dict[str, float] = self.derived["statistics"]
         return statistics
 
     @property
     def lengths(self) -> lengths.Histograms:
-        """Examples by length in each ragged column; empty where the shards do not tell."""
+        """Histogram of the lengths of each ragged column; empty if the shards' entries have none."""
         return lengths.add(shard.lengths for shard in self.shards)
 
     @property
     def column_tokens(self) -> dict[str, int]:
-        """The tokens in each column of them; empty where the shards do not tell."""
+        """Number of tokens by column; empty if the shards' entries have none."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of the file that follow from its shards' entries; an empty one is not written."""
+        """The fields of the file that are derived from the shards' entries; an empty one is not written."""
         sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
         return {"totals": self.totals, "statistics": moments.statistics(sums)}
 
     def to_json(self) -> bytes:
-        """The file's bytes; the same content gives the same bytes."""
+        """Return the content of the file; equal manifests give equal bytes."""
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -160,7 +171,7 @@ class Manifest:
         return seal(record | {name: value for name, value in self.derived.items() if value}, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
-        """The list of shards in webdataset's `wids-shard-index-v1` form, for its indexed readers."""
+        """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers."""
         shards = [
             {
                 "url": storage.join(base, shard.name) if base else shard.name,
@@ -172,30 +183,31 @@ class Manifest:
         return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": self.kind, "shardlist": shards}
 
     def save(self, folder: str) -> None:
-        storage.keep(self.to_json(), storage.join(folder, NAME))
+        """Publish `folder/manifest.json`."""
+        storage.publish_if_changed(self.to_json(), storage.join(folder, NAME))
 
     @classmethod
     def load(cls, folder: str) -> "Manifest":
-        """Reads and checks `folder/manifest.json`.
+        """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: it is missing, unreadable, of another version, or its sums do not add up.
+            ManifestError: the file is missing, unreadable, of another version, or its figures contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):
             raise ManifestError(f"{folder}: no {NAME}: not a dataset, or its pipeline has not finished (run it again)")
         try:
             record = unseal(storage.read_bytes(path))
-            found = (record["format"], record["version"])
-            if found not in {(FORMAT, version) for version in (*OLDER, VERSION)}:
-                raise ManifestError(f"{path}: format {found[0]} version {found[1]}, not {FORMAT} {VERSION}")
-            shards = [build(ShardInfo, _as_now(shard, found[1])) for shard in record["shards"]]
+            version = (record["format"], record["version"])
+            if version not in {(FORMAT, known) for known in (*OLDER, VERSION)}:
+                raise ManifestError(f"{path}: format {version[0]} version {version[1]}, not {FORMAT} {VERSION}")
+            shards = [build(ShardInfo, _converted(shard, version[1])) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
             manifest._check(path, record)
         except ManifestError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            reason = f"missing field {error}" if isinstance(error, KeyError) else error
             raise ManifestError(f"{path}: not a manifest, or damaged ({reason}); run the pipeline again") from None
         return manifest
 

@@ -1,7 +1,7 @@
-"""Mean and standard deviation of all values of the spectrograms of a dataset, from exact sums of its shards.
+"""Mean and standard deviation of all values of a float16 column, from exact sums of its shards.
 
-The sums are whole numbers of 2^-24 and 2^-48, exact: they are the same on any machine, and those of parts add up to
-those of the whole, in any order.
+The sums are exact integers, in units of 2^-24 and 2^-48: they are the same on any machine, and the sums of parts add up
+to the sums of the whole in any order.
 """
 
 import math
@@ -11,16 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 ONE = 1 << 24
-"""The least float16 above zero is 1 / ONE, so every float16 is a whole number of them."""
-COLUMN = "frames"
+"""1 / ONE is the smallest positive float16, so every float16 is an integer multiple of it."""
 
 
-def measure(batch: pa.RecordBatch) -> dict[str, int]:
-    """The sums over a batch: how many `values`, their `sum` and that of their `squares`; empty without spectrograms."""
-    if COLUMN not in batch.schema.names:
-        return {}
-    # A float16 is its sign, 5 bits of exponent and 10 of significand; above exponent 0, one more bit is implied.
-    bits = batch.column(COLUMN).flatten().flatten().to_numpy(zero_copy_only=True).view(np.uint16)
+def measure(column: pa.Array) -> dict[str, int]:
+    """Return the sums over a column of arrays: the number of `values`, their `sum` and the sum of their `squares`."""
+    # A float16 has a sign bit, 5 bits of exponent and 10 of significand; above exponent 0 one more bit is implied.
+    bits = column.flatten().flatten().to_numpy(zero_copy_only=True).view(np.uint16)
     plus, minus = np.bincount(bits, minlength=1 << 16).reshape(2, 32, 1024)
     significands = np.arange(1024) + 1024 * (np.arange(32) > 0)[:, None]
     sums = ((plus - minus) * significands).sum(axis=1).tolist()
@@ -34,7 +31,7 @@ def measure(batch: pa.RecordBatch) -> dict[str, int]:
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:
-    """The `mean` and the `std` (of all values, not estimated) of what was summed; empty where nothing was."""
+    """Return the `mean` and the population standard deviation `std` from the sums; empty if no value was summed."""
     if not sums or not sums["values"]:
         return {}
     number, total, squares = sums["values"], sums["sum"], sums["squares"]

@@ -1,4 +1,4 @@
-"""Lists of different lengths as one flat array and its bounds: what a token column of a batch is, without copying."""
+"""Lists of different lengths as a flat array and offsets, as Arrow stores a column of token ids: no copy is needed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,9 +9,11 @@ import pyarrow as pa
 
 @dataclasses.dataclass(frozen=True)
 class Ragged:
-    """n lists: `values` (S,) of any one type, list i being values[offsets[i]:offsets[i + 1]]; `offsets` (n + 1,) int64.
+    """A sequence of n lists; list i is values[offsets[i]:offsets[i + 1]].
 
-    offsets[0] is 0 and offsets[n] is S.
+    Attributes:
+        values: (S,) of any dtype.
+        offsets: (n + 1,) int64, from 0 to S.
     """
 
     values: np.ndarray
@@ -19,24 +21,24 @@ class Ragged:
 
     @classmethod
     def of(cls, lists: Sequence[np.ndarray], dtype: np.dtype | type) -> "Ragged":
-        """Joins separate arrays."""
+        """Concatenate separate arrays."""
         values = np.concatenate([np.empty(0, dtype), *lists]).astype(dtype, copy=False)
-        return cls(values, bounds(np.array([len(one) for one in lists], np.int64)))
+        return cls(values, bounds(np.array([*map(len, lists)], np.int64)))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ragged"]) -> "Ragged":
-        """The lists of one or more, one after another."""
+        """Concatenate the lists of one or more parts."""
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(np.concatenate([part.values for part in parts]), bounds(lengths))
 
     @classmethod
     def from_arrow(cls, column: pa.ListArray) -> "Ragged":
-        """A token column of a batch, or of a slice of one."""
+        """Wrap a column of token ids of a batch, or of a slice of one."""
         offsets = column.offsets.to_numpy().astype(np.int64)
         return cls(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_arrow(self, list_type: pa.DataType) -> pa.ListArray:
-        """Makes a column of that type, without copying values."""
+        """Return a column of this type, without copying values."""
         return pa.ListArray.from_arrays(self.offsets.astype(np.int32), self.values, type=list_type)
 
     def __len__(self) -> int:
@@ -47,30 +49,30 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) int64."""
+        """The lengths of the lists, (n,) int64."""
         return np.diff(self.offsets)
 
     def part(self, rows: slice) -> "Ragged":
-        """Consecutive lists, their values not copied."""
+        """Return consecutive lists, without copying values."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, indices: np.ndarray) -> "Ragged":
-        """The lists with these numbers, in this order; or, given (n,) bool, those marked."""
+        """Return the lists at these indices, in this order, or those that a mask (n,) bool selects."""
         if indices.dtype == bool:
             indices = np.flatnonzero(indices)
         return segments(self.values, self.offsets[indices], self.lengths[indices])
 
 
 def bounds(lengths: np.ndarray) -> np.ndarray:
-    """Offsets (n + 1,) int64 of lists with these lengths."""
+    """Return the offsets (n + 1,) int64 of lists with these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def segments(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
-    """The stretches values[starts[i]:starts[i] + lengths[i]], end to end; they may overlap and be in any order."""
+    """Return the lists values[starts[i]:starts[i] + lengths[i]], which may overlap and be in any order."""
     offsets = bounds(lengths)
     index = np.repeat(starts - offsets[:-1], lengths)
     index += np.arange(offsets[-1])

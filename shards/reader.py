@@ -1,9 +1,10 @@
-"""Reads a dataset: every shard is checked against the manifest (size, sha256, counts) before its examples are used.
+"""Verified reader of datasets: compares every shard with the manifest (size, sha256, counts).
 
     manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> layout -> record batches
 
-A truncated tar can read as a shorter, valid one, so only the manifest's figures say that a shard is whole. A dataset
-on an object store is downloaded shard by shard into CLEARSPAN_CACHE (default ~/.cache/clearspan), named by content.
+A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
+shards of a dataset on an object store are downloaded one by one into CLEARSPAN_CACHE (default ~/.cache/clearspan),
+where their names are their hashes.
 """
 
 import hashlib
@@ -25,25 +26,26 @@ from clearspan.shards.sealed import FileInfo, HashingFile
 
 Members = Callable[[Path], Iterator[tuple[str, bytes]]]
 BUFFER_BYTES = 1 << 18
-"""So much is read and hashed at a time where a shard is read back."""
+"""Size of the blocks in which a shard is read back and hashed."""
 
 
 class ShardError(ValueError):
-    """A shard is not what the manifest says. The message names the shard and the mend."""
+    """A shard or resource differs from the manifest. The message names it and says what to do."""
 
 
 def cache_folder() -> Path:
+    """Return the folder for downloads from object stores."""
     return Path(os.environ.get("CLEARSPAN_CACHE", Path.home() / ".cache" / "clearspan"))
 
 
 def check_bytes(path: Path, shard: ShardInfo) -> None:
-    """Raises ShardError where a local shard's size or hash is not what its entry in the manifest says."""
+    """Raise ShardError if the size or hash of a local shard differs from its entry in the manifest."""
     if difference := FileInfo(shard.bytes, shard.sha256).difference(path):
         raise ShardError(f"{shard.name}: {difference}")
 
 
 def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of a tar's regular files, as webdataset reads them. Imported here, since it imports torch."""
+    """Yield (name, content) of a tar's regular files by webdataset, which is imported here because it imports torch."""
     from webdataset.tariterators import tar_file_iterator
 
     with path.open("rb") as stream:
@@ -52,9 +54,7 @@ def webdataset_members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of a tar's regular files without webdataset: a pipeline's workers, which check what they wrote,
-    need no torch.
-    """
+    """Yield (name, content) of a tar's regular files without webdataset, so that a pipeline's workers need no torch."""
     with tarfile.open(path, "r:") as tar:
         for member in tar:
             if stream := tar.extractfile(member):
@@ -67,16 +67,16 @@ def read_batches(
     """Yield the record batches of a local shard, in order.
 
     Args:
-        members: lists a tar's files.
-        measured: the figures to compare with the manifest's.
+        members: yields the files of a tar.
+        measured: the figures to compare with the manifest.
 
     Raises:
-        ShardError: a member is no batch of examples, or (after the last) a figure is not the manifest's.
+        ShardError: a member is not a batch of examples, or (after the last batch) a figure differs from the manifest.
     """
     contents = measured()
     try:
         for batch in shard.kind.layout.batches(members(path), shard.kind.check):
-            contents.add(batch)
+            contents.add(batch, shard.kind)
             yield batch
     except tarfile.TarError as error:
         raise ShardError(f"{shard.name}: not a readable tar ({error})") from None
@@ -87,10 +87,10 @@ def read_batches(
 
 
 def read_back(path: Path, shard: ShardInfo) -> None:
-    """Reads a shard that was just written, once: every byte is hashed and every member decoded on the way.
+    """Check a shard that was just written: hash every byte and decode every member, in one pass.
 
     Raises:
-        ShardError: it is not what its writer says.
+        ShardError: the shard differs from its entry.
     """
     with path_in_errors(path), path.open("rb", BUFFER_BYTES) as stream:
         file = HashingFile(stream)
@@ -101,26 +101,26 @@ def read_back(path: Path, shard: ShardInfo) -> None:
 
 
 def read_resource(folder: str, path: str, sha256: str) -> bytes:
-    """The content of a file beside the shards, by its path in the dataset's folder.
+    """Return the content of a resource, by its path in the dataset's folder.
 
     Raises:
-        ShardError: it is missing, or not the one with that hash.
+        ShardError: the file is missing, or has another hash.
     """
-    whole, mend = storage.join(folder, *path.split("/")), "put it back, or run the pipeline again"
-    if not storage.exists(whole):
-        raise ShardError(f"{whole}: the manifest names this file, but it is missing: {mend}")
-    data = storage.read_bytes(whole)
+    full_path, remedy = storage.join(folder, *path.split("/")), "put it back, or run the pipeline again"
+    if not storage.exists(full_path):
+        raise ShardError(f"{full_path}: the manifest names this file, but it is missing: {remedy}")
+    data = storage.read_bytes(full_path)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise ShardError(f"{whole}: its sha256 is not the manifest's: the file is damaged; {mend}")
+        raise ShardError(f"{full_path}: its sha256 is not the manifest's: the file is damaged; {remedy}")
     return data
 
 
 class Dataset:
-    """A published dataset folder, local or on an object store.
+    """A published dataset folder, local or on an object store; iterating yields its record batches.
 
     Raises:
         ManifestError: the folder has no readable manifest.
-        ShardError: (on reading) a shard is missing, or differs from the manifest.
+        ShardError: (while reading) a shard is missing or differs from the manifest.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -129,39 +129,41 @@ class Dataset:
 
     @property
     def shards(self) -> list[ShardInfo]:
+        """The manifest's entries of the shards."""
         return self.manifest.shards
 
     @property
     def num_examples(self) -> int:
+        """Number of examples of all shards."""
         return self.manifest.totals["examples"]
 
     @property
     def kind(self) -> Kind:
-        """What its examples are."""
+        """The kind of its examples."""
         return KINDS[self.manifest.kind]
 
     @property
     def tokenizer(self) -> TokenizerInfo:
-        """What made the ids. Raises ShardError for a dataset without token ids."""
+        """The tokenizer that made the ids; raises ShardError for a dataset without token ids."""
         if self.manifest.tokenizer is None:
             raise ShardError(f"{self.folder}: {self.manifest.kind} have no tokenizer: name a dataset of token ids")
         return self.manifest.tokenizer
 
     @property
     def vocab_size(self) -> int:
+        """Every token id is below it."""
         return self.tokenizer.vocab_size
 
     @property
     def tokenizer_folder(self) -> str:
-        """The folder in which the pipeline left a copy of the tokenizer that made the ids."""
+        """The folder with the copy of the tokenizer that made the ids."""
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:
-        """The tokenizer's folder as a local path; from an object store it is downloaded into the cache first.
+        """Return the tokenizer's folder as a local path, downloading it from an object store into the cache.
 
         Raises:
-            ShardError: one of its files is not the one of the manifest, or the manifest does not name it: a loader
-                would take both for the tokenizer that made the ids.
+            ShardError: a file of the folder differs from the manifest, or is not in it: a loader would use either.
         """
         files = self.tokenizer.files
         local = Path(self.tokenizer_folder)
@@ -175,7 +177,7 @@ class Dataset:
                 if storage.is_remote(self.folder):
                     (local / name).unlink(missing_ok=True)
                 raise ShardError(
-                    f"{local / name}: missing, or not of the tokenizer that made the ids: run the pipeline again"
+                    f"{local / name}: missing, or not a file of the tokenizer that made the ids: run the pipeline again"
                 )
         for name in storage.list_files(str(local)):
             if name not in files and not name.startswith("."):
@@ -184,21 +186,21 @@ class Dataset:
 
     @property
     def files(self) -> dict[str, str]:
-        """The resources beside the tokenizer, such as the synonyms of views: name -> sha256."""
+        """The resources except the tokenizer, such as the synonyms of views: name -> sha256."""
         folder = f"{FILES_FOLDER}/"
         resources = self.manifest.resources.items()
         return {path.removeprefix(folder): sha256 for path, sha256 in resources if path.startswith(folder)}
 
     def read_file(self, name: str) -> bytes:
-        """The content of one of `files`.
+        """Return the content of one of `files`.
 
         Raises:
-            ShardError: it is missing, or not the one of the manifest.
+            ShardError: the file is missing or differs from the manifest.
         """
         return read_resource(self.folder, f"{FILES_FOLDER}/{name}", self.files[name])
 
     def fetch(self, shard: ShardInfo) -> Path:
-        """A local path whose bytes are those of the manifest, downloading if needed."""
+        """Return a local path of a shard whose bytes match the manifest, downloading it if needed."""
         source = storage.join(self.folder, shard.name)
         if storage.is_remote(self.folder):
             local = cache_folder() / f"{shard.sha256}.tar"
@@ -219,14 +221,14 @@ class Dataset:
         return local
 
     def batches(self, shard: ShardInfo, measured: type[Totals] = Totals) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of one shard in order, checked against the manifest by hash and `measured` figures.
+        """Yield the record batches of a shard in order; its hash and `measured` figures are compared with the manifest.
 
         Raises:
-            ShardError: the shard, or a member of it, is not what the manifest says.
+            ShardError: the shard, or a member of it, differs from the manifest.
         """
         yield from read_batches(self.fetch(shard), shard, webdataset_members, measured)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Every batch of every shard, in the manifest's order."""
+        """Yield every batch of every shard, in the manifest's order."""
         for shard in self.shards:
             yield from self.batches(shard)

@@ -1,10 +1,10 @@
-"""The kinds of datasets: their columns, and how these lie in a tar. A new kind is one line here.
+"""The kinds of datasets: their columns, their layout in a tar, the statistics they keep. A new kind is one line here.
 
     documents  id, tokens, source
-    sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline was asked for
-    triplets   id, tokens, positive, and perhaps negative
+    sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline's --views
+    triplets   id, tokens, positive, and optionally negative
     images     id, image, label
-    audio      id, frames, label
+    audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
 
 No column is nullable. Every kind has an `id`, which is not negative.
 """
@@ -16,57 +16,76 @@ from typing import Any
 
 import pyarrow as pa
 
-from clearspan.shards.layouts import ARROW, EXTENSION, FRAMES, Layout, MemberError, Samples, unpack
+from clearspan.shards.layouts import ARROW, EXTENSION, Layout, MemberError, Samples, array_type, npy, unpack
 
 TOKENS = "tokens"
-"""The type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same in all of a batch."""
-TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary(), "frames": FRAMES}
+"""Type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same for all columns of a
+batch.
+"""
+TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+ARRAY = re.compile(r"float16\[(\d+)\]")
+"""Type of a column of arrays, e.g. float16[128]: each (n, 128) with an n of its own."""
 LABEL = "label"
-"""The column of the number of an example's class."""
+"""Name of the column of class numbers."""
+MEL_BINS = 128
+"""Number of mel bins of a frame of audio."""
 
 
 def token_type(vocab_size: int) -> pa.DataType:
-    """The narrowest unsigned type that holds every id below `vocab_size`."""
+    """Return the smallest unsigned type that holds every id below `vocab_size`."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of dataset. Columns are given as name:type; of those in `optional`, which follow the others in this order,
-    any may be absent, and `view_*` stands for view_0, view_1, ...
+    """Kind of dataset.
+
+    Attributes:
+        columns: the columns, as name:type.
+        optional: columns that may be absent; they follow the others in this order. `view_*` stands for view_0, view_1,
+            ...
+        layout: how the rows lie in a tar.
+        statistics: column of arrays whose mean and standard deviation the manifest keeps; empty for none.
     """
 
     name: str
     columns: tuple[str, ...]
     optional: tuple[str, ...] = ()
     layout: Layout = ARROW
+    statistics: str = ""
 
     @property
     def has_tokens(self) -> bool:
-        """Whether its examples hold token ids, so that a dataset must have a tokenizer."""
+        """Whether examples hold token ids, so that a dataset must have a tokenizer."""
         return any(column.endswith(f":{TOKENS}") for column in self.columns)
 
     def schema(self, tokens: pa.DataType | None = None, optional: Sequence[str] = ()) -> pa.Schema:
-        """The Arrow schema, with the type of token ids, and those of the optional columns that are there.
+        """Return the Arrow schema.
+
+        Args:
+            tokens: type of the token ids, for a kind that has them.
+            optional: the optional columns that are present.
 
         Raises:
-            KeyError: it has no such optional column.
+            KeyError: the kind has no such optional column.
         """
         types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
         known = dict(column.split(":") for column in self.optional)
         columns = [column.split(":") for column in self.columns]
         columns += [[name, known[name if name in known else f"{name.rstrip('0123456789')}*"]] for name in optional]
-        return pa.schema([pa.field(name, types[kind], nullable=False) for name, kind in columns])
+        arrays = {name: array_type(int(match[1])) for _, name in columns if (match := ARRAY.fullmatch(name))}
+        types = types | arrays
+        return pa.schema([pa.field(name, types[type_name], nullable=False) for name, type_name in columns])
 
-    def check(self, found: pa.Schema) -> None:
-        """Raises MemberError unless a batch's columns are this kind's."""
-        optional = list(self._in_order(found.names[len(self.columns) :]))
-        wanted = [self.schema(tokens, optional) for tokens in (pa.uint16(), pa.uint32())]
-        if not any(found.equals(schema) for schema in wanted):
-            raise MemberError(f"columns {found.names} are not those of {self.name} ({', '.join(wanted[0].names)})")
+    def check(self, actual: pa.Schema) -> None:
+        """Raise MemberError unless a batch's columns are those of this kind."""
+        optional = list(self._in_order(actual.names[len(self.columns) :]))
+        expected = [self.schema(tokens, optional) for tokens in (pa.uint16(), pa.uint32())]
+        if not any(actual.equals(schema) for schema in expected):
+            raise MemberError(f"columns {actual.names} are not those of {self.name} ({', '.join(expected[0].names)})")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """The optional columns that a batch with these may have."""
+        """Yield the optional columns among these names, in the kind's order, views numbered from 0 without gaps."""
         for column in self.optional:
             name = column.partition(":")[0]
             if name.endswith("*"):
@@ -82,7 +101,12 @@ KINDS: dict[str, Kind] = {
         Kind("sentences", ("id:int64", "tokens:tokens"), optional=("view_*:tokens",)),
         Kind("triplets", ("id:int64", "tokens:tokens", "positive:tokens"), optional=("negative:tokens",)),
         Kind("images", ("id:int64", "image:binary", "label:int64"), layout=Samples(image="jpg", label="cls")),
-        Kind("audio", ("id:int64", "frames:frames", "label:int64"), layout=Samples(frames="npy", label="cls")),
+        Kind(
+            "audio",
+            ("id:int64", f"frames:float16[{MEL_BINS}]", "label:int64"),
+            layout=Samples(frames=npy(MEL_BINS), label="cls"),
+            statistics="frames",
+        ),
     )
 }
 
@@ -104,54 +128,57 @@ def register(kind: Kind) -> None:
 
 
 def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:
-    """The Arrow schema of a kind with so many views, e.g. `schema("sentences", pa.uint16(), views=2)`."""
+    """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`."""
     return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
 
 
 def num_views(batch_schema: pa.Schema) -> int:
-    """Counts the views that a schema stores beside the examples."""
+    """Return the number of views in a schema."""
     return sum(name.startswith("view_") for name in batch_schema.names)
 
 
 def ragged_columns(batch_schema: pa.Schema) -> list[str]:
-    """The columns of lists, in order."""
+    """Return the names of the columns of lists, in order."""
     return [field.name for field in batch_schema if pa.types.is_list(field.type)]
 
 
 def token_columns(batch_schema: pa.Schema) -> list[str]:
-    """The columns of token ids, in order."""
+    """Return the names of the columns of token ids, in order."""
     types = (pa.uint16(), pa.uint32())
     return [name for name in ragged_columns(batch_schema) if batch_schema.field(name).type.value_type in types]
 
 
 def tokens_by_column(batch: pa.RecordBatch) -> dict[str, int]:
-    """Tokens in each token column of a batch."""
+    """Return the number of tokens in each column of token ids."""
     return {name: len(batch.column(name).flatten()) for name in token_columns(batch.schema)}
 
 
 def add_up(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    """The sum of two counts by name."""
+    """Return the sum of two counts by name."""
     return {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
 
 
 def count_classes(batch: pa.RecordBatch) -> dict[str, int]:
-    """Counts a batch's examples by the number of their class; empty for a kind without classes."""
+    """Return a batch's number of examples by class number; empty for a kind without classes."""
     if LABEL not in batch.schema.names:
         return {}
     counts = batch.column(LABEL).value_counts()
-    return {str(one["values"]): one["counts"] for one in counts.to_pylist()}
+    return {str(entry["values"]): entry["counts"] for entry in counts.to_pylist()}
 
 
-def check_known(found: pa.Schema) -> None:
-    """Raises MemberError unless a batch's columns are those of some kind."""
+def check_known(actual: pa.Schema) -> None:
+    """Raise MemberError unless a batch's columns are those of some kind."""
     for kind in KINDS.values():
         try:
-            return kind.check(found)
+            return kind.check(actual)
         except MemberError:
             continue
-    raise MemberError(f"columns {found.names} are of no known kind ({', '.join(KINDS)})")
+    raise MemberError(f"columns {actual.names} are of no known kind ({', '.join(KINDS)})")
 
 
 def webdataset_decoder(key: str, data: bytes) -> Any:
-    """`wds.WebDataset(tars).decode(shards.schema.webdataset_decoder)` gives record batches under "arrow.zst"."""
+    """Decode a member of an Arrow layout for webdataset; None for any other member.
+
+    `wds.WebDataset(tars).decode(webdataset_decoder)` yields samples with a record batch under "arrow.zst".
+    """
     return unpack(data, key, check_known) if key.endswith(EXTENSION) else None

@@ -1,10 +1,9 @@
-"""What tells that a file is as it was written: its size and sha256, which a manifest holds; a manifest has its own.
+"""Integrity of files: size and sha256 of a file, and JSON records that carry the hash of their own content.
 
-JSON records that carry the hash of their own content: what a flip, a cut or an edit makes of one is noticed.
+    record -> seal -> {..., "sha256": hash of the other fields} -> unseal -> the same record, or a ValueError
 
-    record -> seal -> {..., "sha256": hash of all the rest} -> unseal -> the same record, or a ValueError
-
-The hash is of the record in one fixed form (sorted keys, no spaces), so a file may be laid out anew, but says the same.
+A flipped bit, a truncation or an edit of a sealed record is detected. The hash is computed from a canonical form
+(sorted keys, no spaces), so reformatting the file is allowed.
 """
 
 import dataclasses
@@ -18,34 +17,36 @@ from typing import Any, BinaryIO, TypeVar
 from clearspan.common.files import sha256
 
 FIELD = "sha256"
+"""Name of the field that holds a record's hash."""
 Made = TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True)
 class FileInfo:
-    """A local file as it was written."""
+    """Size and SHA-256 of a local file as it was written."""
 
     bytes: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path) -> "FileInfo":
+        """Measure a file."""
         return cls(path.stat().st_size, sha256(path))
 
     def difference(self, path: Path) -> str:
-        """Says how the file that is there now is another one, its size first; empty where it is this one."""
+        """Describe how a file differs from this one, by size or else by hash; empty if it does not."""
         size = path.stat().st_size
         return self.difference_from(FileInfo(size, sha256(path) if size == self.bytes else ""))
 
     def difference_from(self, other: "FileInfo") -> str:
-        """How another file differs, its size first; empty where it is the same."""
+        """Describe how another file differs from this one, by size or else by hash; empty if it does not."""
         if other.bytes != self.bytes:
             return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
         return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
 
 
 class HashingFile:
-    """A file written or read from its start to its end, which hashes and counts what passes."""
+    """Stream that hashes and counts the bytes of a file which is written or read once from start to end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -54,22 +55,22 @@ class HashingFile:
 
     @property
     def info(self) -> FileInfo:
-        """The file as far as it has passed."""
+        """Size and hash of the bytes so far."""
         return FileInfo(self.bytes, self._sha256.hexdigest())
 
     def write(self, data: bytes) -> int:
-        self._pass(data)
+        self._count(data)
         return self.stream.write(data)
 
     def read(self, size: int = -1) -> bytes:
         data = self.stream.read(size)
-        self._pass(data)
+        self._count(data)
         return data
 
     def tell(self) -> int:
         return self.bytes
 
-    def _pass(self, data: bytes) -> None:
+    def _count(self, data: bytes) -> None:
         self._sha256.update(data)
         self.bytes += len(data)
 
@@ -80,15 +81,15 @@ def _hash(record: Mapping[str, Any]) -> str:
 
 
 def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """The record's bytes, its hash after all else; the same record gives the same bytes."""
+    """Return a record as JSON with its hash as the last field; equal records give equal bytes."""
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """The record in the bytes that `seal` gave, without its hash.
+    """Return the record in bytes from `seal`, without its hash.
 
     Raises:
-        ValueError: the bytes are no JSON object, or its hash is not that of its content.
+        ValueError: the bytes are not a JSON object, or its hash does not match its content.
     """
     try:
         record = json.loads(data)
@@ -99,7 +100,7 @@ def unseal(data: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
     if FIELD not in record:
-        raise ValueError("without the sha256 of its content: cut, or of an older version")
+        raise ValueError("without the sha256 of its content: truncated, or of an older version")
     if record[FIELD] != _hash(record):
         raise ValueError("its own sha256 is not that of its content: damaged or edited")
     del record[FIELD]
@@ -107,10 +108,10 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 def build(cls: type[Made], record: object) -> Made:
-    """A dataclass of plain values from a record.
+    """Create a dataclass of plain values from a JSON record.
 
     Raises:
-        ValueError: it is no object, lacks a field, has one too many, or one of another type.
+        ValueError: the record is not an object, or a field is missing, unknown or of another type.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")
@@ -119,16 +120,16 @@ def build(cls: type[Made], record: object) -> Made:
         if name not in hints:
             raise ValueError(f"{cls.__name__} has no field {name!r}")
         if not _is(value, hints[name]):
-            raise ValueError(f"{name} of {cls.__name__} is of another type: {json.dumps(value)[:60]}")
+            raise ValueError(f"{name} of {cls.__name__} has the wrong type: {json.dumps(value)[:60]}")
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
-    if lacking := [name for name in required if name not in record]:
-        raise ValueError(f"{cls.__name__} lacks {lacking[0]}")
+    if missing := [name for name in required if name not in record]:
+        raise ValueError(f"{cls.__name__} lacks {missing[0]}")
     return cls(**record)
 
 
 def _is(value: object, hint: Any) -> bool:
-    """Whether a value read from JSON is of a type such as int, dict[str, int] or list[list[str]]."""
+    """Return whether a value from JSON has a type such as int, dict[str, int] or list[list[str]]."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if type(value) is not kind:
         return False

@@ -1,11 +1,13 @@
-"""The one seam to files: local paths through the operating system, `scheme://` paths through Beam's filesystems.
+"""File access for paths that may be remote: local paths through the operating system, `scheme://` paths through Beam.
 
-Publishing is all or nothing: locally a temporary name in the same folder, fsync, rename; on an object store one PUT to
-the final key. Nothing here interprets what the files hold.
+Publishing is all or nothing: local files go through `common.files`, an object store gets one PUT to the final key.
 
-Object stores are reached with what their own clients read from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST, ...); `use_options` gives them Beam's options instead. Whatever
-fails there is an OSError that names the path.
+The clients of object stores read their settings from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST, ...); `use_options` sets Beam's options instead. Every failure of
+an object store is raised as an OSError that names the path.
+
+Beam's filesystems are used rather than fsspec's: s3fs needs aiobotocore, which pins botocore to a range of three
+patch releases, older than the boto3 that the rest of the environment uses.
 """
 
 import contextlib
@@ -21,24 +23,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
-from clearspan.common import files
-from clearspan.common.files import COPY_BYTES
+from clearspan.common.files import COPY_BYTES, atomic_write, move
 from clearspan.shards import finding
 
 
 class StoreError(OSError):
-    """An object store did not do what was asked. The message names the path."""
+    """A request to an object store failed. The message names the path."""
 
 
 def is_remote(path: str) -> bool:
+    """Return whether a path is on an object store."""
     return "://" in path
 
 
 def _beam() -> Any:
-    """Beam's filesystem registry, imported only where a path needs it (the import takes seconds)."""
+    """Return Beam's filesystem registry; imported here, since the import takes 2 s."""
     from apache_beam.io.filesystems import FileSystems
 
-    if FileSystems._pipeline_options is None:  # s3:// wants some
+    if FileSystems._pipeline_options is None:  # s3:// fails without options
         from apache_beam.options.pipeline_options import PipelineOptions
 
         FileSystems.set_options(PipelineOptions([]))
@@ -48,30 +50,30 @@ def _beam() -> Any:
 
 @functools.cache
 def _share_sessions() -> None:
-    """Gives Beam one boto3 session a thread. It would make one for every call on s3://, at 0.1 s each."""
+    """Make Beam reuse one boto3 session per thread; it would create one for every call on s3://, at 0.1 s each."""
     from apache_beam.io.aws.clients.s3 import boto3_client
 
     if boto3_client.boto3 is None:
         return
-    make, kept = boto3_client.boto3.session.Session, threading.local()
+    make, thread = boto3_client.boto3.session.Session, threading.local()
 
     def session() -> Any:
-        if not hasattr(kept, "session"):
-            kept.session = make()
-        return kept.session
+        if not hasattr(thread, "session"):
+            thread.session = make()
+        return thread.session
 
     boto3_client.boto3 = SimpleNamespace(session=SimpleNamespace(Session=session))
 
 
 def use_options(arguments: Sequence[str]) -> None:
-    """Sets up Beam's filesystems in this process with Beam's options, e.g. --s3_endpoint_url."""
+    """Configure Beam's filesystems in this process with Beam's options, e.g. --s3_endpoint_url."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     _beam().set_options(PipelineOptions(list(arguments)))
 
 
 def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments that are options which Beam does not have, and the options that it has, e.g. --runner."""
+    """Return the arguments that are not options of Beam, and the names of Beam's options, e.g. --runner."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     options = PipelineOptions(list(arguments))
@@ -83,7 +85,7 @@ def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Turns what an object store's client raises into an OSError that names the path."""
+    """Turn any exception of an object store's client into an OSError that names the path."""
     try:
         yield
     except (StoreError, FileNotFoundError):
@@ -95,7 +97,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 class _Object(io.RawIOBase):
-    """An object being read."""
+    """Readable stream of an object's bytes."""
 
     def __init__(self, path: str, stream: Any) -> None:
         self.path, self.stream = path, stream
@@ -121,19 +123,19 @@ class _Object(io.RawIOBase):
         return int(self.stream.tell())
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """A request of this range alone, beneath the buffers of 16 MiB that Beam reads through."""
+        """Read a range with one request for it, bypassing the buffers of 16 MiB that Beam reads through."""
         stream = getattr(self.stream, "raw", self.stream)
         with _naming(self.path):
-            place, least = stream.tell(), getattr(stream, "_chunk_size", None)
+            position, chunk_bytes = stream.tell(), getattr(stream, "_chunk_size", None)
             try:
-                if least:
+                if chunk_bytes:
                     stream._chunk_size = size
                 stream.seek(offset)
                 return bytes(stream.read(size))
             finally:
-                stream.seek(place)
-                if least:
-                    stream._chunk_size = least
+                stream.seek(position)
+                if chunk_bytes:
+                    stream._chunk_size = chunk_bytes
 
     def close(self) -> None:
         if not self.closed:
@@ -142,10 +144,12 @@ class _Object(io.RawIOBase):
 
 
 def join(folder: str, *names: str) -> str:
+    """Return the path of a file under a folder."""
     return "/".join([folder.rstrip("/"), *names]) if is_remote(folder) else str(Path(folder, *names))
 
 
 def exists(path: str) -> bool:
+    """Return whether there is a file or folder of this path; on an object store, an object."""
     if is_remote(path):
         with _naming(path):
             return bool(_beam().exists(path))
@@ -153,7 +157,7 @@ def exists(path: str) -> bool:
 
 
 def open_input(path: str) -> BinaryIO:
-    """Opens for reading and seeking, as raw bytes: no decompression by file name."""
+    """Open a file for reading and seeking; its bytes are not decompressed, whatever its name."""
     if is_remote(path):
         from apache_beam.io.filesystem import CompressionTypes
 
@@ -164,13 +168,15 @@ def open_input(path: str) -> BinaryIO:
 
 
 def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
-    """Bytes from a place of a file that `open_input` opened; few more are fetched, and the stream stays where it is."""
+    """Read `size` bytes at `offset` of a file from `open_input`: fetches little more, and keeps the stream's
+    position.
+    """
     raw = getattr(stream, "raw", None)
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
 
 def size(path: str) -> int:
-    """Bytes of a file."""
+    """Return the size of a file in bytes."""
     if is_remote(path):
         with _naming(path):
             (match,) = _beam().match([path])
@@ -181,34 +187,38 @@ def size(path: str) -> int:
 
 
 def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
-    """Bytes of the files that a path, a folder or a glob names, by path, sorted; `**` is any number of folders.
+    """Return the files of a path, a folder or a glob: path -> size in bytes, sorted.
 
-    A folder stands for all files under it. Local links are followed (`shards.finding`); `others` receives the names
-    that gave way to another of the same file.
+    A folder stands for all files under it; `**` in a glob matches any number of folders. Local links are followed, and
+    a file with several names is listed once (`shards.finding`).
+
+    Args:
+        others: receives each name that is not listed, with the listed name of the same file.
 
     Raises:
-        FileNotFoundError: there is none, or a link leads nowhere.
+        FileNotFoundError: no file matches, or a link is broken.
     """
     if is_remote(pattern):
         below = f"{glob.escape(pattern)}**" if pattern.endswith("/") else pattern
         with _naming(pattern):
             (match,) = _beam().match([below])
         sizes = {entry.path: int(entry.size_in_bytes) for entry in match.metadata_list}
-        # An object that ends in "/" stands for a folder in some consoles.
-        found = {path: sizes[path] for path in sorted(sizes) if not path.endswith("/")}
+        # Some consoles create an object that ends in "/" for a folder.
+        files = {path: sizes[path] for path in sorted(sizes) if not path.endswith("/")}
     else:
-        found = finding.once(finding.matches(pattern), others)
-    if not found:
+        files = finding.once(finding.matches(pattern), others)
+    if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
-    return found
+    return files
 
 
 def is_folder(pattern: str) -> bool:
-    """Whether a path is a folder's; on an object store one that ends in a slash."""
+    """Return whether a path names a folder; on an object store, whether it ends in a slash."""
     return pattern.endswith("/") if is_remote(pattern) else Path(pattern).is_dir()
 
 
 def read_bytes(path: str) -> bytes:
+    """Return the content of a file."""
     with open_input(path) as stream:
         return stream.read()
 
@@ -220,7 +230,7 @@ def sha256(path: str) -> str:
 
 
 def file_sizes(folder: str) -> dict[str, int]:
-    """Bytes of the files directly in a folder, by name, sorted; a folder that is not there has none."""
+    """Return the files directly in a folder: name -> size in bytes, sorted; empty if there is no such folder."""
     if is_remote(folder):
         with _naming(folder):
             (match,) = _beam().match([join(folder, "*")])
@@ -233,12 +243,12 @@ def file_sizes(folder: str) -> dict[str, int]:
 
 
 def list_files(folder: str) -> list[str]:
-    """Names of the files directly in a folder, sorted; a folder that is not there has none."""
+    """Return the names of the files directly in a folder, sorted; empty if there is no such folder."""
     return list(file_sizes(folder))
 
 
 def remove(path: str) -> None:
-    """Removes a file; one that is not there is no error."""
+    """Remove a file; a missing file is no error."""
     if is_remote(path):
         if exists(path):
             with _naming(path):
@@ -249,10 +259,12 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _upload(path: str) -> Iterator[BinaryIO]:
-    """An object that appears when it is closed. Beam's writers close on failure too: what that leaves is removed."""
+    """Open an object for writing; it appears when it is closed. Beam closes it after a failure too: it is then
+    deleted.
+    """
     from apache_beam.io.filesystem import CompressionTypes
 
-    plain = CompressionTypes.UNCOMPRESSED  # Beam would compress what is named .zst or .gz
+    plain = CompressionTypes.UNCOMPRESSED  # Beam would compress a file named .zst or .gz
     with _naming(path):
         try:
             with _beam().create(path, mime_type="application/octet-stream", compression_type=plain) as stream:
@@ -265,43 +277,43 @@ def _upload(path: str) -> Iterator[BinaryIO]:
 
 def publish_bytes(data: bytes, path: str) -> None:
     """Write a file; it is there complete or not at all."""
-    with _upload(path) if is_remote(path) else files.atomic_write(path) as stream:
+    with _upload(path) if is_remote(path) else atomic_write(path) as stream:
         stream.write(data)
 
 
-def keep(data: bytes, path: str) -> None:
-    """Publishes a file, unless it is there already as it should be: what is finished is not touched."""
+def publish_if_changed(data: bytes, path: str) -> None:
+    """Publish a file unless it already has this content, so that a finished file keeps its time stamp."""
     if not exists(path) or read_bytes(path) != data:
         publish_bytes(data, path)
 
 
 def tree(folder: str) -> list[str]:
-    """Names of all files under a folder, relative to it, sorted; a local link counts as a file, and is not followed."""
+    """Return the relative paths of all files under a folder, sorted; local links are listed and not followed."""
     if is_remote(folder):
         with _naming(folder):
             (match,) = _beam().match([f"{glob.escape(folder.rstrip('/'))}/**"])
         start = len(folder.rstrip("/")) + 1
         return sorted(entry.path[start:] for entry in match.metadata_list if not entry.path.endswith("/"))
     names = []
-    for place, folders, others in os.walk(folder):
-        links = [name for name in folders if Path(place, name).is_symlink()]
-        names += [Path(place, name).relative_to(folder).as_posix() for name in (*others, *links)]
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        names += [Path(parent, name).relative_to(folder).as_posix() for name in (*files, *links)]
     return sorted(names)
 
 
 def publish_file(local: Path, path: str) -> None:
-    """Gives a finished local file its final name, whole or not at all: on a disk, which must be the same, the file is
-    moved; an object store gets a copy, in one PUT.
+    """Publish a finished local file, completely or not at all: moved to a local path, which must be on the same disk;
+    copied to an object store in one PUT.
     """
     if is_remote(path):
         with local.open("rb") as source, _upload(path) as stream:
             shutil.copyfileobj(source, stream, COPY_BYTES)
     else:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        files.move(local, Path(path))
+        move(local, Path(path))
 
 
 def download(path: str, local: Path) -> None:
-    """Copies a file to a local name, whole or not at all."""
-    with open_input(path) as source, files.atomic_write(local) as stream:
+    """Copy a file to a local path, completely or not at all."""
+    with open_input(path) as source, atomic_write(local) as stream:
         shutil.copyfileobj(source, stream, COPY_BYTES)

@@ -1,6 +1,6 @@
-"""A dataset's manifest in words: its tokens by column, and of its options those that tell what its examples are.
+"""A manifest in words: tokens by column, and the options that describe the examples.
 
-Options are the pipelines', whose names are known here and nothing else of them: one that is not there is not spoken of.
+The options are those of the pipelines in the fingerprint; only their names are known here, and absent ones are skipped.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ STEP_OPTIONS = {
     "reorder": ("reorder_pairs", "reorder_span"),
     "subs": ("subs",),
 }
-"""What of an augmentation's record belongs to a step."""
+"""The augmentation options that belong to each step."""
 
 
 def tokens(manifest: Manifest) -> str:
-    """The tokens in all; those of the examples and of their views, or of each column, apart."""
+    """Return the number of tokens, in total and for examples and views, or for each column."""
     total, columns = f"{manifest.totals['tokens']:,}", manifest.column_tokens
     views = sum(number for column, number in columns.items() if column.startswith("view_"))
     if views:
@@ -28,47 +28,47 @@ def tokens(manifest: Manifest) -> str:
     return total
 
 
-def options(found: Mapping[str, Any]) -> list[str]:
-    """A line each on the examples, the text's preparation, and their views, as far as the options tell."""
-    lines = [_examples(found), _labelled(found), _prepared(found)]
-    if augmentation := found.get("augmentation"):
+def options(settings: Mapping[str, Any]) -> list[str]:
+    """Return lines about the examples, the preparation of text, and views, from a fingerprint's options."""
+    lines = [_examples(settings), _labelled(settings), _prepared(settings)]
+    if augmentation := settings.get("augmentation"):
         steps = augmentation["steps"].split("+")
         values = [f"{name} {augmentation[name]}" for step in steps for name in STEP_OPTIONS.get(step, ())]
         lines.append(
-            f"views {found['views']}: {augmentation['steps']} by {augmentation['unit']} ({', '.join(values)}), "
-            f"seed {found['augment_seed']}"
+            f"views {settings['views']}: {augmentation['steps']} by {augmentation['unit']} ({', '.join(values)}), "
+            f"seed {settings['augment_seed']}"
         )
     return [line for line in lines if line]
 
 
-def _examples(found: Mapping[str, Any]) -> str:
-    said = []
-    least, most, pack = (found.get(name) for name in ("min_tokens", "max_tokens", "pack"))
+def _examples(settings: Mapping[str, Any]) -> str:
+    parts = []
+    least, most, pack = (settings.get(name) for name in ("min_tokens", "max_tokens", "pack"))
     if least is not None:
-        said.append(f"{least:,} to {most:,} tokens each" if most else f"at least {least:,} tokens each")
+        parts.append(f"{least:,} to {most:,} tokens each" if most else f"at least {least:,} tokens each")
     if pack is not None:
-        said.append(f"sentences packed to {pack:,}")
-    if "language" in found:
-        said.append(f"language {found['language']}" if found["language"] else "each record a sentence")
-    return ", ".join(said)
+        parts.append(f"sentences packed to {pack:,}")
+    if "language" in settings:
+        parts.append(f"language {settings['language']}" if settings["language"] else "each record a sentence")
+    return ", ".join(parts)
 
 
-def _labelled(found: Mapping[str, Any]) -> str:
-    said = [f"short side at most {found['size']:,} pixels"] if "size" in found else []
-    if "frames" in found:
-        said.append(f"at most {found['frames']:,} frames each, longer clips {found['long']}")
-    if (taken := found.get("taken")) and taken["files"] < taken["of_files"]:
+def _labelled(settings: Mapping[str, Any]) -> str:
+    parts = [f"short side at most {settings['size']:,} pixels"] if "size" in settings else []
+    if "frames" in settings:
+        parts.append(f"at most {settings['frames']:,} frames each, longer clips {settings['long']}")
+    if (taken := settings.get("taken")) and taken["files"] < taken["of_files"]:
         classes = f"{taken['classes']:,} of {taken['of_classes']:,} classes"
-        said.append(f"of {taken['files']:,} of {taken['of_files']:,} files, {classes}")
-    return ", ".join(said)
+        parts.append(f"of {taken['files']:,} of {taken['of_files']:,} files, {classes}")
+    return ", ".join(parts)
 
 
-def _prepared(found: Mapping[str, Any]) -> str:
-    said = ["whitespace collapsed"] if found.get("whitespace") == "collapse" else []
-    said += ["lower case"] if found.get("lowercase") else []
-    said += ["a space before each"] if found.get("prefix_space") else []
-    said += [f"at least {found['min_words']:,} words"] if found.get("min_words") else []
-    said += ["duplicates dropped"] if found.get("dedup") else []
-    if excluded := found.get("exclude"):
-        said.append(f"{excluded['texts']:,} texts excluded")
-    return ", ".join(said)
+def _prepared(settings: Mapping[str, Any]) -> str:
+    parts = ["whitespace collapsed"] if settings.get("whitespace") == "collapse" else []
+    parts += ["lower case"] if settings.get("lowercase") else []
+    parts += ["a space before each"] if settings.get("prefix_space") else []
+    parts += [f"at least {settings['min_words']:,} words"] if settings.get("min_words") else []
+    parts += ["duplicates dropped"] if settings.get("dedup") else []
+    if excluded := settings.get("exclude"):
+        parts.append(f"{excluded['texts']:,} texts excluded")
+    return ", ".join(parts)

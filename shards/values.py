@@ -1,4 +1,4 @@
-"""What a picture or a spectrogram of an example is, where its bytes cannot stand: in a line of words, or in JSON."""
+"""Short descriptions of binary values (encoded images, arrays) for a line of text and for JSON."""
 
 import hashlib
 import io
@@ -10,11 +10,11 @@ from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises for a picture that it cannot read."""
+"""Exceptions that Pillow raises for an image that it cannot read."""
 
 
 def pixels(data: bytes) -> tuple[int, int] | None:
-    """The width and the height of an encoded picture, by its header; None: it is no picture."""
+    """Return the width and height in the header of an encoded image; None if it is not an image."""
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as picture:
             return picture.size
@@ -23,7 +23,7 @@ def pixels(data: bytes) -> tuple[int, int] | None:
 
 
 def in_words(value: Any) -> str:
-    """A value of an example for a line: of bytes and of spectrograms only how large they are."""
+    """Return a value as text: for bytes and arrays only their size."""
     if isinstance(value, np.ndarray):
         return " x ".join(f"{size:,}" for size in value.shape)
     if not isinstance(value, bytes):
@@ -33,7 +33,7 @@ def in_words(value: Any) -> str:
 
 
 def for_programs(value: Any) -> Any:
-    """A value of an example as JSON can say it: of bytes and of spectrograms, how many and which."""
+    """Return a value for JSON: for bytes and arrays their size and hash."""
     if isinstance(value, np.ndarray):
         mean = float(value.mean(dtype=np.float64)) if value.size else None
         return {"shape": list(value.shape), "mean": mean, "sha256": hashlib.sha256(value.tobytes()).hexdigest()}

@@ -1,7 +1,8 @@
-"""Verification: a whole dataset read again, and all that its manifest derives from the shards compared with them.
+"""Verification of a whole dataset: reads all shards again and compares every figure of the manifest with them.
 
-A manifest can be wrong although its own sha256 is right: whoever edits one can seal it anew. So every figure of a shard
-is measured (`shards.contents`), token ids are compared with the vocabulary, and classes with the table of their names.
+A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. So every
+figure of a shard is measured (`shards.contents`), token ids are compared with the vocabulary, and class numbers with
+the table of class names.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from clearspan.shards.schema import token_columns
 
 
 def verify(folder: str | Path) -> list[str]:
-    """Read a whole dataset again; return what is wrong with it, one line each (none: it is as published).
+    """Read a whole dataset and return its problems, one line each; empty if it is as published.
 
     Raises:
         ManifestError: the folder has no readable manifest.
@@ -36,7 +37,7 @@ def verify(folder: str | Path) -> list[str]:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError where the table of classes does not have as many names as the options say."""
+    """Raise ManifestError if the table of classes does not have as many names as the options say."""
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken", {}).get("classes", len(names))
     if taken != len(names):
@@ -44,7 +45,7 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError where a shard is not what the manifest says, or a token id is outside the vocabulary."""
+    """Raise ShardError if a shard differs from the manifest, or a token id is outside the vocabulary."""
     for batch in dataset.batches(shard, Contents):
         for column in token_columns(batch.schema):
             ids = batch.column(column).flatten().to_numpy()
@@ -53,11 +54,11 @@ def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
 
 
 def _unnamed(dataset: Dataset) -> Iterator[str]:
-    """Yield a line for each file that could be taken for the dataset's although its manifest does not name it."""
+    """Yield a line for each file in the place of shards or resources that the manifest does not name."""
     named = {shard.name for shard in dataset.shards}
     for name in storage.list_files(dataset.folder):
         if name.endswith(".tar") and name not in named:
-            yield f"{name}: a tar that {NAME} does not name: no part of the dataset; delete it"
+            yield f"{name}: a tar that {NAME} does not name: not part of the dataset; delete it"
     for name in storage.list_files(storage.join(dataset.folder, FILES_FOLDER)):
         if name not in dataset.files and not name.startswith("."):
-            yield f"{FILES_FOLDER}/{name}: a file that {NAME} does not name: no part of the dataset; delete it"
+            yield f"{FILES_FOLDER}/{name}: a file that {NAME} does not name: not part of the dataset; delete it"

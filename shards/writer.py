@@ -1,8 +1,9 @@
-"""Writes the shards of one work unit into a local spool folder: reproducible bytes, bounded size, hashes as it goes.
+"""Writer of a work unit's shards to a local spool folder: reproducible bytes, bounded size, hashed while written.
 
     batches -> the kind's layout -> members "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
 
-The same batches give the same bytes on any machine (USTAR, time 0, owner 0). Publishing is the caller's (`storage`).
+The same batches give the same bytes on any machine (USTAR, time 0, owner 0). The caller publishes the shards
+(`storage`).
 """
 
 from pathlib import Path
@@ -18,11 +19,11 @@ from clearspan.shards.sealed import HashingFile
 
 DEFAULT_MAX_BYTES = 128 * 1000 * 1000
 BUFFER_BYTES = 1 << 18
-"""So much is hashed and written at a time, or a member: pictures are many and small."""
+"""Size of the write buffer: images are many and small."""
 
 
 class ShardWriter:
-    """Cuts one unit's batches into tars of at most `max_bytes` (one batch is never split, so it may exceed that)."""
+    """Writer of a unit's batches to tars of at most `max_bytes`; a single larger batch is not split and exceeds it."""
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.spool, self.kind, self.unit, self.max_bytes = spool, kind, unit, max_bytes
@@ -31,10 +32,10 @@ class ShardWriter:
         self._contents = Contents()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends one batch of examples, as its kind's layout packs it."""
+        """Append a batch of examples; an empty batch writes nothing."""
         if not batch.num_rows:
             return
-        # A member's name is this behind the batch's key, which depends on where the sizes put the batch.
+        # Packed without its key, which depends on the shard, which depends on the batch's size.
         members = list(KINDS[self.kind].layout.members(batch, ""))
         size = sum(ustar.BLOCK + len(data) + -len(data) % ustar.BLOCK for _, data in members)
         if self._file is not None:
@@ -50,10 +51,10 @@ class ShardWriter:
                 self._file.write(ustar.header(key + name, len(data)))
                 self._file.write(data)
                 self._file.write(ustar.padding(len(data)))
-        self._contents.add(batch)
+        self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finishes the last shard; returns what was written, in order. A unit without batches has no shard."""
+        """Finish the last shard; return the entries of all shards in order, none for a unit without batches."""
         if self._file is not None:
             self._finish_shard()
         return self.finished

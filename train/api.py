@@ -2,29 +2,24 @@
 
     recipe, overrides ──> temporary recipe file ──> python -m clearspan.train ──> output folder ──> Run
 
-The separate process is what makes a notebook work. The launcher starts a process a device; DeepSpeed,
-torch.distributed and the signal handlers of a run change global state, so that one process can train only once; and the
-memory of the device is free when the run ends.
+A separate process makes this work in a notebook: the launcher starts a process for each device; DeepSpeed,
+torch.distributed and the signal handlers of a run change global state, so that a process can train only once; and the
+device's memory is free when the run ends.
 """
 
 import dataclasses
 import json
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.keywords import Option
+from clearspan.common.commands import CommandError, Option, run_module, words
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.options import Recipe, RecipeError
 
 Overrides = Mapping[str, object] | Iterable[str]
 """Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
-PREFIX = "train: "
-"""Begins the lines in which the command says why it failed."""
 
 
 class TrainingError(RuntimeError):
@@ -78,6 +73,7 @@ def train_model(
         launcher: options of the launcher (`clearspan-train --help`), such as `num_accelerators=2`.
 
     Raises:
+        UsageError: the launcher has no such option.
         RecipeError: the recipe, the data and the model do not go together.
         TrainingError: the run failed.
     """
@@ -89,10 +85,11 @@ def train_model(
             file.write_bytes(to_file(recipe))
             loaded = load(str(file), changes)
             recipe = file
-        switches = {"resume": resume, "dry-run": dry_run, "quiet": quiet}
-        line = [f"--{name}={value}" for name, value in launcher.items() if value is not None and value is not True]
-        line += [f"--{name}" for name, value in {**switches, **launcher}.items() if value is True]
-        _run([sys.executable, "-m", "clearspan.train", *line, "--recipe", str(recipe), *changes], quiet)
+        switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
+        try:
+            run_module("clearspan.train", [*words(launcher, underscores=True), *switches, *changes], "train", quiet)
+        except CommandError as error:
+            raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
     return Run(Path(loaded.output))
 
 
@@ -118,24 +115,3 @@ def assignments(overrides: Overrides) -> list[str]:
 
 def _text(value: object) -> str:
     return str(value) if isinstance(value, str | Path) else json.dumps(value)
-
-
-def _run(command: list[str], quiet: bool) -> None:
-    """Run the command to its end, its output printed as it comes; raise its error."""
-    problems: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if line.startswith(PREFIX):
-                    problems.append(line.removeprefix(PREFIX).strip())
-                elif not quiet:
-                    print(line, end="")
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            for line in process.stdout:
-                print(line, end="")
-            raise
-    if process.returncode:
-        message = "; ".join(dict.fromkeys(problems)) or f"exit code {process.returncode}"
-        raise (RecipeError if process.returncode == 2 else TrainingError)(message)

@@ -1,4 +1,7 @@
-"""Collectives of a training run: ranks, gathered rows, sums over ranks. Without a process group there is one rank."""
+"""Collectives of tensors: ranks, gathered rows, sums over ranks. Without a process group there is one rank.
+
+The process group itself, and work that rank 0 does for all, are in `train.engine.ranks`.
+"""
 
 from typing import Any
 
@@ -8,12 +11,12 @@ from torch import Tensor
 
 
 def world() -> tuple[int, int]:
-    """(rank, number of ranks); (0, 1) without a process group."""
+    """Return (rank, number of ranks); (0, 1) without a process group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Rows of all ranks in rank order, differentiable: (n, d) on each of R ranks -> (R n, d)."""
+    """Return the rows of all ranks in rank order, differentiable: (n, d) on each of R ranks -> (R n, d)."""
     if world()[1] == 1:
         return rows
     from torch.distributed.nn.functional import all_gather
@@ -22,7 +25,7 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def gather_labels(labels: Tensor) -> Tensor:
-    """The labels of all ranks in rank order."""
+    """Return the labels of all ranks in rank order."""
     ranks = world()[1]
     if ranks == 1:
         return labels
@@ -32,7 +35,7 @@ def gather_labels(labels: Tensor) -> Tensor:
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:
-    """The sum of a detached tensor over ranks."""
+    """Return the sum of a tensor over ranks, detached."""
     total = value.detach().clone()
     if world()[1] > 1:
         dist.all_reduce(total)
@@ -40,6 +43,6 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 
 
 def autocast(engine: Any) -> torch.autocast:
-    """What DeepSpeed's engine does around its forward, for a forward of its module that it has no part in."""
+    """Return the autocast context of DeepSpeed's engine, for a forward of its module that bypasses the engine."""
     enabled = engine.torch_autocast_enabled()
     return torch.autocast(engine.device.type, engine.torch_autocast_dtype() if enabled else None, enabled)

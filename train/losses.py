@@ -1,8 +1,8 @@
-"""Contrastive losses: pure functions of embeddings, in fp32, over the negatives of all ranks.
+"""Contrastive losses and masked LM: pure functions of embeddings, in fp32, over the negatives of all ranks.
 
-Each rank scores its own rows against every rank's columns and returns the mean over its rows; the trainer averages
-gradients over ranks, so N ranks give the loss and gradients of one rank on the same batch (all ranks hold the same
-number of rows). The gather is differentiable.
+Each rank scores its rows against every rank's columns and returns the mean over its rows; the trainer averages
+gradients over ranks. So N ranks give the loss and gradients of one rank on the same batch, as all ranks hold the same
+number of rows. The gather is differentiable.
 """
 
 import math
@@ -18,25 +18,27 @@ from clearspan.train.distributed import gather, gather_labels, sum_over_ranks, w
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 IGNORED = -100
-"""The label of a slot that holds no masked token; cross-entropy's usual mark."""
+"""The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
 
 
 def in_fp32(function: Function) -> Function:
-    """Decorates a function that autocast shall leave alone."""
-    return torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
+    """Decorate a function so that autocast does not apply to it."""
+    wrapped: Function = torch.autocast("cuda", enabled=False)(torch.autocast("cpu", enabled=False)(function))
+    return wrapped
 
 
 @in_fp32
 def nt_xent(anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None) -> Tensor:
-    """NT-Xent over the 2N points of N pairs, both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
+    """NT-Xent over the 2N points of N pairs, in both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
 
-    The papers write a sum over points, DeCLUTR's code takes the mean, as here.
+    The papers write a sum over points; this is the mean, as in DeCLUTR's code.
 
     Args:
-        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, not necessarily unit; row i of each is a
+        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of each is a
             pair.
         temperature: the divisor of the cosine similarities, > 0.
-        memory: (m, d) unit vectors, the same on each rank, that every point is told from too; a row of zeros is none.
+        memory: (m, d) unit vectors that are further negatives of every point, the same on each rank; rows of zeros are
+            skipped.
 
     Returns:
         Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points
@@ -60,24 +62,24 @@ def info_nce(
     """InfoNCE in one direction, with or without hard negatives (SimCSE Eqs. 4 and 5; NonLing-CSE Eqs. 2, 3 and 5).
 
     Args:
-        anchors, positives, negatives: (n, d) on each rank, any float type, not necessarily unit; row i of each belongs
-            together.
+        anchors, positives, negatives: (n, d) on each rank, any float type, normalized here; row i of each belongs to
+            the same example.
         temperature: the divisor of the cosine similarities, > 0.
-        negative_weight: added to the logit of an anchor and its own hard negative, as SimCSE's code does.
+        negative_weight: added to the logit of an anchor and its own hard negative, as in SimCSE's code.
 
     Returns:
         Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
         negatives.
     """
-    own = _own_columns(anchors)
+    partner = _own_columns(anchors)
     anchors = unit(anchors)
     logits = anchors @ gather(unit(positives)).T / temperature
     if negatives is not None:
         hard = anchors @ gather(unit(negatives)).T / temperature
         rows = torch.arange(len(anchors), device=anchors.device)
-        hard = hard.index_put((rows, own), hard.new_full((), negative_weight), accumulate=True)
+        hard = hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True)
         logits = torch.cat([logits, hard], dim=1)
-    return F.cross_entropy(logits, own)
+    return F.cross_entropy(logits, partner)
 
 
 SUP_CON = ("khosla", "paper", "published-code")
@@ -85,20 +87,24 @@ SUP_CON = ("khosla", "paper", "published-code")
 
 @in_fp32
 def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, variant: str = "khosla") -> Tensor:
-    """Supervised contrast of two views of N examples of classes, in one of three variants.
+    """Supervised contrast of two views of N labeled examples, in one of three variants.
 
-    `khosla` is Eq. 2 of Khosla et al. (2020): of each of the 2N points, the mean over all other points of its class of
-    -log softmax over all other points. `paper` is Eq. 4 of NonLing-CSE as it is printed: of each first view, -log of
-    the sum over the second views of its class by the sum over those of other classes; an anchor to which there is no
-    other class counts as 0. `published-code` is what that paper's code computes: cross-entropy over the second views,
-    with the rank of the anchor's class among the batch's as the target column, which is hardly ever of its class.
+    `khosla` is Eq. 2 of Khosla et al. (2020): for each of the 2N points, the mean of -log softmax over all other points
+    of its class, where the softmax runs over all other points.
+
+    `paper` is Eq. 4 of NonLing-CSE as printed: for each first view, -log of the sum over the second views of its class
+    divided by the sum over those of other classes; 0 for an anchor in a batch without other classes.
+
+    `published-code` is what that paper's code computes: cross-entropy over the second views, where the target column is
+    the rank of the anchor's class among the batch's classes. That column is hardly ever of the anchor's class.
 
     Args:
-        first, second: (n, d) on each rank, N = n x ranks, any float type, not necessarily unit. labels: (n,) int64.
+        first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here.
+        labels: (n,) int64.
         temperature: the divisor of the cosine similarities, > 0.
 
     Returns:
-        Scalar: the mean over this rank's points. (Eq. 4 writes a sum.)
+        Scalar: the mean over this rank's points (Eq. 4 writes a sum).
     """
     all_labels = gather_labels(labels)
     if variant == "khosla":
@@ -117,33 +123,33 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
 
 def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """(logits (2n, 2N), partner (2n,)): this rank's points of both views against those of all ranks, -inf where a point
-    meets itself, and the column of each one's other view.
+    """Return logits (2n, 2N) of this rank's points of both views against those of all ranks, -inf between a point and
+    itself, and the column of each point's other view (2n,).
     """
-    n, own = len(first), _own_columns(first)
+    n, column = len(first), _own_columns(first)
     first, second = unit(first), unit(second)
     everything = torch.cat([gather(first), gather(second)])
     total = len(everything) // 2
     logits = torch.cat([first, second]) @ everything.T / temperature
-    itself, partner = torch.cat([own, total + own]), torch.cat([total + own, own])
+    itself, partner = torch.cat([column, total + column]), torch.cat([total + column, column])
     rows = torch.arange(2 * n, device=logits.device)
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
 def _own_columns(rows: Tensor) -> Tensor:
-    """Where this rank's rows stand among those of all ranks, (n,)."""
+    """Return the columns of this rank's rows among those of all ranks, (n,)."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
 def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
-    """How many classes of the batch are below each label, (n,): torch.unique would wait for the device."""
+    """Return the number of the batch's classes below each label, (n,). torch.unique would wait for the device."""
     ordered = all_labels.sort().values
     below = F.pad((ordered.diff() != 0).cumsum(0), (1, 0))
     return below[torch.searchsorted(ordered, labels)]
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Each row divided by its length, in fp32 where it is not fp64."""
+    """Return each row divided by its norm, in fp32, or fp64 if the rows are."""
     return F.normalize(rows if rows.dtype == torch.float64 else rows.float(), dim=1)
 
 
@@ -164,13 +170,13 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020): (n, d), (n, d) -> scalar."""
+    """Return the mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020): (n, d), (n, d)."""
     difference = F.normalize(anchors.float(), dim=1) - F.normalize(positives.float(), dim=1)
     return difference.square().sum(1).mean()
 
 
 def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
-    """The share of this rank's anchors whose nearest of all ranks' positives, by cosine, is their own.
+    """Return the fraction of this rank's anchors whose nearest positive of all ranks, by cosine, is their own.
 
     Args:
         anchors, positives: (n, d) on each rank; row i of each is a pair.
@@ -180,6 +186,6 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
 
 
 def uniformity(points: Tensor) -> Tensor:
-    """log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020): (n, d), n >= 2 -> scalar."""
+    """Return log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020): (n, d), n >= 2."""
     distances = torch.pdist(F.normalize(points.float(), dim=1)).square()
     return torch.logsumexp(-2 * distances, dim=0) - math.log(len(distances))

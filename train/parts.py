@@ -54,9 +54,9 @@ def options_class(name: str, part: type, base: type) -> type[Any]:
     owner = next(one for one in part.__mro__ if "config" in vars(one).get("__annotations__", {}))
     options = typing.get_type_hints(owner)["config"]
     if not (inspect.isclass(options) and issubclass(options, base) and dataclasses.is_dataclass(options)):
-        found = getattr(options, "__qualname__", options)
+        annotation = getattr(options, "__qualname__", options)
         raise plugins.PluginError(
-            f"{name}: {owner.__qualname__} annotates config as {found}: it must be a dataclass that derives from "
+            f"{name}: {owner.__qualname__} annotates config as {annotation}: it must be a dataclass that derives from "
             f"{base.__module__}.{base.__qualname__}"
         )
     return options

@@ -1,16 +1,16 @@
-"""DeCLUTR's span sampler (section 3.2), vectorised on any device without a host sync.
+"""DeCLUTR's span sampler (section 3.2), vectorized on any device without a host sync.
 
-    lengths ~ Beta -> anchors, placed as `placement` says -> positives by each anchor
+    lengths ~ Beta -> anchors, placed by `placement` -> positives of each anchor
 
-A document holds A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
+A document has A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
 
-    grid     the published code's: each anchor in a block of `max_span` tokens of its own, anywhere within it; the
-             chosen block and its neighbours are none that the next anchor may have. Gaps are at least `max_span`.
-    uniform  each placement with gaps of at least `min_distance` is as likely. Anchors crowd at a document's ends where
-             it is hardly longer than they need.
+    grid     as in the published code: each anchor lies anywhere within a block of `max_span` tokens of its own; later
+             anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
+    uniform  every placement with gaps of at least `min_distance` is equally likely. If a document is hardly longer than
+             the anchors need, they crowd at its ends.
 
-Nothing is rejected: the uniform placement uses a spacing transform (A anchors with gaps of at least D are A points
-among the free tokens, drawn with Floyd's subset algorithm). Covers sampling only; cutting tokens out is `packing`'s.
+There is no rejection sampling: the uniform placement uses a spacing transform (A anchors with gaps of at least D are A
+points among the free tokens, drawn with Floyd's subset algorithm). `train.model.packing` cuts the tokens out.
 """
 
 import dataclasses
@@ -30,18 +30,21 @@ PLACEMENTS = ("grid", "uniform")
 
 @dataclasses.dataclass
 class SpanConfig:
-    """How spans are drawn; lengths and distances in tokens without special tokens. Defaults: DeCLUTR, section 3.2 and
-    its published code.
+    """The options of drawing spans; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
+    section 3.2 and the published code.
 
     Args:
-        num_anchors: of a document.
-        num_positives: of an anchor, whose embeddings are averaged.
-        min_span: the shortest span.
-        max_span: what every span is shorter than.
-        anchor_beta: a and b of the Beta distribution of anchors' lengths.
-        positive_beta: a and b of that of positives' lengths.
-        placement: of anchors: grid, as the published code has it, or uniform over all that keep `min_distance`.
-        positives: where they lie: any, adjacent to their anchor, or subsuming: within it.
+        num_anchors: anchors of a document.
+        num_positives: positives of an anchor, whose embeddings are averaged.
+        min_span: the length of the shortest span.
+        max_span: the upper bound of a span's length, which no span reaches.
+        anchor_beta: a and b of the Beta distribution of anchors' lengths, between min_span and max_span.
+        positive_beta: a and b of the Beta distribution of positives' lengths.
+        placement: where anchors lie: grid, each in a block of its own, as in the published code; uniform, any placement
+            that keeps `min_distance`.
+        min_distance: with uniform, the smallest distance from an anchor's end to the next one's start; null: 512. Grid
+            keeps max_span.
+        positives: where positives lie: adjacent to their anchor; subsuming, inside it; any, touching or overlapping it.
     """
 
     num_anchors: int = 2
@@ -51,11 +54,11 @@ class SpanConfig:
     anchor_beta: list[float] = dataclasses.field(default_factory=lambda: [4.0, 2.0])
     positive_beta: list[float] = dataclasses.field(default_factory=lambda: [2.0, 4.0])
     placement: str = "grid"
-    min_distance: int | None = None  # uniform: from an anchor's end to the next one's start (512); grid: max_span
+    min_distance: int | None = None
     positives: str = "any"
 
     def check(self) -> None:
-        """Raises ValueError for a setting that cannot work, naming it."""
+        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
         if self.num_anchors < 1 or self.num_positives < 1:
             raise ValueError("num_anchors and num_positives must be at least 1")
         if not 1 <= self.min_span <= self.max_span:
@@ -74,51 +77,51 @@ class SpanConfig:
 
     @property
     def distance(self) -> int:
-        """Tokens between one anchor's end and the next one's start, at least."""
+        """The smallest distance from an anchor's end to the next one's start, in tokens."""
         if self.placement == "grid":
             return self.max_span
         return 512 if self.min_distance is None else self.min_distance
 
     @property
     def required_tokens(self) -> int:
-        """Documents of at least this length take any draw: every anchor at full length, every distance kept."""
+        """The length of the shortest document that fits any draw: all anchors at full length, all distances kept."""
         if self.placement == "grid":
             return 2 * self.num_anchors * self.max_span
-        beside = 2 * self.min_span if self.positives == "adjacent" else 0
-        return self.num_anchors * self.max_span + (self.num_anchors - 1) * self.distance + beside
+        adjacent = 2 * self.min_span if self.positives == "adjacent" else 0
+        return self.num_anchors * self.max_span + (self.num_anchors - 1) * self.distance + adjacent
 
     @property
     def smallest_shrunk(self) -> int:
-        """The shortest document into which `shrink` can still fit every anchor and positive with a token each."""
+        """The length of the shortest document into which `shrink` fits every anchor and positive with a token each."""
         return math.ceil(self.required_tokens / self.min_span)
 
     def min_tokens(self, shrinks: bool) -> int:
-        """The shortest document that spans are drawn of, where they shrink to it or not."""
+        """Return the minimum length of a document: `smallest_shrunk` if spans may shrink, else `required_tokens`."""
         return self.smallest_shrunk if shrinks else self.required_tokens
 
     def anchor_moments(self) -> tuple[float, float]:
-        """Mean and variance of one document's anchor tokens."""
+        """Return mean and variance of one document's anchor tokens."""
         mean, variance = _beta_moments(self.anchor_beta)
         width = self.max_span - self.min_span
         return self.num_anchors * (self.min_span + width * mean), self.num_anchors * width**2 * variance
 
     def positive_moments(self) -> tuple[float, float]:
-        """Mean and variance of one document's positives' tokens."""
+        """Return mean and variance of one document's positive tokens."""
         anchor, anchor_variance = _beta_moments(self.anchor_beta)
         mean, variance = _beta_moments(self.positive_beta)
         width, count = self.max_span - self.min_span, self.num_positives
         spread = count * variance
-        if self.positives == "subsuming":  # of min + width x y within an anchor of min + width x
+        if self.positives == "subsuming":  # length min + width x y in an anchor of min + width x
             spread = (count * mean) ** 2 * anchor_variance + (anchor_variance + anchor**2) * spread
             mean *= anchor
         return self.num_anchors * count * (self.min_span + width * mean), self.num_anchors * width**2 * spread
 
     def length_moments(self) -> tuple[float, float]:
-        """Mean and variance of one document's sampled tokens, over all its anchors and positives."""
+        """Return mean and variance of one document's sampled tokens, over all its anchors and positives."""
         (mean, variance), (more, spread) = self.anchor_moments(), self.positive_moments()
-        if self.positives == "subsuming":  # positives grow with their anchor: twice their covariance
-            grows = self.num_positives * _beta_moments(self.positive_beta)[0] * _beta_moments(self.anchor_beta)[1]
-            spread += 2 * self.num_anchors * (self.max_span - self.min_span) ** 2 * grows
+        if self.positives == "subsuming":  # positives grow with their anchor: add twice the covariance
+            covariance = self.num_positives * _beta_moments(self.positive_beta)[0] * _beta_moments(self.anchor_beta)[1]
+            spread += 2 * self.num_anchors * (self.max_span - self.min_span) ** 2 * covariance
         return mean + more, variance + spread
 
 
@@ -129,7 +132,7 @@ def _beta_moments(beta: list[float]) -> tuple[float, float]:
 
 @dataclasses.dataclass
 class Spans:
-    """Starts and lengths in tokens from each document's beginning, int64: anchors (B, A), positives (B, A, P)."""
+    """Starts, from each document's first token, and lengths, int64: anchors (B, A), positives (B, A, P)."""
 
     anchor_start: Tensor
     anchor_length: Tensor
@@ -145,10 +148,10 @@ def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
 
 
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
-    """Beta(a, b) draws, one a key: keys (...) int64 -> (...) float64.
+    """Return Beta(a, b) draws, one a key: keys (...) int64 -> (...) float64.
 
-    For integer a and b it is exact: the a-th smallest of a + b - 1 uniforms; else the inverse distribution function,
-    linear between 4,096 steps, and in the first and the last a power, as it nearly is there.
+    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniforms. Otherwise it is the inverse
+    distribution function on a table: linear within each of 4,096 steps, a power function in the first and last step.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = draws.uniform(keys, int(a + b) - 1)
@@ -163,13 +166,13 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
 
 
 def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
-    """floor(p (max - min) + min), p ~ Beta (section 3.2), at most what the encoder takes."""
+    """Return lengths floor(p (max - min) + min), p ~ Beta (section 3.2), at most the encoder's capacity."""
     fraction = beta_from_uniforms(keys, beta[0], beta[1])
     return (fraction * (high - low) + low).long().clamp(max=capacity)
 
 
 def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
-    """`count` sorted offsets in 0..free, uniform over all multisets: keys (B,), free (B,) -> (B, count) int64."""
+    """Return `count` sorted offsets in 0..free, uniform over multisets: keys (B,), free (B,) -> (B, count) int64."""
     uniforms = draws.uniform(keys, count)
     chosen: list[Tensor] = []
     for i in range(count):
@@ -184,27 +187,31 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
 
 
 def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
-    """The block of each anchor, as the published sampler draws them: keys (B,), blocks there are (B,) -> (B, A) int64.
+    """Return the block of each anchor, drawn as in the published sampler: (B, A) int64.
 
-    An anchor takes any of the blocks left, and they lose it and those before and after it in their order. Where fewer
-    are left than the square of the anchors still wanted, it takes the first or the last.
+    An anchor takes one of the remaining blocks; it and its neighbors among these are removed. If fewer blocks remain
+    than the square of the number of anchors to place, the anchor takes the first or the last one.
+
+    Args:
+        keys: (B,) int64.
+        count: (B,) int64, the number of blocks of each document.
     """
-    uniforms = draws.uniform(keys, 2 * num_anchors).unflatten(1, (num_anchors, 2))
+    uniforms = draws.uniform(keys, 2 * num_anchors).view(len(keys), num_anchors, 2)
     gone: list[Tensor] = []
     chosen = []
 
     def block(rank: Tensor) -> Tensor:
-        """The rank-th of the blocks left."""
+        """Return the rank-th of the remaining blocks."""
         for lost in torch.stack(gone, 1).sort(dim=1).values.unbind(1) if gone else ():
             rank = rank + (rank >= lost)
         return rank
 
     left = count
     for anchor in range(num_anchors):
-        wanted = num_anchors - anchor
+        to_place = num_anchors - anchor
         rank = draws.below(uniforms[:, anchor, 0], left.clamp(min=1))
         at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(left), left - 1)
-        rank = torch.where(left // wanted < wanted, at_an_end, rank).clamp(min=0)
+        rank = torch.where(left // to_place < to_place, at_an_end, rank).clamp(min=0)
         chosen.append(block(rank))
         beyond = torch.iinfo(torch.int64).max
         before = torch.where(rank > 0, block((rank - 1).clamp(min=0)), beyond)
@@ -215,30 +222,30 @@ def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
 
 
 def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 << 30) -> Spans:
-    """Draws the spans of a batch of documents.
+    """Draw the spans of a batch of documents.
 
     Args:
-        lengths: (B,) int64, document lengths in tokens. Below `required_tokens`, spans and distance shrink in
-            proportion (the `shrink` policy; the stream has applied `error` or `skip` before).
-        keys: (B,) int64, one randomness key a document.
-        capacity: the longest span the encoder takes, in tokens without special tokens; longer draws are cut to it.
+        lengths: (B,) int64, document lengths in tokens. Below `required_tokens`, spans and distances shrink in
+            proportion (`short_documents: shrink`; the stream has applied `error` and `skip` before).
+        keys: (B,) int64, a randomness key a document.
+        capacity: the longest span that the encoder takes, in tokens without special tokens; longer draws are cut.
     """
     shape = (len(lengths), config.num_anchors)
     scale = (lengths.double() / config.required_tokens).clamp(max=1.0)[:, None]
     high = (config.max_span * scale).long().clamp(min=1)
     low = (config.min_span * scale).long().clamp(min=1)
 
-    # Keys once mixed are what mixing them with more begins with.
+    # Each mix is computed once, and extended by what follows.
     documents = draws.mix(keys)
-    own = draws.mix(draws.extend(documents[:, None], torch.arange(shape[1], device=keys.device)))
-    anchor_length = _lengths(draws.extend(own, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
+    anchors = draws.mix(draws.extend(documents[:, None], torch.arange(shape[1], device=keys.device)))
+    anchor_length = _lengths(draws.extend(anchors, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
     if config.placement == "grid":
         block = _blocks(
             draws.extend(documents, Purpose.ANCHOR_BLOCK),
             torch.div(lengths, high[:, 0], rounding_mode="floor"),
             shape[1],
         )
-        within = draws.uniform(draws.extend(own, Purpose.ANCHOR_START), 1)[..., 0]
+        within = draws.uniform(draws.extend(anchors, Purpose.ANCHOR_START), 1)[..., 0]
         anchor_start = block * high + draws.below(within, high - anchor_length + 1)
     else:
         distance = (config.distance * scale).long()
@@ -251,15 +258,15 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
         anchor_start = offsets + (anchor_length + distance).cumsum(1) - (anchor_length + distance)
 
     positive = torch.arange(config.num_positives, device=keys.device)
-    theirs = draws.mix(draws.extend(own[..., None], positive))
+    positives = draws.mix(draws.extend(anchors[..., None], positive))
     start, end = anchor_start[..., None], (anchor_start + anchor_length)[..., None]
     total = lengths[:, None, None]
     longest = anchor_length[..., None] if config.positives == "subsuming" else high[..., None]
     floor = torch.minimum(low[..., None], longest)
     positive_length = _lengths(
-        draws.extend(theirs, Purpose.POSITIVE_LENGTH), config.positive_beta, floor, longest, capacity
+        draws.extend(positives, Purpose.POSITIVE_LENGTH), config.positive_beta, floor, longest, capacity
     )
-    choice = draws.uniform(draws.extend(theirs, Purpose.POSITIVE_START), 1)[..., 0]
+    choice = draws.uniform(draws.extend(positives, Purpose.POSITIVE_START), 1)[..., 0]
     if config.positives == "adjacent":
         positive_length = torch.minimum(positive_length, torch.maximum(start, total - end))
         fits_before, fits_after = start >= positive_length, end + positive_length <= total

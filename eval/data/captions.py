@@ -1,10 +1,11 @@
-"""COCO's pictures and captions as SentEval has them: features and texts in a pickle, read without running any of it.
+"""Read SentEval's COCO data, image features and captions in pickles, without running code from them.
 
-    {train,valid,test}.pkl ──> unpickler that knows four names ──> structure checked ──> Captioned
+    {train,valid,test}.pkl ──> restricted unpickler ──> structure checked ──> Captioned
 
-A pickle is a program, and loading one runs it. This reader answers the names by which a pickle asks for arrays with
-functions of its own, which look at what they are given and run nothing of numpy's; any other name is an error. Plain
-containers, numbers and texts need no names.
+A pickle is a program that loading runs. This reader resolves the few names that arrays need to functions of its own,
+which check their arguments and call nothing of numpy's unpickling; any other name is an error. Plain containers,
+numbers and texts need no names. An allow-list of numpy's own classes would not be safe: a pickled dtype that hides its
+object flag makes numpy take bytes from the file for pointers.
 """
 
 import pickle
@@ -24,11 +25,11 @@ CAPTIONS_PER_IMAGE = 5
 
 @dataclass(frozen=True)
 class Captioned:
-    """Pictures, by features that another network made, and five captions of each.
+    """Images, as features computed by another network, and five captions of each.
 
     Attributes:
         images: float32 (n, dim).
-        captions: 5n texts, the i-th picture's from 5i on.
+        captions: 5n texts, those of image i from 5i on.
     """
 
     images: NDArray[np.float32]
@@ -39,15 +40,16 @@ class Captioned:
 
 
 def read_captioned(path: Path) -> Captioned:
-    """A split of COCO, `{train,valid,test}.pkl`.
+    """Read a split of COCO, `{train,valid,test}.pkl`.
 
-    It holds a dict: `features`, a row of numbers a picture; `image_to_caption_ids`, by the number of the picture;
-    `captions`, by id, each a dict with `cleaned_caption`. As in SentEval, a picture's first five captions count, each
-    with a full stop after it, and Python 2's byte strings are read as latin-1.
+    The pickle holds a dict: `features`, a row of numbers per image; `image_to_caption_ids`, by the number of the image;
+    `captions`, by id, each a dict with `cleaned_caption`. As in SentEval, an image's first five captions count, each
+    followed by a full stop, and Python 2's byte strings are read as Latin-1.
 
     Raises:
-        MissingDataError: the file is not there.
-        DataError: it asks for anything but arrays of numbers and plain containers, is cut short, or is built otherwise.
+        MissingDataError: the file does not exist.
+        DataError: the pickle needs more than arrays of numbers and plain containers, is truncated, or has another
+            structure.
     """
     try:
         file = path.open("rb")
@@ -60,31 +62,31 @@ def read_captioned(path: Path) -> Captioned:
             raise DataError(f"{path}: {error}: restore the file from the original") from None
         except OSError:
             raise
-        except Exception as error:  # a damaged pickle can raise nearly anything, as its documentation says
+        except Exception as error:  # a damaged pickle can raise nearly any exception
             reason = "it ends too soon" if isinstance(error, EOFError) else head(str(error) or type(error).__name__)
-            raise DataError(f"{path}: no whole pickle ({reason}): restore the file from the original") from None
+            raise DataError(f"{path}: not a complete pickle ({reason}): restore the file from the original") from None
     return _captioned(content, path)
 
 
 def _captioned(content: Any, path: Path) -> Captioned:
-    wanted = ("features", "image_to_caption_ids", "captions")
-    if not isinstance(content, dict) or any(key not in content for key in wanted):
-        raise DataError(f"{path}: expected a dict with {', '.join(wanted)}, found {_shown(content)}")
+    keys = ("features", "image_to_caption_ids", "captions")
+    if not isinstance(content, dict) or any(key not in content for key in keys):
+        raise DataError(f"{path}: expected a dict with {', '.join(keys)}, found {_shown(content)}")
     images = _images(content["features"], path)
     captions = []
     for image in range(len(images)):
         ids = _item(content["image_to_caption_ids"], image)
         if not isinstance(ids, (list, tuple)) or len(ids) < CAPTIONS_PER_IMAGE:
             raise DataError(
-                f"{path}: image_to_caption_ids of picture {image} must be a list of {CAPTIONS_PER_IMAGE} captions' ids "
-                f"at least, found {_shown(ids)}"
+                f"{path}: image_to_caption_ids of image {image} must be a list of at least {CAPTIONS_PER_IMAGE} "
+                f"ids of captions, found {_shown(ids)}"
             )
         for number in ids[:CAPTIONS_PER_IMAGE]:
             caption = _item(content["captions"], number)
             text = _item(caption, "cleaned_caption")
             if not isinstance(text, str):
                 raise DataError(
-                    f"{path}: caption {_shown(number)} of picture {image} must be in captions, a dict with a text "
+                    f"{path}: caption {_shown(number)} of image {image} must be in captions, as a dict with a text "
                     f"cleaned_caption, found {_shown(caption)}"
                 )
             captions.append(joined(f"{text} ."))
@@ -93,7 +95,7 @@ def _captioned(content: Any, path: Path) -> Captioned:
 
 def _images(features: Any, path: Path) -> NDArray[np.float32]:
     rows = [_numbers(row) for row in features] if isinstance(features, list) else _numbers(features)
-    # A pickle may name one row many times over: each number of a real one takes a byte of the file at least.
+    # A pickle may repeat one row without limit; in a real one, each number takes at least one byte of the file.
     num_numbers = sum(len(row) for row in rows if row is not None) if isinstance(rows, list) else 0
     if num_numbers > path.stat().st_size:
         raise DataError(f"{path}: features hold more numbers than the file has bytes: restore it from the original")
@@ -102,22 +104,22 @@ def _images(features: Any, path: Path) -> NDArray[np.float32]:
     except (TypeError, ValueError, OverflowError):
         images = np.empty(0, np.float32)
     if images.ndim != 2 or 0 in images.shape:
-        raise DataError(f"{path}: features must be a row of numbers for each picture, all equally long")
+        raise DataError(f"{path}: features must hold a row of numbers for each image, all of the same length")
     if not np.isfinite(images).all():
         raise DataError(f"{path}: features hold a NaN or an infinity: restore the file from the original")
     return images
 
 
-def _numbers(found: Any) -> Any:
-    """An array's values, or a list or tuple that holds numbers alone; else None."""
-    if isinstance(found, _Array):
-        return found.values
-    plain = isinstance(found, (list, tuple)) and all(isinstance(number, (int, float)) for number in found)
-    return found if plain else None
+def _numbers(row: Any) -> Any:
+    """Return the values of an array, or a list or tuple that holds only numbers; None for anything else."""
+    if isinstance(row, _Array):
+        return row.values
+    is_plain = isinstance(row, (list, tuple)) and all(isinstance(number, (int, float)) for number in row)
+    return row if is_plain else None
 
 
 def _shown(value: Any) -> str:
-    """A value in an error message; of a container its type alone, for a pickle can build what no one could print."""
+    """Format a value for an error message; a container only by its type, as a pickle can nest it too deep to print."""
     if isinstance(value, str):
         return head(value)
     is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
@@ -125,20 +127,20 @@ def _shown(value: Any) -> str:
 
 
 def _item(container: Any, key: Any) -> Any:
-    """container[key] of a dict or a list, by a number or text; None where it has none."""
-    is_asked = isinstance(container, (dict, list, tuple)) and isinstance(key, (str, int, float))
+    """Return `container[key]` of a dict or a list, by a number or text; None if there is none."""
+    is_valid = isinstance(container, (dict, list, tuple)) and isinstance(key, (str, int, float))
     try:
-        return container[key] if is_asked else None
+        return container[key] if is_valid else None
     except (KeyError, IndexError, TypeError):
         return None
 
 
 class _RefusedError(Exception):
-    """A pickle holds what none of COCO's does; says what."""
+    """A pickle needs something that COCO's do not; the message says what."""
 
 
 class _Bounded:
-    """A file of which no more can be asked for than is left: a pickle may claim a text of any length."""
+    """A file whose reads are limited to its remaining bytes: a pickle may claim a text of any length."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -151,18 +153,18 @@ class _Bounded:
     def readline(self) -> bytes:
         return self._count(self._file.readline())
 
-    def _count(self, found: bytes) -> bytes:
-        self._left -= len(found)
-        return found
+    def _count(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        return data
 
 
 _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 
 
 class _Unpickler(pickle._Unpickler):
-    """The one written in Python, which can be told what to do at each step: some seconds more for COCO.
+    """The unpickler written in Python, whose steps can be replaced; it takes some seconds more for COCO.
 
-    A key of nested tuples is hashed by C without end, which takes the process down: keys are numbers and texts.
+    Hashing a key of deeply nested tuples overflows the C stack and kills the process, so keys must be numbers or texts.
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_STEPS)
@@ -171,8 +173,7 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
             raise _RefusedError(
-                f"the pickle asks for {head(f'{module}.{name}')}, and only arrays of numbers and plain containers are "
-                "read"
+                f"the pickle needs {head(f'{module}.{name}')}, and only arrays of numbers and plain containers are read"
             )
         return _NAMES[module, name]
 
@@ -190,7 +191,7 @@ class _Unpickler(pickle._Unpickler):
 
     def _set_state(self) -> None:
         if not isinstance(self.stack[-2], (_Array, _Dtype)):
-            raise _RefusedError("the pickle gives a state to what is no array")
+            raise _RefusedError("the pickle sets the state of an object that is no array")
         _STEPS[pickle.BUILD[0]](self)
 
     def _refuse(self) -> None:
@@ -210,7 +211,7 @@ _NDARRAY = "ndarray"
 
 
 class _Dtype:
-    """A dtype of plain numbers, in the two steps in which a pickle builds one."""
+    """A dtype of plain numbers, built in two steps as by a pickle."""
 
     def __init__(self, code: str) -> None:
         self.dtype = np.dtype(code)
@@ -223,7 +224,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array, in the two steps in which a pickle builds one."""
+    """An array, built in two steps as by a pickle."""
 
     def __init__(self) -> None:
         self.values: NDArray[Any] = np.empty(0)
@@ -232,7 +233,7 @@ class _Array:
         if not isinstance(state, tuple) or len(state) != 5:
             raise _RefusedError("the pickle holds an array whose state is not numpy's")
         _, shape, dtype, in_columns, data = state
-        # Python 2's byte strings come as latin-1 text, which is what numpy itself makes of them.
+        # Python 2's byte strings are decoded as Latin-1 text, and encoded again here as by numpy.
         raw = data.encode("latin-1") if isinstance(data, str) else data
         self.values = _values(raw, dtype, shape, "F" if in_columns else "C")
 
@@ -241,13 +242,13 @@ def _values(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     if not isinstance(dtype, _Dtype) or not isinstance(data, (bytes, bytearray)):
         raise _RefusedError("the pickle holds an array that is not of plain numbers")
     if not isinstance(shape, tuple) or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise _RefusedError("the pickle holds an array whose shape is no tuple of sizes")
+        raise _RefusedError("the pickle holds an array whose shape is not a tuple of sizes")
     return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 def _reconstruct(subtype: Any, shape: Any, code: Any) -> _Array:
     if subtype is not _NDARRAY:
-        raise _RefusedError("the pickle holds an array of a kind of its own")
+        raise _RefusedError("the pickle holds a subclass of an array")
     return _Array()
 
 
@@ -264,9 +265,9 @@ def _dtype(code: Any, *_: Any) -> _Dtype:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """How Python 3 writes bytes for Python 2."""
+    """Encode bytes that Python 3 wrote for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _RefusedError("the pickle holds bytes in an encoding of its own")
+        raise _RefusedError("the pickle holds bytes in another encoding than Latin-1")
     return text.encode("latin-1")
 
 

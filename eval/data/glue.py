@@ -1,10 +1,10 @@
-"""Readers for GLUE's files as its download ships them: `glue/<TASK>/train.tsv`, `dev.tsv`.
+"""Readers for GLUE's files as downloaded: `glue/<TASK>/train.tsv`, `dev.tsv`.
 
     a .tsv with a header (CoLA: none), TABs, no quoting ──> Split: one or two texts a row, a class or a score
 
-Columns are found by their names in the header, since MNLI's dev files have others than its training file. A row of
-another number of fields than the header's is an error with its line, in QQP alone a row left out and counted: the
-published file has questions broken over lines, which every user of GLUE leaves out.
+Columns are selected by name, since MNLI's dev files have other columns than its training file. A row with a wrong
+number of fields is an error that names its line. Only in QQP such rows are skipped and counted: its published file has
+questions broken over lines, which every user of GLUE skips.
 """
 
 import math
@@ -20,15 +20,15 @@ from clearspan.eval.files import DataError, head, read_lines
 
 @dataclass(frozen=True)
 class Layout:
-    """One task's files.
+    """The format of a task's files.
 
     Attributes:
-        texts: the columns of the sentence, or of the two sentences.
+        texts: the columns of the one or two sentences.
         label: the column of the class or score.
-        classes: the labels as the file writes them, in the order of their numbers; none where the label is a score.
-        dev: the dev files; MNLI has one of the training genres and one of others.
-        header: the columns where the file does not name them.
-        broken_rows: whether rows of another number of fields are left out.
+        classes: the labels as written in the file, in the order of class numbers; empty if the label is a score.
+        dev: the dev files; MNLI has one of the training genres and one of other genres.
+        header: the columns of a file without a header.
+        broken_rows: skip rows with a wrong number of fields.
     """
 
     texts: tuple[str, ...]
@@ -62,9 +62,9 @@ class Split:
     """The rows of one file.
 
     Attributes:
-        texts: for each of the task's one or two text columns, n texts.
-        labels: float64 (n,): the number of the class, or the score, 0-5.
-        num_broken: rows left out for their number of fields.
+        texts: n texts for each of the task's one or two text columns.
+        labels: float64 (n,), class numbers, or scores from 0 to 5.
+        num_broken: number of rows skipped for a wrong number of fields.
     """
 
     texts: tuple[list[str], ...]
@@ -76,11 +76,11 @@ class Split:
 
 
 def read_glue(path: Path, layout: Layout) -> Split:
-    """One file of a GLUE task; a byte order mark, as before MRPC's header, is dropped.
+    """Read a file of a GLUE task; drops a byte order mark, such as the one before MRPC's header.
 
     Raises:
-        MissingDataError: the file is not there.
-        DataError: the header lacks a column, a row is malformed, or there is none.
+        MissingDataError: the file does not exist.
+        DataError: the header lacks a column, a row is malformed, or there is no row.
     """
     columns, texts, labels, num_broken = list(layout.header), [], [], 0
     for number, line in enumerate(read_lines(path), start=1):

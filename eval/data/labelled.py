@@ -1,12 +1,11 @@
-"""Readers for SentEval's files of labelled sentences and pairs, as they are.
+"""Readers for SentEval's files of labelled sentences and pairs.
 
     MR CR SUBJ MPQA   a file for each of two classes     SST TREC   a label and a sentence a line
     MRPC SICK         TAB-separated tables               SNLI       three files, line by line
     probing           one file for all three splits
 
-Some published sentences are empty. SentEval reads MR, CR, SUBJ, MPQA, TREC and SNLI's sentences as Latin-1, and so does
-this. It also breaks their lines where `str.splitlines` does; here only LF ends a line, which is the same on the
-published files.
+Some published sentences are empty. As in SentEval, MR, CR, SUBJ, MPQA, TREC and SNLI's sentences are read as Latin-1.
+SentEval splits lines like `str.splitlines`; here only LF ends a line, with the same result on the published files.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ _PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 @dataclass(frozen=True)
 class Labelled:
-    """Sentences with a class each: n texts; labels int64 (n,), from 0."""
+    """Labelled sentences: n texts; labels int64 (n,), classes from 0."""
 
     texts: list[str]
     labels: NDArray[np.int64]
@@ -39,7 +38,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Sentence pairs with a class each: n texts left and right; labels int64 (n,), from 0."""
+    """Labelled sentence pairs: n texts left and right; labels int64 (n,), classes from 0."""
 
     left: list[str]
     right: list[str]
@@ -50,10 +49,12 @@ class LabelledPairs:
 
 
 def read_two_classes(positive: Path, negative: Path) -> Labelled:
-    """Sentences of class 1 then of class 0, one a line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
+    """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
+
+    Sentences of class 1 come first, those of class 0 second.
 
     Raises:
-        MissingDataError: a file is not there.
+        MissingDataError: a file does not exist.
         DataError: a file is empty.
     """
     texts, labels = [], []
@@ -65,10 +66,12 @@ def read_two_classes(positive: Path, negative: Path) -> Labelled:
 
 
 def read_sst(path: Path, num_classes: int) -> Labelled:
-    """A split of SST: of two classes `sentence TAB label`, of five `label SPACE sentence`. SST2's train has phrases.
+    """Read a split of SST: `sentence TAB label` for two classes, `label SPACE sentence` for five.
+
+    SST2's training split also holds phrases.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a line is malformed.
     """
     classes = tuple(str(label) for label in range(num_classes))
@@ -86,10 +89,10 @@ def read_sst(path: Path, num_classes: int) -> Labelled:
 
 
 def read_trec(path: Path) -> Labelled:
-    """A split of TREC, `COARSE:fine question`; the coarse class counts.
+    """Read a split of TREC, `COARSE:fine question`; labels are the coarse classes.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a line is malformed.
     """
     rows = []
@@ -103,31 +106,31 @@ def read_trec(path: Path) -> Labelled:
 
 
 def read_mrpc(path: Path) -> LabelledPairs:
-    """A split of MRPC, `msr_paraphrase_{train,test}.txt`: a header, TAB-separated; fields 1, 4 and 5 are used.
+    """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: the header is missing or a line is malformed.
     """
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
 
 def read_sick_entailment(path: Path) -> LabelledPairs:
-    """A split of SICK, `SICK_{train,trial,test_annotated}.txt`: a header, TAB-separated; fields 2, 3 and 5 are used.
+    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: the header is missing or a line is malformed.
     """
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
 
 def read_snli(folder: Path, split: str) -> LabelledPairs:
-    """A split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line.
+    """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line.
 
     Raises:
-        MissingDataError: one of the files is not there.
-        DataError: they differ in length, or a label is unknown.
+        MissingDataError: a file does not exist.
+        DataError: the files differ in length, or a label is unknown.
     """
     paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
     left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
@@ -137,31 +140,31 @@ def read_snli(folder: Path, split: str) -> LabelledPairs:
                 f"{path}: {len(lines)} lines for the {len(left)} of {paths[0].name}, and they must match line by line; "
                 "restore the three files from the original"
             )
-    found = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
-    return LabelledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(found, np.int64))
+    classes = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
+    return LabelledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(classes, np.int64))
 
 
 def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
-    """A probing task: its splits `train`, `dev` and `test`, and its classes, the training labels in alphabetical order.
+    """Read a probing task, and return its splits `train`, `dev` and `test`, and its classes in alphabetical order.
 
-    A line is `tr`, `va` or `te`, a label, and last the sentence, with TABs between.
+    A line holds `tr`, `va` or `te`, a label, and last the sentence, separated by TABs.
 
     Raises:
-        MissingDataError: the file is not there.
-        DataError: a line is malformed, a split is absent, or a label occurs outside the training split alone.
+        MissingDataError: the file does not exist.
+        DataError: a line is malformed, a split is absent, or a label does not occur in the training split.
     """
     rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
     for number, line in enumerate(_lines(path), start=1):
         fields = line.rstrip().split("\t")
         if len(fields) < 2 or fields[0] not in _PROBING_SPLITS:
             raise DataError(
-                f"{path}:{number}: expected tr, va or te, a label and a sentence by TABs, found {head(line)}"
+                f"{path}:{number}: expected tr, va or te, a label and a sentence, separated by TABs, found {head(line)}"
             )
-        # An empty sentence leaves two fields: SentEval then takes the label for it, which is followed.
+        # An empty sentence leaves two fields; as in SentEval, the label then also serves as the sentence.
         rows[_PROBING_SPLITS[fields[0]]].append((fields[-1], fields[1], number))
     for short, split in _PROBING_SPLITS.items():
         if not rows[split]:
-            raise DataError(f"{path}: holds no line of the split {short}; it may be cut off, so restore the original")
+            raise DataError(f"{path}: holds no line of the split {short}; it may be truncated, so restore the original")
     classes = tuple(sorted({label for _, label, _ in rows["train"]}))
     numbers = {label: number for number, label in enumerate(classes)}
     for split in ("dev", "test"):

@@ -1,6 +1,6 @@
-"""Files of one's own pairs, csv or tsv: rows of two texts and a score.
+"""Read the user's sentence pairs from csv or tsv files: rows of two texts and a score.
 
-What `--pairs` and `training.eval_data` read, and STS-B in other languages: stsb_multi_mt's csv files are such files.
+`--pairs`, `training.eval_data` and the multilingual STS-B (stsb_multi_mt's csv files) use this format.
 """
 
 from collections.abc import Iterator
@@ -14,24 +14,24 @@ _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
 
 
 def read_pairs(path: Path) -> Pairs:
-    """The pairs of a csv, or of a tsv where the file is called so.
+    """Read the pairs of a csv file, or of a tsv file if its name ends with `.tsv`.
 
-    A row is two texts and a score, any number. The first row may be a header: its third cell says `score`,
-    `similarity`, `gold` or `label`, alone or with other words (`similarity_score`), in any case. Further columns may
-    stand only under a header, which shows that they are meant, and not two commas too many; they are not read.
-    Empty lines are passed over. UTF-8, with or without a byte order mark.
+    A row holds two texts and a score, which may be any number. The first row may be a header: its third cell contains
+    the word `score`, `similarity`, `gold` or `label`, in any case. Further columns are ignored, and allowed only with a
+    header: otherwise they may come from unquoted commas. Empty lines are skipped. Files are UTF-8, with or without a
+    byte order mark.
 
-    In a csv a cell may be quoted, and must be where it holds a comma, a quote (doubled) or an end of line. In a tsv a
-    cell within quotes is taken out of them, unless there are single quotes left inside: many write no quoting there.
+    In a csv, a cell with a comma, a quote (doubled) or an end of line must be quoted. In a tsv, quotes around a cell
+    are removed unless it contains an undoubled quote, since many tsv files are written without quoting.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a row is malformed, or there is none.
     """
     is_tsv = path.suffix.lower() == ".tsv"
     separator = "\t" if is_tsv else ","
     rows = []
-    expected = f"two sentences and a score with {'TABs' if is_tsv else 'commas'} between them"
+    expected = f"two sentences and a score, separated by {'TABs' if is_tsv else 'commas'}"
     width, is_first = 3, True
     for number, fields in _tsv_rows(path) if is_tsv else csv_rows(path):
         if not any(fields) and len(fields) < 2:

@@ -1,9 +1,9 @@
-"""Readers of retrieval collections, each in the files that it is published in.
+"""Readers for retrieval collections in their published formats.
 
 corpus.jsonl, queries.jsonl, qrels/test.tsv   BEIR's layout (Thakur et al. 2021) ┐
 cran.all.1400, cran.qry, cranqrel             Cranfield                          ├──> Collection
 Flickr8k.token.txt                            captions, five a photograph        │
-test.csv                                      TREC-QA, answers a question        ┘
+test.csv                                      TREC-QA, answers to a question     ┘
 """
 
 import json
@@ -27,17 +27,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents, the queries that have relevant ones, and which those are.
+    """Documents, queries, and the relevant documents of each query.
 
     Attributes:
         documents: n texts.
-        queries: m texts.
-        relevant: for each query the positions of its relevant documents, int64, at least one, ascending.
-        grades: for each of these its grade, int64, above 0.
-        itself: for each query the position of the document that it is, which is not ranked, int64 (m,); -1 where it is
-            none; None: no query is a document.
-        candidates: for each query the positions of the documents that are ranked for it, ascending; None: all.
-        num_dropped: queries left out, for want of something to find or to tell apart.
+        queries: m texts, each with at least one relevant document.
+        relevant: for each query, the positions of its relevant documents, int64, ascending.
+        grades: for each query, the grades of its relevant documents, int64, above 0.
+        itself: for each query, the position of the document that is the query itself and is not ranked, int64 (m,), -1
+            if there is none; None: no query is a document.
+        candidates: for each query, the positions of the documents to rank, ascending; None: all.
+        num_dropped: number of queries left out, since they have nothing to find or to distinguish.
     """
 
     documents: list[str]
@@ -51,7 +51,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class Layout:
-    """A way in which collections are published: the files that a folder of it has, and what reads them."""
+    """A published format of collections: the files in a folder, and the function that reads them."""
 
     files: tuple[str, ...]
     name: str
@@ -61,13 +61,13 @@ class Layout:
 def read_collection(folder: Path) -> Collection:
     """Read a folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
-    A document is its title and text joined by a space, as in BEIR. A query that is itself a document (ArguAna, Quora)
-    has that document's id, and does not rank it, as in BEIR. A document that is relevant to the query of its id is not
-    that query: it is ranked. Queries without a document graded above 0 are left out: their recall is not defined.
+    As in BEIR, a document is its title and text joined by a space, and a query that is itself a document (ArguAna,
+    Quora) has that document's id and does not rank it. But a document that is relevant to the query with its id is
+    ranked. Queries without a document graded above 0 are left out: their recall is undefined.
 
     Raises:
-        MissingDataError: a file is not there.
-        DataError: a file is malformed, or the judgements name a query or document that is not there.
+        MissingDataError: a file does not exist.
+        DataError: a file is malformed, or the judgments name an unknown query or document.
     """
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
@@ -76,17 +76,17 @@ def read_collection(folder: Path) -> Collection:
 
 
 def read_cranfield(folder: Path) -> Collection:
-    """Cranfield: 1,400 abstracts, 225 queries, judgements by degree.
+    """Read Cranfield: 1,400 abstracts, 225 queries, graded judgments.
 
-    Queries go by their place in `cran.qry`, 1-225, as the judgements count them, not by the numbers written there. A
-    document is its abstract, which begins with the title; the title is put before it where it does not. Two are empty
-    (471 and 995) and stay, as in other people's figures. The judgements' codes run from 1, a complete answer, to 4, of
-    minimum interest (`cranqrel.readme`), so a document's grade is 5 - code. The code -1, once a query, is explained
-    nowhere; it and 5, of no interest, count as not relevant.
+    The judgments number queries by their order in `cran.qry`, 1-225, not by the numbers written there. A document is
+    its abstract, with the title prepended if the abstract does not begin with it. The two empty documents (471 and
+    995) are kept, as in published figures. The judgments' codes range from 1, a complete answer, to 4, of minimum
+    interest (`cranqrel.readme`), so a document's grade is 5 - code. The code -1, once per query, is undocumented; it
+    and 5, of no interest, count as not relevant.
 
     Raises:
-        MissingDataError: a file is not there.
-        DataError: a file is malformed, or the judgements name a query or document that is not there.
+        MissingDataError: a file does not exist.
+        DataError: a file is malformed, or the judgments name an unknown query or document.
     """
     corpus: dict[str, str] = {}
     for number, fields in _smart_records(folder / "cran.all.1400", "TABW"):
@@ -109,14 +109,14 @@ def read_cranfield(folder: Path) -> Collection:
 
 
 def read_flickr8k(folder: Path) -> Collection:
-    """Flickr8k's captions of all 8,092 photographs, caption to caption: each of the 40,460 is a query, the others of
-    its photograph are relevant, and itself is left out of the ranking.
+    """Read Flickr8k's 40,460 captions of 8,092 photographs, for caption-to-caption search.
 
-    Nothing is trained on them, so training photographs are in: the more captions, the harder the search. The few
-    captions that are written alike of two photographs (250 or so) count as any others.
+    Each caption is a query, whose relevant documents are the other captions of its photograph; it does not rank itself.
+    Photographs of the training split are included, since nothing is trained on them and more captions make the search
+    harder. The captions that occur for two photographs (about 250) get no special treatment.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a line is malformed, or a photograph has one caption.
     """
     path = folder / "Flickr8k.token.txt"
@@ -125,13 +125,13 @@ def read_flickr8k(folder: Path) -> Collection:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        found = re.match(r"([^#\s]+)#\d+\s+(.*\S)", line)
-        if not found:
+        match = re.match(r"([^#\s]+)#\d+\s+(.*\S)", line)
+        if not match:
             raise DataError(f"{path}:{number}: expected photograph#number, TAB, caption, found {head(line)}")
-        of_photograph.setdefault(found[1], []).append(len(captions))
-        captions.append(found[2])
+        of_photograph.setdefault(match[1], []).append(len(captions))
+        captions.append(match[2])
     if alone := [name for name, rows in of_photograph.items() if len(rows) < 2]:
-        raise DataError(f"{path}: {head(alone[0])} has one caption: restore the file from the original")
+        raise DataError(f"{path}: {head(alone[0])} has only one caption: restore the file from the original")
     if not captions:
         raise DataError(f"{path}: holds no caption; restore it from the original")
     relevant = [
@@ -148,13 +148,13 @@ def read_flickr8k(folder: Path) -> Collection:
 
 
 def read_trecqa(folder: Path) -> Collection:
-    """TREC-QA's test questions with their candidate answers (Wang et al. 2007), as a csv: qtext, label, atext.
+    """Read TREC-QA's test questions with their candidate answers (Wang et al. 2007), a csv: qtext, label, atext.
 
     Each question ranks its own candidates. Questions whose candidates are all right or all wrong are left out and
-    counted, as in the papers: every order of them is as good.
+    counted, as in the papers: every order of such candidates is equally good.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a row is malformed, or no question is left.
     """
     path = folder / "test.csv"
@@ -167,23 +167,23 @@ def read_trecqa(folder: Path) -> Collection:
         if len(row) != 3 or row[1] not in ("0", "1"):
             raise DataError(f"{path}:{number}: expected a question, 0 or 1, and an answer, found {head(','.join(row))}")
         candidates.setdefault(row[0], []).append((row[2], row[1]))
-    kept = {question: found for question, found in candidates.items() if len({label for _, label in found}) == 2}
-    if not kept:
+    mixed = {question: answers for question, answers in candidates.items() if len({label for _, label in answers}) == 2}
+    if not mixed:
         raise DataError(f"{path}: no question has both a right and a wrong answer, so there is nothing to rank")
     documents: list[str] = []
     ranked, relevant = [], []
-    for found in kept.values():
-        positions = np.arange(len(documents), len(documents) + len(found))
-        documents += [answer for answer, _ in found]
+    for answers in mixed.values():
+        positions = np.arange(len(documents), len(documents) + len(answers))
+        documents += [answer for answer, _ in answers]
         ranked.append(positions)
-        relevant.append(positions[[label == "1" for _, label in found]])
+        relevant.append(positions[[label == "1" for _, label in answers]])
     return Collection(
         documents=documents,
-        queries=list(kept),
+        queries=list(mixed),
         relevant=relevant,
         grades=[np.ones(len(positions), np.int64) for positions in relevant],
         candidates=ranked,
-        num_dropped=len(candidates) - len(kept),
+        num_dropped=len(candidates) - len(mixed),
     )
 
 
@@ -193,7 +193,7 @@ LAYOUTS = (
     Layout(("Flickr8k.token.txt",), "Flickr8k's captions", read_flickr8k),
     Layout(("test.csv",), "TREC-QA", read_trecqa),
 )
-"""In the order in which a folder is taken for one of them: the first of which it has a file; BEIR's where none has."""
+"""A folder has the first layout of which it holds a file; BEIR's if it holds none."""
 
 
 def _collection(
@@ -203,36 +203,35 @@ def _collection(
     judged: Mapping[str, Mapping[str, int]],
     by_id: bool = False,
 ) -> Collection:
-    """Texts and grades by id -> positions; queries without a relevant document left out.
+    """Build a collection from texts and grades by id; leaves out queries without a relevant document.
 
     Args:
-        by_id: a query is the document of its id, unless that is relevant to it.
+        by_id: a query is the document with its id, unless that document is relevant to it.
     """
     position = {document: i for i, document in enumerate(corpus)}
-    kept = [query for query in queries if judged.get(query)]
-    if not kept:
+    answerable = [query for query in queries if judged.get(query)]
+    if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
-    by_position = [sorted((position[document], grade) for document, grade in judged[query].items()) for query in kept]
-    own = [position[query] if by_id and query in position and query not in judged[query] else -1 for query in kept]
-    itself = np.array(own, np.int64)
+    by_position = [sorted((position[name], grade) for name, grade in judged[query].items()) for query in answerable]
+    itself = [position[query] if query in position and query not in judged[query] else -1 for query in answerable]
     return Collection(
         documents=list(corpus.values()),
-        queries=[queries[query] for query in kept],
+        queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
-        itself=itself if (itself >= 0).any() else None,
-        num_dropped=len(queries) - len(kept),
+        itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
+        num_dropped=len(queries) - len(answerable),
     )
 
 
 def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
-    for what, name, known in ids:
+    for kind, name, known in ids:
         if name not in known:
-            raise DataError(f"{place}: there is no {what} {head(name)}")
+            raise DataError(f"{place}: there is no {kind} {head(name)}")
 
 
 def _smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """(place from 1, tag -> text) of a file of SMART's records: `.I n`, then lines under `.T`, `.W` and so on."""
+    """Yield (number from 1, tag -> text) of each record of a SMART file: `.I n`, then lines under `.T`, `.W` etc."""
     number, tag = 0, ""
     fields: dict[str, list[str]] = {}
     for row, line in enumerate(read_lines(path), start=1):
@@ -256,7 +255,7 @@ def _joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
-    """Id -> the fields joined by a space, in file order. The last field is required; others may be absent or null."""
+    """Return id -> fields joined by a space, in file order; all fields but the last may be absent or null."""
     texts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
@@ -265,13 +264,13 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}: {head(line)}") from None
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or nesting without end
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or deep nesting
             raise DataError(f"{path}:{number}: cannot be read as JSON: {error}: {head(line)}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: expected a JSON object with _id and {fields[-1]}, found {head(line)}")
         text_id = _string(row, "_id", place := f"{path}:{number}")
         if text_id in texts:
-            raise DataError(f"{place}: _id {head(text_id)} is there twice; ids must be unique")
+            raise DataError(f"{place}: _id {head(text_id)} occurs twice; ids must be unique")
         optional = [_string(row, field, place) for field in fields[:-1] if row.get(field) is not None]
         texts[text_id] = " ".join([*optional, _string(row, fields[-1], place)]).strip()
     return texts
@@ -281,13 +280,13 @@ def _string(row: dict[str, Any], field: str, place: str) -> str:
     value = row.get(field)
     if not isinstance(value, str):
         raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")
-    if found := _SURROGATE.search(value):
-        raise DataError(f"{place}: field {field} holds {found[0]!r}, half of a character: write the whole one")
+    if surrogate := _SURROGATE.search(value):
+        raise DataError(f"{place}: field {field} holds {surrogate[0]!r}, half of a character: write the whole one")
     return value
 
 
 def _read_qrels(path: Path, corpus: dict[str, str], queries: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Query id -> document id -> grade, of the grades above 0."""
+    """Return query id -> document id -> grade, for grades above 0."""
     judged: dict[str, dict[str, int]] = {}
     seen: set[tuple[str, str]] = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -306,7 +305,7 @@ def _read_qrels(path: Path, corpus: dict[str, str], queries: dict[str, str]) -> 
         if document not in corpus:
             raise DataError(f"{path}:{number}: corpus-id {head(document)} is not in corpus.jsonl")
         if (query, document) in seen:
-            raise DataError(f"{path}:{number}: query-id {head(query)} with corpus-id {head(document)} is there twice")
+            raise DataError(f"{path}:{number}: query-id {head(query)} with corpus-id {head(document)} occurs twice")
         seen.add((query, document))
         try:
             value = whole_number(grade)

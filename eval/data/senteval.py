@@ -1,8 +1,8 @@
-"""SentEval's data folder, and what the readers of its files share.
+"""Find SentEval's data folders, and helpers that the readers of its files share.
 
     DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or one of the two itself
 
-Texts are what a SentEval user's encoder gets: the line's tokens joined by single spaces, case kept.
+Texts are what SentEval passes to an encoder: the tokens of a line joined by single spaces, in their original case.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,11 @@ PROBING = {
     "OddManOut": "odd_man_out.txt",
     "CoordinationInversion": "coordination_inversion.txt",
 }
-"""SentEval's name of a probing task -> its file."""
+"""SentEval's name of each probing task -> its file."""
 
 
 def find_downstream(data: Path) -> Path:
-    """The `downstream` folder of a SentEval data folder.
-
-    Accepts the folder that holds `downstream/`, a folder that holds that one as `senteval/`, or `downstream` itself.
+    """Return SentEval's `downstream` folder: `data/downstream`, `data/senteval/downstream` or `data`.
 
     Raises:
         MissingDataError: `data` is none of these.
@@ -38,7 +36,7 @@ def find_downstream(data: Path) -> Path:
 
 
 def find_probing(data: Path) -> Path:
-    """The `probing` folder of a SentEval data folder: inside it, inside its `senteval/`, or the folder itself.
+    """Return SentEval's `probing` folder: `data/probing`, `data/senteval/probing` or `data`.
 
     Raises:
         MissingDataError: `data` is none of these.
@@ -47,28 +45,24 @@ def find_probing(data: Path) -> Path:
 
 
 def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
-    """`data/name`, `data/senteval/name`, or `data` itself where it holds one of the files or folders `holds`.
-
-    Raises:
-        MissingDataError: `data` is none of these.
-    """
+    """Return `data/name`, `data/senteval/name`, or `data` itself if it contains one of the names in `holds`."""
     for place in (data / name, data / "senteval" / name):
         if place.is_dir():
             return place
-    if any((data / one).exists() for one in holds):
+    if any((data / entry).exists() for entry in holds):
         return data
-    raise MissingDataError(f"{data} is no SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
+    raise MissingDataError(f"{data} is not a SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
 
 
 def table_rows(path: Path, num_fields: int, header: str = "") -> list[tuple[int, list[str]]]:
-    """(line number, fields) of the rows of a TAB-separated file without quoting.
+    """Return (line number, fields) of each row of a TAB-separated file without quoting.
 
     Args:
-        num_fields: how many a row must have at least.
-        header: a field of the first line, which names the columns; empty: there is no such line.
+        num_fields: minimum number of fields in a row.
+        header: a column name that the header must contain; empty: the file has no header.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: the header is missing, or a row has too few fields.
     """
     lines = list(read_lines(path))
@@ -86,5 +80,5 @@ def table_rows(path: Path, num_fields: int, header: str = "") -> list[tuple[int,
 
 
 def joined(text: str) -> str:
-    """The tokens of a text with single spaces between."""
+    """Return the tokens of a text, joined by single spaces."""
     return " ".join(text.split())

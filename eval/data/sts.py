@@ -1,4 +1,4 @@
-"""Readers for SentEval's sentence pairs with a graded similarity: STS12-16, STS-B and SICK. Every one gives `Pairs`."""
+"""Readers for SentEval's sentence pairs with similarity scores: STS12-16, STS-B and SICK."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Pairs:
 
     Attributes:
         left, right: n sentences each.
-        gold: float64 (n,), the annotators' mean, 0-5 (SICK: 1-5).
+        gold: float64 (n,), mean score of the annotators, 0-5 (SICK: 1-5).
     """
 
     left: list[str]
@@ -30,13 +30,13 @@ class Pairs:
 
 
 def read_sts_subset(folder: Path, subset: str) -> Pairs:
-    """One subset of an STS year: `STS.input.<subset>.txt` (two sentences, TAB) with `STS.gs.<subset>.txt` (a score).
+    """Read a subset of an STS year: `STS.input.<subset>.txt` (two sentences, TAB) and `STS.gs.<subset>.txt` (scores).
 
-    Pairs whose gold line is empty were not annotated and are dropped, as in SentEval.
+    Pairs with an empty gold line were not annotated and are dropped, as in SentEval.
 
     Raises:
-        MissingDataError: one of the two files is not there.
-        DataError: they differ in length, or a line is malformed.
+        MissingDataError: a file does not exist.
+        DataError: the files differ in length, or a line is malformed.
     """
     input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     sentences, scores = list(read_lines(input_path)), list(read_lines(gold_path))
@@ -49,19 +49,17 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
     for number, (line, score) in enumerate(zip(sentences, scores, strict=True), start=1):
         fields = line.split("\t")
         if len(fields) < 2:
-            raise DataError(
-                f"{input_path}:{number}: expected two sentences with a TAB between them, found {head(line)}"
-            )
+            raise DataError(f"{input_path}:{number}: expected two sentences separated by a TAB, found {head(line)}")
         if score.strip():
             rows.append((fields[0], fields[1], parsed_score(score, gold_path, number)))
     return pairs_of(rows, gold_path)
 
 
 def read_stsb(path: Path) -> Pairs:
-    """A split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header or quoting; fields 5-7 are used.
+    """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header or quoting; uses fields 5-7.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: a line is malformed.
     """
     rows = table_rows(path, num_fields=7)
@@ -69,10 +67,10 @@ def read_stsb(path: Path) -> Pairs:
 
 
 def read_sick(path: Path) -> Pairs:
-    """A split of SICK, `SICK_{train,trial,test_annotated}.txt`: a header, TAB-separated; fields 2-4 are used.
+    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4.
 
     Raises:
-        MissingDataError: the file is not there.
+        MissingDataError: the file does not exist.
         DataError: the header is missing or a line is malformed.
     """
     rows = table_rows(path, num_fields=5, header="relatedness_score")
@@ -80,10 +78,10 @@ def read_sick(path: Path) -> Pairs:
 
 
 def pairs_of(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
-    """The pairs of rows of two sentences and a score, their tokens joined by single spaces.
+    """Build pairs from rows of two sentences and a score; joins the tokens of each sentence by single spaces.
 
     Raises:
-        DataError: there are none.
+        DataError: there is no row.
     """
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
@@ -95,7 +93,7 @@ def parsed_score(text: str, path: Path, number: int) -> float:
     """Return the score on a line of a file.
 
     Raises:
-        DataError: it is not a finite number, e.g. 1_0, which Python takes for 10.
+        DataError: the text is not a finite number, e.g. 1_0, which Python reads as 10.
     """
     try:
         return finite_number(text)

@@ -123,14 +123,14 @@ class Classifiers:
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
-        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, kept: Tensor | None = None
+        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, dropout: Tensor | None = None
     ) -> None:
         """Update every fit once.
 
         Args:
             rows, labels: (folds, batch) int64.
             share: weight of a row in the mean loss; multiplied by `shares` (folds, batch) where folds differ in size.
-            kept: dropout factors (folds, 1, hidden, batch).
+            dropout: factors (folds, 1, hidden, batch) of the hidden layer.
         """
         self._num_steps += 1
         folds, batch = rows.shape
@@ -145,8 +145,8 @@ class Classifiers:
         logits = to.logits
         if hidden:
             torch.bmm(first.weights.view(folds, l2s * hidden, -1), x.mT, out=to.before.view(folds, -1, batch))
-            if kept is not None:
-                to.before.mul_(kept)
+            if dropout is not None:
+                to.before.mul_(dropout)
             active = to.hidden[:, :hidden]
             torch.sigmoid(to.before.view(folds * l2s, hidden, batch), out=active)
             torch.bmm(last.weights.view(folds * l2s, classes, -1), to.hidden, out=logits.view(-1, classes, batch))
@@ -162,8 +162,8 @@ class Classifiers:
             slopes.mul_(torch.bmm(last.weights.view(folds * l2s, classes, -1)[:, :, :hidden].mT, errors))
             last.step(to.hidden.mT, errors, share, self._decay, self._num_steps)
             errors = slopes.view(folds, l2s, hidden, batch)
-            if kept is not None:
-                errors.mul_(kept)
+            if dropout is not None:
+                errors.mul_(dropout)
         first.step(x, errors.view(folds, -1, batch), share, self._decay, self._num_steps)
 
 

@@ -195,12 +195,12 @@ class _Cohort:
         self.classifiers = Classifiers(features, initial, decay, settings.optimizer)
         self.dev = [torch.from_numpy(split.dev).to(labels.device) for split in splits]
         self.orders: dict[tuple[int, int], np.random.RandomState] = {}
-        self.dropout: dict[tuple[int, int], torch.Generator] = {}
+        self.dropout_generators: dict[tuple[int, int], torch.Generator] = {}
         for split in splits:
             self.orders[split.stream] = np.random.RandomState(seed)
             if split.first_draw:
                 self.orders[split.stream].permutation(split.first_draw)
-            self.dropout[split.stream] = torch.Generator().set_state(drawn)
+            self.dropout_generators[split.stream] = torch.Generator().set_state(drawn)
 
     def run(self, fits: Fits, members: Ints, bar: "tqdm[NoReturn]") -> None:
         """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
@@ -228,16 +228,16 @@ class _Cohort:
             active &= ~stopping
             if stopping.any():
                 bar.update(int(stopping.sum()))
-                kept = self._compact(active)
-                fold, slot, best, stalls, active = (array[kept] for array in (fold, slot, best, stalls, active))
+                remaining = self._compact(active)
+                fold, slot, best, stalls, active = (array[remaining] for array in (fold, slot, best, stalls, active))
         bar.update(int(active.sum()))
 
     def _copy_best(self, fits: Fits, better: NDArray[np.bool_], fold: Ints, slot: Ints) -> None:
         device = self.labels.device
-        here = torch.from_numpy(better).to(device)
-        there = torch.from_numpy(fold).to(device), torch.from_numpy(slot).to(device)
+        improved = torch.from_numpy(better).to(device)
+        places = torch.from_numpy(fold).to(device), torch.from_numpy(slot).to(device)
         for target, weights in zip(fits.layers, self.classifiers.weights, strict=True):
-            target[there] = weights[here]
+            target[places] = weights[improved]
 
     def _compact(self, active: NDArray[np.bool_]) -> tuple[Ints, Ints]:
         """Drop folds without active fits and surplus L2 values; return the indices of the remaining fits.
@@ -281,15 +281,15 @@ class _Cohort:
         rows = rows.to(self.labels.device)
         labels = self.labels[rows]
         for step in range(steps - 1):
-            self.classifiers.step(rows[step], labels[step], 1 / size, kept=self._kept(size, None))
+            self.classifiers.step(rows[step], labels[step], 1 / size, dropout=self._dropout(size, None))
         rest = lengths - (steps - 1) * size
         width = int(rest.max())
         weights = (np.arange(width) < rest[:, None]) / rest[:, None]
         share = torch.from_numpy(weights.astype(np.float32)).to(self.labels.device)
-        kept = self._kept(width, share)
-        self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, kept)
+        dropout = self._dropout(width, share)
+        self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, dropout)
 
-    def _kept(self, batch: int, shares: Tensor | None) -> Tensor | None:
+    def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
         """Return dropout factors (folds, 1, hidden, batch), drawn as torch does on a CPU; None without dropout.
 
         Args:
@@ -304,5 +304,5 @@ class _Cohort:
         drawn = {}
         for stream, length in lengths.items():
             drawn[stream] = torch.zeros(batch, self.settings.num_hidden)
-            drawn[stream][:length].bernoulli_(1 - rate, generator=self.dropout[stream]).div_(1 - rate)
+            drawn[stream][:length].bernoulli_(1 - rate, generator=self.dropout_generators[stream]).div_(1 - rate)
         return torch.stack([drawn[split.stream].mT[None] for split in self.splits]).to(self.labels.device)

@@ -59,9 +59,9 @@ def score_distributions(scores: NDArray[np.float64]) -> Floats:
     A score below 1, which STS-B has, is no such mean. As in SentEval, its row sums to the score itself: 0.75 becomes
     0.75 of 1, and 0 a row of zeros.
     """
-    whole = np.floor(scores)[:, None]
-    share = scores[:, None] - whole
-    return (np.where(whole + 1 == SCORES, share, 0) + np.where(whole == SCORES, 1 - share, 0)).astype(np.float32)
+    floor = np.floor(scores)[:, None]
+    share = scores[:, None] - floor
+    return (np.where(floor + 1 == SCORES, share, 0) + np.where(floor == SCORES, 1 - share, 0)).astype(np.float32)
 
 
 def train(

@@ -35,7 +35,7 @@ def check_modules(folder: Path, modules: list[Module]) -> None:
             _check_activation(module.folder / "config.json")
         elif module.kind in ("Router", "Asym"):
             raise EncoderError(
-                f"{folder}: the module {module.kind} is not supported: it needs to be told each text's route"
+                f"{folder}: the module {module.kind} is not supported: a text's route through it is unknown"
             )
 
 

@@ -22,7 +22,7 @@ from clearspan.eval.files import head
 Row = NDArray[np.float32]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Offset of each row in the file, and length of its word, in bytes."""
-AGAIN = "take the whole file from its source again"
+AGAIN = "copy the complete file from its source again"
 CHUNK = 1 << 24
 MOST_WORD = 1 << 12
 """Longest word of a binary file, in bytes."""
@@ -85,7 +85,7 @@ def open_vectors(path: Path) -> Vectors:
         raise EncoderError(f"{path}: is no file of word vectors; to score a transformer, give its folder")
     dim = _dim_of(fields)
     if not dim:
-        raise EncoderError(f"{path}:1: expected a word and its numbers with spaces between, found {_shown(line)}")
+        raise EncoderError(f"{path}:1: expected a word and its numbers, separated by spaces, found {_shown(line)}")
     return _Rows(path, content, dim, _text_rows(path, content, 0, dim), first_line=1)
 
 
@@ -204,8 +204,8 @@ def _text_rows(path: Path, content: mmap.mmap, start: int, dim: int, number: int
             if _ends_in_number(chunk[begins[row] : words[row]].tobytes()):
                 line = chunk[begins[row] : ends[row]].tobytes()
                 raise EncoderError(
-                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, with single spaces "
-                    f"between, found {num_spaces[row] + 1} fields: {_shown(line)}: {AGAIN}"
+                    f"{path}:{first_line + count + row}: expected a word and {dim} numbers, separated by "
+                    f"single spaces, found {num_spaces[row] + 1} fields: {_shown(line)}: {AGAIN}"
                 )
         starts.append(begins + start)
         lengths.append(words - begins)

@@ -1,1 +1,1 @@
-"""The papers' result tables: their averages, their published rows, and yours beside them."""
+"""The papers' result tables: their averages, their published rows, and the user's models beside them."""

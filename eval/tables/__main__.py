@@ -1,4 +1,4 @@
-"""The command `python -m eval.tables`: a paper's table, its published rows and one's own beside them.
+"""The command `python -m clearspan.eval.tables`: a paper's table, with the user's models added to the published rows.
 
 Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
@@ -19,30 +19,30 @@ from clearspan.eval.tables.formats import FORMATS
 from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
-  python -m eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
-  python -m eval.tables --list
+  python -m clearspan.eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
+  python -m clearspan.eval.tables --list
 
-Without RESULTS the published rows alone are printed. NonLing-CSE's Table D.1 holds retrieved sentences and no figures:
-the report of --tasks retrieval shows those of one's own models.
+Without RESULTS only the published rows are printed. NonLing-CSE's Table D.1 lists retrieved sentences instead of
+figures: the report of --tasks retrieval shows those of your models.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m eval.tables",
-        description="Print a table of a paper with one's own models in it.",
+        prog="python -m clearspan.eval.tables",
+        description="Print a table of a paper with your models added to it.",
         epilog=_EXAMPLE,
     )
     add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="which table; --list names all")
+    add("name", nargs="?", metavar="NAME", help="name of the table; --list prints all names")
     add(
         "results", nargs="*", type=Path, metavar="RESULTS",
-        help="results.json, the folder it lies in, or a folder of several models' folders",
+        help="results.json, its folder, or a folder with a subfolder for each model",
     )  # fmt: skip
-    add("--list", action="store_true", help="name every table")
+    add("--list", action="store_true", help="print the names of all tables")
     add("--format", choices=tuple(FORMATS), default="text", help="default: %(default)s")
-    add("--json", action="store_true", help="print the table as JSON instead")
+    add("--json", action="store_true", help="print the table as JSON")
     return run(parser, argv, lambda args: (_output(args), 0))
 
 
@@ -51,9 +51,10 @@ def _output(args: argparse.Namespace) -> str:
         width = max(map(len, tables()))
         return "".join(f"{name:<{width}}  {table.paper}, {table.title}\n" for name, table in tables().items())
     if args.name is None:
-        raise UsageError("name a table, or ask for them with --list")
+        raise UsageError("name a table; --list prints all names")
     if args.name not in tables():
-        raise UsageError(f"no table {args.name!r}; there are {', '.join(tables())}{did_you_mean(args.name, tables())}")
+        choices = f"choose from {', '.join(tables())}{did_you_mean(args.name, tables())}"
+        raise UsageError(f"no table {args.name!r}; {choices}")
     grid = beside(tables()[args.name], saved.find(args.results))
     return json_text(asdict(grid)) if args.json else FORMATS[args.format](grid)
 

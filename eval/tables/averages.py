@@ -1,9 +1,9 @@
-"""The averages that papers print over several tasks, each to its own rule.
+"""The averages over several tasks that papers report, each by its own rule.
 
-    scores ──> the figure that a paper takes of each task ──> their mean
+    scores ──> the metric that a paper uses for each task ──> their mean
 
-Papers take different figures of the same task: STS-B is the cosine's Spearman in SimCSE, and in DeCLUTR and CLEAR that
-of a trained regressor. Which, is what an `Average` says.
+Papers use different metrics for the same task: for STS-B, SimCSE reports the Spearman correlation of cosines, DeCLUTR
+and CLEAR that of a trained regressor. An `Average` defines the metrics.
 """
 
 import math
@@ -21,13 +21,12 @@ Scores = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Average:
-    """How one average is taken.
+    """The rule of an average.
 
     Attributes:
-        metrics: task -> the metrics whose mean stands for it; most tasks have one.
-        rounded: whether each value is rounded to two decimals before the mean is taken, as SimCSE's script does.
-        least: of how many tasks it is given at all: averages of nearly every task say nothing where only a family was
-            asked for.
+        metrics: task -> the metrics whose mean represents it; one for most tasks.
+        rounded: round each value to two decimals before averaging, as SimCSE's script does.
+        least: minimum number of scored tasks; with fewer, e.g. only one family, the average is omitted.
     """
 
     metrics: Mapping[str, tuple[str, ...]]
@@ -78,36 +77,36 @@ AVERAGES: dict[str, Average] = {
 }
 """Name -> rule.
 
-`sts_simcse`, `transfer_simcse`: the sevens of SimCSE, as its evaluation script has them (NonLing-CSE's Tables 1, E.1).
-`downstream_declutr`: DeCLUTR's (ACL, Table 2 and appendix C.2), of SentEval's downstream tasks all but SNLI. It takes
-Spearman where there is one, for STS12-16 the mean over subsets; for MRPC the mean of accuracy and F1; for captions that
-of the six recalls. `downstream_declutr_snli`: with SNLI, as in version 1.
-`*_dev`: of the validation set, as the authors' script has it: accuracies on dev, Pearson for the trained regressors,
-and for STS12-16, which have no dev split, the test's figure.
+`sts_simcse`, `transfer_simcse`: SimCSE's averages of seven tasks, as in its script (NonLing-CSE's Tables 1, E.1).
+`downstream_declutr`: DeCLUTR's average (ACL, Table 2 and appendix C.2) of all SentEval downstream tasks except SNLI. It
+uses Spearman for similarity tasks, for STS12-16 the mean over subsets; the mean of accuracy and F1 for MRPC; and the
+mean of the six recalls for captions. `downstream_declutr_snli`: with SNLI, as in version 1.
+`*_dev`: on the validation set, as in the authors' script: accuracies on dev, Pearson for the trained regressors, and
+the test figure for STS12-16, which have no dev split.
 `clear_sts`: CLEAR's Table 2. The paper names neither metric nor aggregation: Spearman and SentEval's mean over subsets
-are our assumption; its STS-B and SICK-R must be SentEval's trained regressors, as no [CLS] untrained has such cosines.
-`glue_clear`: CLEAR's Table 1, unweighted over the eight; `glue_clear_matched`: its Table 3, MNLI's matched half alone.
+are our assumption; its STS-B and SICK-R must be SentEval's trained regressors, since cosines of an untrained [CLS]
+score far lower.
+`glue_clear`: CLEAR's Table 1, unweighted over eight tasks; `glue_clear_matched`: its Table 3, MNLI-matched only.
 """
 
 HALVES: dict[str, tuple[str, str]] = {
     "declutr_v1": ("downstream_declutr_snli", "probing_declutr"),
     "declutr_v1_dev": ("downstream_declutr_snli_dev", "probing_declutr_dev"),
 }
-"""Averages of two averages: "Avg." of DeCLUTR's version 1, of downstream and probing tasks, whatever their numbers."""
+"""Averages of two averages: "Avg." of DeCLUTR's version 1, the unweighted mean over downstream and probing tasks."""
 
 
 def average(name: str, scores: Scores, least: int | None = None) -> dict[str, Any] | None:
-    """One average by its name in AVERAGES or HALVES.
+    """Compute an average by its name in AVERAGES or HALVES.
 
-    Where tasks are missing the mean is over the others, and such a value is not comparable with published ones. A task
-    that lacks one of its metrics counts as missing; one that is NaN makes the average NaN.
+    With missing tasks, the mean is over the others and not comparable with published values. A task that lacks one of
+    its metrics counts as missing; a NaN makes the average NaN.
 
     Args:
-        least: of how many tasks it is given at all; None: as many as the rule asks for.
+        least: minimum number of scored tasks; None: the rule's.
 
     Returns:
-        {"value": percent, "tasks": what it covers, "missing": what it should cover and does not}; None where fewer
-        tasks are there than that.
+        {"value": percent, "tasks": the covered tasks, "missing": the missing tasks}; None if too few tasks are scored.
     """
     if name in HALVES:
         first, second = (average(half, scores, least) for half in HALVES[name])
@@ -129,6 +128,6 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Every average that the scores allow: name -> what `average` gives."""
-    found = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
-    return {name: one for name, one in found.items() if one is not None}
+    """Compute every average that the scores allow: name -> result of `average`."""
+    results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
+    return {name: result for name, result in results.items() if result is not None}

@@ -1,8 +1,8 @@
-"""A paper's table with one's own models under its rows.
+"""Add the user's models to a paper's table.
 
-    PaperTable + Saved, one a model ──> Grid: cells as text ──> formats
+    PaperTable + Saved, one per model ──> Grid: cells as text ──> formats
 
-A cell of one's own is empty where the figure is not there, and a note names what is missing.
+Cells of unscored tasks stay empty, and a note names what is missing.
 """
 
 import math
@@ -18,7 +18,7 @@ YOURS = "Yours"
 
 @dataclass(frozen=True)
 class Line:
-    """One row as text, under its subheading."""
+    """A row as text, and its subheading."""
 
     group: str
     name: str
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as text, in no format yet."""
+    """A table as text, before it is formatted."""
 
     title: str
     header: tuple[str, ...]
@@ -36,13 +36,13 @@ class Grid:
 
 
 def beside(table: PaperTable, models: Sequence[Saved]) -> Grid:
-    """The published rows, then one row a model, to as many decimals as the paper prints."""
+    """Return the published rows followed by one row per model, with the paper's number of decimals."""
     lines = [Line(row.group, row.name, tuple(_text(cell, table) for cell in row.cells)) for row in table.rows]
     notes = [*table.notes, f"by metric: {_metrics_note(table)}"] if _metrics_note(table) else list(table.notes)
     names = [model.model for model in models]
     for model in models:
         name = model.model if names.count(model.model) == 1 else f"{model.model} ({model.folder})"
-        cells = [_own(column, table, model) for column in table.columns]
+        cells = [_cell(column, table, model) for column in table.columns]
         lines.append(Line(YOURS, name, tuple(_text(cell, table) for cell in cells)))
         notes += [f"{name}: {note}" for note in _missing_notes(table, model)]
         if model.environment.get("protocol") == "fast":
@@ -52,18 +52,18 @@ def beside(table: PaperTable, models: Sequence[Saved]) -> Grid:
     )
 
 
-def _own(column: Column, table: PaperTable, model: Saved) -> Cell:
-    """One's own cell, None where there is nothing to stand in it."""
+def _cell(column: Column, table: PaperTable, model: Saved) -> Cell:
+    """Return the cell of a model, None if its scores are missing."""
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
         return None if None in figures else tuple(figure for figure in figures if figure is not None)
     if column.average:
-        found = average(column.average, model.scores)
-        return found["value"] if found and not found["missing"] else None
+        result = average(column.average, model.scores)
+        return result["value"] if result and not result["missing"] else None
     if column.minus:
         head, row = column.minus
-        other = next(one for one in table.columns if one.head == head)
-        value, published = _own(other, table, model), table.cell(row, head)
+        minuend = next(other for other in table.columns if other.head == head)
+        value, published = _cell(minuend, table, model), table.cell(row, head)
         return value - published if isinstance(value, float) and isinstance(published, float) else None
     value = model.environment.get(column.environment) if column.environment else None
     return value if isinstance(value, int | float) else None
@@ -73,14 +73,14 @@ def _text(cell: Cell, table: PaperTable) -> str:
     if cell is None or isinstance(cell, str):
         return cell or ""
     if isinstance(cell, tuple):
-        return "/".join(_text(one, table) for one in cell)
+        return "/".join(_text(part, table) for part in cell)
     if math.isnan(cell):
         return "undefined"
-    return str(cell) if isinstance(cell, int) else f"{cell:.{table.decimals}f}"  # parameters, dimensions are whole
+    return str(cell) if isinstance(cell, int) else f"{cell:.{table.decimals}f}"  # such as dimensions
 
 
 def _metrics_note(table: PaperTable) -> str:
-    """Which figure stands in each column: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`."""
+    """Return the metrics of the columns: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`."""
     heads: dict[str, list[str]] = {}
     for column in table.columns:
         if column.of:
@@ -100,8 +100,8 @@ def _missing_notes(table: PaperTable, model: Saved) -> list[str]:
     without, notes = [], []
     for column in table.columns:
         if column.average:
-            found = average(column.average, model.scores)
-            missing = found["missing"] if found else _tasks(column.average, model)
+            result = average(column.average, model.scores)
+            missing = result["missing"] if result else _missing_tasks(column.average, model)
             if missing and {key.split()[0] for key in lacking} >= set(missing):
                 without.append(column.head)
             elif missing:
@@ -111,8 +111,8 @@ def _missing_notes(table: PaperTable, model: Saved) -> list[str]:
     return notes
 
 
-def _tasks(name: str, model: Saved) -> list[str]:
-    """The tasks of an average that are missing where so many are that none is given."""
+def _missing_tasks(name: str, model: Saved) -> list[str]:
+    """Return the missing tasks of an average that has too few scored tasks."""
     rules = [AVERAGES[half] for half in HALVES.get(name, (name,))]
     return [
         task

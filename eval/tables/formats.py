@@ -1,4 +1,4 @@
-"""A table in the forms that people paste: for a terminal, Markdown, LaTeX. Names may hold anything: each escapes."""
+"""Format a table as plain text, Markdown or LaTeX. Names may contain any characters, which each format escapes."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,10 @@ from clearspan.eval.tables.beside import Grid, Line
 
 
 def text(grid: Grid) -> str:
-    """Aligned columns; a subheading stands on a line of its own, the notes under the table."""
+    """Format a table with aligned columns, subheadings on separate lines, and notes below."""
     rows = []
-    group = ""
-    for line in grid.lines:
-        if line.group != group:
-            group = line.group
+    for group, line in _grouped(grid):
+        if group:
             rows.append([f"[{group}]", *[""] * len(line.cells)])
         rows.append([line.name, *line.cells])
     table = text_table(grid.header, rows)
@@ -22,7 +20,7 @@ def text(grid: Grid) -> str:
 
 
 def markdown(grid: Grid) -> str:
-    """GitHub's tables; subheadings and one's own rows in bold."""
+    """Format a GitHub table with subheadings in bold."""
     lines = [f"**{_markdown(grid.title)}**", "", _pipes([_markdown(head) for head in grid.header])]
     lines.append("|:--|" + "--:|" * (len(grid.header) - 1))
     for group, line in _grouped(grid):
@@ -34,7 +32,7 @@ def markdown(grid: Grid) -> str:
 
 
 def latex(grid: Grid) -> str:
-    r"""A `table` with `booktabs` rules (`\usepackage{booktabs}`); the notes under it."""
+    r"""Format a `table` with `booktabs` rules (`\usepackage{booktabs}`) and notes below."""
     width = len(grid.header)
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(grid.title)}}}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersands(grid.header), r"\midrule"]
@@ -52,7 +50,7 @@ FORMATS: dict[str, Callable[[Grid], str]] = {"text": text, "markdown": markdown,
 
 
 def _grouped(grid: Grid) -> list[tuple[str, Line]]:
-    """Each line with its subheading where a new one begins, else with ""."""
+    """Return each line with its subheading where a new one begins, else with ""."""
     before = ["", *(line.group for line in grid.lines)]
     return [(line.group if line.group != last else "", line) for line, last in zip(grid.lines, before, strict=False)]
 
@@ -77,6 +75,6 @@ def _latex(words: str) -> str:
 
 
 def _ampersands(cells: tuple[str, ...]) -> str:
-    # A cell that opens with a bracket would be read as the length that \\ before it may take.
+    # After \\, LaTeX would read a bracket at the start of a cell as an optional length.
     escaped = [_latex(cell) for cell in cells]
     return " & ".join("{}" + cell if cell.startswith("[") else cell for cell in escaped) + r" \\"

@@ -1,6 +1,6 @@
 """The papers' result tables, as printed: `papers/*.yaml`, one file a paper.
 
-A column says which of our figures stands beside the paper's. All figures of a table lie in its file and nowhere else.
+A column defines which of our figures is comparable with the paper's. The file holds all published figures of a table.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 Cell = float | int | str | tuple[float, ...] | None
-"""A figure as printed; several in one cell, such as MRPC's accuracy and F1; words; or nothing."""
+"""A figure as printed; several figures, such as MRPC's accuracy and F1; text; or nothing."""
 
 _FOLDER = Path(__file__).parent / "papers"
 _PAPERS = ("declutr", "declutr-v1", "clear", "nonling")
@@ -20,13 +20,13 @@ _PAPERS = ("declutr", "declutr-v1", "clear", "nonling")
 
 @dataclass(frozen=True)
 class Column:
-    """A column, and what of ours stands in it: at most one of these four.
+    """A column, and the source of our cells in it: at most one of the four attributes besides `head`.
 
     Attributes:
         of: the task and metric of each figure in a cell.
-        average: a name of `eval.tables.averages`.
-        minus: another column's head, and a row's name: that column's value less the row's published one.
-        environment: a key of results.json's `environment`.
+        average: a name in `eval.tables.averages`.
+        minus: head of another column and name of a row: our value in that column minus the row's published value.
+        environment: a key of `environment` in results.json.
     """
 
     head: str
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A model and its cells, one a column, under the paper's subheading `group` ("" where there is none)."""
+    """A model and its cells, one per column, under the paper's subheading `group` ("" if there is none)."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of one paper; `decimals` as it prints them."""
+    """A table of a paper; `decimals` is its number of decimals."""
 
     name: str
     paper: str
@@ -58,20 +58,24 @@ class PaperTable:
     notes: tuple[str, ...] = ()
 
     def cell(self, row: str, head: str) -> Cell:
-        """The published cell of the first row of that name."""
+        """Return the published cell in the first row of that name."""
         column = [column.head for column in self.columns].index(head)
-        return next(one for one in self.rows if one.name == row).cells[column]
+        return self.row(row).cells[column]
+
+    def row(self, name: str) -> Row:
+        """Return the first row of that name."""
+        return next(row for row in self.rows if row.name == name)
 
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Every table by its name, in the papers' order."""
-    found: dict[str, PaperTable] = {}
+    """Return all tables by name, in the papers' order."""
+    by_name: dict[str, PaperTable] = {}
     for file in _PAPERS:
         content = yaml.load((_FOLDER / f"{file}.yaml").read_text(encoding="utf-8"), _loader())
         paper = content.pop("paper")
-        found |= {name: _table(name, paper, entry) for name, entry in content.items()}
-    return found
+        by_name |= {name: _table(name, paper, entry) for name, entry in content.items()}
+    return by_name
 
 
 _BASELINES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -87,33 +91,32 @@ _BASELINES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "SimCSE-BERT-base, supervised": (("nonling-6", "SimCSE-BERT-base"),),
 }  # fmt: skip
-"""Model -> the rows that hold its figures; where two hold the same figure, the first counts."""
+"""Model -> the rows with its figures; if two rows hold the same figure, the first counts."""
 
 
 def baselines(wanted: Iterable[tuple[str, str]]) -> dict[str, dict[tuple[str, str], float]]:
-    """A few telling published models' figures, to stand beside one's own.
+    """Return the published figures of selected models, for comparison.
 
     Args:
-        wanted: tasks with a metric. The metric must be the one by which the paper takes the task: a baseline that has
-            only STS12's `spearman_mean` has nothing under its `spearman_all`.
+        wanted: pairs of task and metric. A figure must be published for exactly this metric: a model with STS12's
+            `spearman_mean` has no figure for `spearman_all`.
 
     Returns:
-        Model -> (task, metric) -> percent, of those wanted that were published; models without any are left out.
+        Model -> (task, metric) -> percent, as far as published; without models that have no such figure.
     """
-    asked = set(wanted)
-    found: dict[str, dict[tuple[str, str], float]] = {}
+    wanted = set(wanted)
+    by_model: dict[str, dict[tuple[str, str], float]] = {}
     for model, places in _BASELINES.items():
         for name, row in places:
             for key, value in _figures(tables()[name], row).items():
-                if key in asked:
-                    found.setdefault(model, {}).setdefault(key, value)
-    return found
+                if key in wanted:
+                    by_model.setdefault(model, {}).setdefault(key, value)
+    return by_model
 
 
 def _figures(table: PaperTable, name: str) -> dict[tuple[str, str], float]:
-    row = next(one for one in table.rows if one.name == name)
     figures: dict[tuple[str, str], float] = {}
-    for column, cell in zip(table.columns, row.cells, strict=True):
+    for column, cell in zip(table.columns, table.row(name).cells, strict=True):
         values = cell if isinstance(cell, tuple) else (cell,)
         if column.of and None not in values:
             figures |= {key: float(value) for key, value in zip(column.of, values, strict=True) if value is not None}
@@ -124,11 +127,11 @@ def _table(name: str, paper: str, entry: dict[str, Any]) -> PaperTable:
     columns = tuple(_column(**column) for column in entry["columns"])
     rows: list[Row] = []
     group = ""
-    for one in entry["rows"]:
-        if isinstance(one, dict):
-            group = one["group"]
+    for row in entry["rows"]:
+        if isinstance(row, dict):
+            group = row["group"]
             continue
-        model, *cells = one
+        model, *cells = row
         if len(cells) != len(columns):
             raise ValueError(f"{name}, row {model}: {len(cells)} cells for {len(columns)} columns")
         rows.append(Row(model, tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells), group))
@@ -142,5 +145,5 @@ def _column(head: str, of: str | list[str] = "", minus: list[str] | None = None,
     return Column(head, pairs, minus=(minus[0], minus[1]) if minus else None, **more)
 
 
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+def _loader() -> type[yaml.SafeLoader]:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast loader, where PyYAML has it

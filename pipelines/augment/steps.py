@@ -1,20 +1,20 @@
-"""CLEAR's four augmentations and their compositions, over whole blocks of sentences at once (section 3.3, 4.1).
+"""CLEAR's four augmentations and their compositions, applied to whole blocks of sentences (sections 3.3 and 4.1).
 
-    ids of n sentences + a key each -> step after step (subs, del-span, ...) -> ids of n views
+    token ids of n sentences, a key for each -> step by step (subs, del-span, ...) -> token ids of n views
 
-    del-word   70 % of the units become [DEL]               [DEL] in a row are one
+    del-word   70 % of the units become [DEL]               consecutive [DEL] are merged
     del-span   5 spans of 5 % of the units become [DEL]
-    reorder    5 pairs of spans of 5 % change places
-    subs       30 % of the words become one of their synonyms
+    reorder    5 pairs of spans of 5 % are swapped
+    subs       30 % of the words are replaced by a synonym
 
-A unit is a token (the paper's reading) or a word (`unit`), whose pieces then stay together; `subs` always speaks of
-words. Every step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
-order. Special tokens in a sentence are never touched and keep their place, but for [DEL], which reordering moves.
+A unit is a token (the paper's reading) or a word (`unit`), whose tokens then stay together; `subs` always works on
+words. Each step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
+order. Special tokens within a sentence stay untouched and in place, except [DEL], which reordering moves.
 
-Short sentences. Shares are of the sentence's n units, rounded half up. A deletion deletes at least one unit and leaves
-at least one; five spans are fewer where their units in all are, and differ in length by one at most where those do not
-divide; reordering takes two units or more. Of a sentence of one unit nothing is deleted or moved. `subs` replaces at
-least one word, of those that have synonyms, and all of these where they are fewer than that.
+Short sentences: fractions are of the sentence's n units, rounded half up. A deletion removes at least one unit and
+leaves at least one. If all spans together have fewer units than spans, there are fewer spans; their lengths differ by
+at most one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs`
+replaces at least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
@@ -31,15 +31,15 @@ from clearspan.shards import keyed
 from clearspan.shards.ragged import Ragged, bounds, segments
 
 DEL = "[DEL]"
-"""The special token that stands for what was deleted."""
+"""The special token that replaces deleted units."""
 STEPS = ("del-word", "del-span", "reorder", "subs")
 UNITS = ("token", "word")
 CHUNK = 8192
-"""Sentences worked on together, which bounds the memory; more are no faster."""
+"""Sentences that are augmented together: this bounds the memory, and more are not faster."""
 
 
 class AugmentationError(ValueError):
-    """An augmentation that makes no sense: `field` names the wrong option of Augmentation, `reason` says how."""
+    """Invalid augmentation: `field` names the option of Augmentation, `reason` the fault."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field} {reason}")
@@ -48,7 +48,7 @@ class AugmentationError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """An augmentation is a list of steps, in order, with their proportions (the paper's, section 4.1)."""
+    """Augmentation: a list of steps, in order, with their proportions (defaults: the paper's, section 4.1)."""
 
     steps: tuple[str, ...]
     unit: str = "token"
@@ -77,10 +77,10 @@ class Augmentation:
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> "Augmentation":
-        """Steps from text such as "subs+del-span", with options as the fields are named.
+        """Return the augmentation of a text such as "subs+del-span", with options named like the fields.
 
         Raises:
-            AugmentationError: an unknown or repeated step, or an option that makes no sense.
+            AugmentationError: a step is unknown or repeated, or an option is out of range.
         """
         steps = tuple(text.split("+"))
         for step in steps:
@@ -94,23 +94,23 @@ class Augmentation:
         return "+".join(self.steps)
 
     def options(self) -> dict[str, Any]:
-        """All of it as plain values, for the record that a dataset keeps of its views."""
+        """Return all options as plain values, for a dataset's fingerprint."""
         return {**dataclasses.asdict(self), "steps": str(self)}
 
     @property
     def deletes(self) -> bool:
-        """Whether it puts [DEL] into views."""
+        """True if views contain [DEL]."""
         return "del-word" in self.steps or "del-span" in self.steps
 
     @property
     def substitutes(self) -> bool:
-        """Whether it takes synonyms."""
+        """True if synonyms are needed."""
         return "subs" in self.steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Sentences between two steps: ids, and (S,) bool where words start (None where no step to come asks)."""
+    """Sentences between two steps: S ids, and (S,) bool, True where a word starts (None if no step needs it)."""
 
     tokens: Ragged
     starts: np.ndarray | None
@@ -118,9 +118,9 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
-    """The units of sentences: unit u is tokens starts[u] .. starts[u + 1] - 1, sentence i has those from bounds[i] on.
+    """Units of sentences: unit u has the tokens starts[u] .. starts[u + 1] - 1, sentence i the units from bounds[i] on.
 
-    `free` are those that are no special tokens (None: all), with bounds of their own.
+    `free` are the units that are not special tokens (None: all); `free_bounds` are their bounds by sentence.
     """
 
     starts: np.ndarray
@@ -146,16 +146,16 @@ class _Units:
 
     @property
     def counts(self) -> np.ndarray:
-        """Free units of each sentence, (n,)."""
+        """Number of free units of each sentence, (n,)."""
         return np.diff(self.free_bounds)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each unit."""
+        """Number of tokens of each of U units, (U,)."""
         return np.diff(self.starts)
 
     def is_free(self) -> np.ndarray:
-        """(U,) bool."""
+        """Return which units are free, (U,) bool."""
         marked = np.ones(len(self.starts) - 1, bool)
         if self.free is not None:
             marked[:] = False
@@ -163,7 +163,7 @@ class _Units:
         return marked
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Given bool over the free units, which tokens are theirs, (S,) bool."""
+        """Return which tokens belong to the chosen units, (S,) bool; `chosen` is bool over the free units."""
         if self.free is not None:
             marked = np.zeros(len(self.starts) - 1, bool)
             marked[self.free] = chosen
@@ -171,28 +171,29 @@ class _Units:
         return chosen if len(chosen) == self.starts[-1] else np.repeat(chosen, self.lengths)
 
 
-def _delete(sentences: Block, gone: np.ndarray, del_id: int) -> Block:
-    """Without the tokens marked (S,), each run of them one [DEL]; runs join [DEL] that were there."""
+def _delete(sentences: Block, deleted: np.ndarray, del_id: int) -> Block:
+    """Replace each run of deleted tokens, `deleted` (S,) bool, by one [DEL]; merge it with adjacent older [DEL]."""
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
-    gone = gone | (values == del_id)
+    deleted = deleted | (values == del_id)
     follows = np.zeros(len(values), bool)
-    follows[1:] = gone[:-1]
+    follows[1:] = deleted[:-1]
     follows[offsets[:-1][offsets[:-1] < len(values)]] = False
-    kept = ~(gone & follows)
+    kept = ~(deleted & follows)
     left = values[kept]
-    left[gone[kept]] = del_id
-    # What follows a [DEL] starts a word: the word's beginning is gone.
-    starts = None if sentences.starts is None else (sentences.starts | gone | follows)[kept]
+    left[deleted[kept]] = del_id
+    # A token after a [DEL] starts a word, because the beginning of its word is deleted.
+    starts = None if sentences.starts is None else (sentences.starts | deleted | follows)[kept]
     return Block(Ragged(left, bounds(kept)[offsets]), starts)
 
 
 def del_word(
     sentences: Block, keys: np.ndarray, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Deletes a fraction of each sentence's units (Figure 2a).
+    """Delete a fraction of each sentence's units (Figure 2a).
 
     Args:
-        keys: (n,) int64. special: (vocabulary,) bool, the ids not to touch.
+        keys: (n,) int64.
+        special: (vocabulary,) bool, the ids that stay untouched.
     """
     units = _Units.of(sentences, by_word, special)
     counts = units.counts
@@ -203,22 +204,22 @@ def del_word(
 def del_span(
     sentences: Block, keys: np.ndarray, number: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Deletes `number` spans, each of a fraction of the sentence's units (Figure 2b)."""
+    """Delete `number` spans, each with a fraction of the sentence's units (Figure 2b)."""
     units = _Units.of(sentences, by_word, special)
     counts = units.counts
     totals = np.minimum(np.maximum(fraction_of(number * fraction, counts), 1), np.maximum(counts - 1, 0))
     starts, lengths = spans_of(keys, counts, totals, np.minimum(number, totals))
-    gone = np.zeros(units.free_bounds[-1], bool)
-    gone[members(starts, lengths)] = True
-    return _delete(sentences, units.tokens_of(gone), del_id)
+    deleted = np.zeros(units.free_bounds[-1], bool)
+    deleted[members(starts, lengths)] = True
+    return _delete(sentences, units.tokens_of(deleted), del_id)
 
 
 def reorder(
     sentences: Block, keys: np.ndarray, pairs: int, fraction: float, del_id: int, by_word: bool, special: np.ndarray
 ) -> Block:
-    """Lets `pairs` pairs of spans, each of a fraction of the sentence's units, change places (Figure 2c).
+    """Swap `pairs` pairs of spans, each with a fraction of the sentence's units (Figure 2c).
 
-    [DEL] is a unit like others here, though special elsewhere; where two come to stand in a row they become one.
+    Here [DEL] is an ordinary unit, though special elsewhere; two [DEL] that become adjacent are merged.
     """
     if 0 <= del_id < len(special):
         special = special.copy()
@@ -231,11 +232,11 @@ def reorder(
     # Partners: the spans in a random order, two by two.
     partner, first = np.empty(len(starts), np.int64), bounds(numbers)
     for rows, order in shuffled(keyed.mix(keys, 3), numbers):
-        one, other = order[:, ::2], order[:, 1::2]
-        paired = 2 * np.arange(one.shape[1]) < numbers[rows, None]
-        one, other = ((side + first[rows, None])[paired] for side in (one, other))
-        partner[one], partner[other] = other, one
-    # A sentence is a gap, a span, a gap, ..., a gap; its spans are exchanged for their partners.
+        left, right = order[:, ::2], order[:, 1::2]
+        paired = 2 * np.arange(left.shape[1]) < numbers[rows, None]
+        left, right = ((side + first[rows, None])[paired] for side in (left, right))
+        partner[left], partner[right] = right, left
+    # A sentence is a gap, a span, a gap, ..., a gap; each span is replaced by its partner.
     gaps_end = np.append(starts, units.free_bounds[-1])
     gaps_start = np.append(0, starts + lengths)
     piece_start, piece_length = (np.empty(2 * len(starts) + 1, np.int64) for _ in range(2))
@@ -243,9 +244,9 @@ def reorder(
     piece_start[1::2], piece_length[1::2] = starts[partner], lengths[partner]
     order = members(piece_start, piece_length)
     if units.free is not None:
-        everything = np.arange(len(units.starts) - 1)
-        everything[units.free] = units.free[order]
-        order = everything
+        all_units = np.arange(len(units.starts) - 1)
+        all_units[units.free] = units.free[order]
+        order = all_units
     moved = _rearranged(sentences, units, order)
     has_del = (moved.tokens.values == del_id).any()
     return _delete(moved, np.zeros(len(moved.tokens.values), bool), del_id) if has_del else moved
@@ -256,7 +257,7 @@ def _rearranged(sentences: Block, units: _Units, order: np.ndarray) -> Block:
     if len(order) == len(values):
         starts = None
         if sentences.starts is not None:
-            # A piece goes on with its word only right after what it followed before.
+            # A token continues a word only if it still follows the same token.
             starts = sentences.starts[order]
             starts[1:] |= order[1:] != order[:-1] + 1
             starts[:1] = True
@@ -268,7 +269,7 @@ def _rearranged(sentences: Block, units: _Units, order: np.ndarray) -> Block:
 
 
 def subs(sentences: Block, keys: np.ndarray, fraction: float, table: SynonymTable, special: np.ndarray) -> Block:
-    """Replaces a fraction of each sentence's words by synonyms, of those that have any (Figure 2d)."""
+    """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
     values = sentences.tokens.values
     units = _Units.of(sentences, True, special)
     entries = table.find(values, units.starts[:-1], units.lengths)
@@ -281,7 +282,7 @@ def subs(sentences: Block, keys: np.ndarray, fraction: float, table: SynonymTabl
     chosen = choose(keys, counts, quotas)
     words = candidates[chosen]
     entry = entries[words]
-    # The choice among a word's synonyms, numbered as the word is among its sentence's candidates.
+    # The draw among a word's synonyms is numbered by the word's place among its sentence's candidates.
     place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
     draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
     first = table.first_option[entry]
@@ -290,20 +291,20 @@ def subs(sentences: Block, keys: np.ndarray, fraction: float, table: SynonymTabl
     starts[words] = len(values) + table.options.offsets[option]
     lengths[words] = table.options.lengths[option]
     pool = np.concatenate([values, table.options.values.astype(values.dtype, copy=False)])
-    written = segments(pool, starts, lengths)
-    is_start = np.zeros(len(written.values), bool)
-    is_start[written.offsets[:-1]] = True
-    return Block(Ragged(written.values, written.offsets[units.bounds]), is_start)
+    replaced = segments(pool, starts, lengths)
+    is_start = np.zeros(len(replaced.values), bool)
+    is_start[replaced.offsets[:-1]] = True
+    return Block(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
 
 class Augmenter:
-    """An augmentation made ready for one tokenizer.
+    """An augmentation, prepared for a tokenizer.
 
     Args:
-        synonyms: words to lists of words, for `subs`, or the table already made of them (that takes seconds).
+        synonyms: lists of synonyms by word, for `subs`, or the table built from them (which takes seconds).
 
     Raises:
-        ValueError: it deletes and the tokenizer has no [DEL]; it substitutes and there are no synonyms.
+        ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms.
     """
 
     def __init__(
@@ -328,9 +329,9 @@ class Augmenter:
         self.table = synonyms if augmentation.substitutes else None
 
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
-        """A view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
+        """Return a view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
 
-        The ids are of the block's type, without special tokens around them.
+        The token ids have the block's type, and no special tokens around them.
         """
         ranges = [slice(first, first + CHUNK) for first in range(0, len(block), CHUNK)]
         parts = [self._chunk(block.part(part), keys[part]) for part in ranges]
@@ -339,30 +340,29 @@ class Augmenter:
     def _chunk(self, block: Ragged, keys: np.ndarray) -> Ragged:
         options, special = self.augmentation, self.special
         by_word = options.unit == "word"
-        speaks_of_words = by_word or options.substitutes
-        sentences = Block(block, self.words(block.values, block.offsets) if speaks_of_words else None)
+        needs_words = by_word or options.substitutes
+        sentences = Block(block, self.words(block.values, block.offsets) if needs_words else None)
         for number, step in enumerate(options.steps):
-            own = keyed.mix(keys, number)
+            step_keys = keyed.mix(keys, number)
             if step == "del-word":
-                sentences = del_word(sentences, own, options.del_word, self.del_id, by_word, special)
+                sentences = del_word(sentences, step_keys, options.del_word, self.del_id, by_word, special)
             elif step == "del-span":
-                number_of, fraction = options.del_spans, options.del_span
-                sentences = del_span(sentences, own, number_of, fraction, self.del_id, by_word, special)
+                spans = options.del_spans, options.del_span
+                sentences = del_span(sentences, step_keys, *spans, self.del_id, by_word, special)
             elif step == "reorder":
-                sentences = reorder(
-                    sentences, own, options.reorder_pairs, options.reorder_span, self.del_id, by_word, special
-                )
+                spans = options.reorder_pairs, options.reorder_span
+                sentences = reorder(sentences, step_keys, *spans, self.del_id, by_word, special)
             else:
                 assert self.table is not None
-                sentences = subs(sentences, own, options.subs, self.table, special)
+                sentences = subs(sentences, step_keys, options.subs, self.table, special)
         return sentences.tokens
 
     def coverage(self, block: Ragged) -> tuple[int, int]:
-        """(words that have a synonym, words) of a block; the paper counted about 40 % of tokens (section 3.3)."""
+        """Count (words with a synonym, words) of a block; the paper reports about 40 % of tokens (section 3.3)."""
         sentences = Block(block, self.words(block.values, block.offsets))
         units = _Units.of(sentences, True, self.special)
-        if self.table is None:
-            return 0, int(units.is_free().sum())
-        entries = self.table.find(block.values, units.starts[:-1], units.lengths)
         is_free = units.is_free()
+        if self.table is None:
+            return 0, int(is_free.sum())
+        entries = self.table.find(block.values, units.starts[:-1], units.lengths)
         return int(((entries >= 0) & is_free).sum()), int(is_free.sum())

@@ -1,13 +1,13 @@
-"""Synonyms: a table of words read from a file, and the same as token ids, ready to put in the place of a word's.
+"""Synonyms: a table of words, read from a file, and the same table in token ids.
 
-    FILE -> {word: [synonym, ...]} -> every form of every word (case, after a space or not) -> ids -> SynonymTable
+    FILE -> {word: [synonym, ...]} -> each form of each word (case, after a space or not) -> token ids -> SynonymTable
 
-Three forms of file: a JSON object of words to lists of words (the counter-fitted neighbours of Jia et al. 2019, which
-CLEAR used; lists derived from WordNet), or lines of a word and its synonyms, separated by tabs (two words may be
-separated by a space, as in PPDB pairs).
+A file is a JSON object of lists of words by word (the counter-fitted neighbors of Jia et al. 2019, which CLEAR used;
+lists derived from WordNet), or lines of a word and its synonyms separated by tabs (a pair of words may be separated by
+a space, as in PPDB).
 
-A word in capitals, or with a capital, gets its synonyms so. Of a word's synonyms those with its own inflection are
-taken where there are any ("movies" -> "films", not "film"), told by English endings of words of the table.
+A capitalized word, or one in capitals, gets synonyms in the same case. If synonyms with the word's inflection exist,
+only they are used ("movies" -> "films", not "film"); inflections are inferred from English endings of words.
 """
 
 import dataclasses
@@ -25,30 +25,30 @@ from clearspan.shards.ragged import Ragged, bounds
 
 EXPECTED = "expected a JSON object of words to lists of words, or lines of a word and its synonyms separated by tabs"
 SOURCES = (
-    "public lists: counter-fitted neighbours of Jia et al. 2019 (certified-word-sub, which CLEAR used), PPDB's word "
+    "public lists: counter-fitted neighbors of Jia et al. 2019 (certified-word-sub, which CLEAR used), PPDB's word "
     "pairs, WordNet's synonyms"
 )
-"""Where tables come from, for whoever has none."""
+"""Public sources of tables, for messages."""
 PUBLISHED = "synonyms.json"
-"""The name under which a dataset keeps the table that its views were made with."""
+"""Name of the table in a dataset's folder."""
 SHORTEST_IN_CAPITALS = 4
-"""Shorter words in capitals are mostly something else: US, IT, WHO."""
+"""Shorter words in capitals mostly mean something else: US, IT, WHO."""
 ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")
-"""What a word is encoded after: its ids differ after a space and after a sign."""
+"""Contexts in which a word is encoded: its ids differ after a space and after a sign."""
 
 
 class SynonymError(ValueError):
-    """A file that is no table of synonyms. The message names the file, what is wrong, and what is expected."""
+    """Invalid table of synonyms. The message names the file, the fault, and the expected form."""
 
 
 def read_synonyms(path: str | Path) -> dict[str, list[str]]:
-    """word -> synonyms, in the order of the file.
+    """Read a file of synonyms; return the synonyms by word, in the order of the file.
 
     Raises:
-        SynonymError: it is none of the three forms, or holds no synonym.
-        OSError: it cannot be read.
+        SynonymError: the file has none of the forms, or holds no synonym.
+        OSError: the file cannot be read.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -75,7 +75,7 @@ def _is_text(word: str) -> bool:
 
 def _json_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
     try:
-        # Pairs, so that a word that occurs twice has the synonyms of both.
+        # Pairs, so that a word that occurs twice gets the synonyms of both entries.
         record = json.loads(text, object_pairs_hook=tuple)
     except json.JSONDecodeError as error:
         raise SynonymError(f"{path}: line {error.lineno}: not JSON ({error.msg}): {EXPECTED}") from None
@@ -85,7 +85,7 @@ def _json_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
         raise SynonymError(f"{path}: a JSON {type(record).__name__}: {EXPECTED}")
     for word, synonyms in record:
         if not isinstance(synonyms, list) or not all(isinstance(synonym, str) for synonym in synonyms):
-            raise SynonymError(f"{path}: the entry of {word!r} is no list of words: {EXPECTED}")
+            raise SynonymError(f"{path}: the entry of {word!r} is not a list of words: {EXPECTED}")
         yield word, synonyms
 
 
@@ -96,12 +96,12 @@ def _line_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
             continue
         cells = line.split("\t") if "\t" in line else line.split()
         if len(cells) < 2 or ("\t" not in line and len(cells) != 2):
-            raise SynonymError(f"{path}: line {number}: {line[:40]!r} is no word with synonyms: {EXPECTED}")
+            raise SynonymError(f"{path}: line {number}: {line[:40]!r} is not a word with synonyms: {EXPECTED}")
         yield cells[0], cells[1:]
 
 
 def inflection(word: str, known: Container[str]) -> str:
-    """A word's English ending where the rest is a word too, of those known ("needed", but not "speed"); "" for none."""
+    """Return a word's English ending if the rest is a known word ("needed", but not "speed"), else ""."""
     for ending in ENDINGS:
         stem = word.removesuffix(ending)
         if len(word) - len(stem) and len(stem) >= SHORTEST_STEM:
@@ -113,7 +113,7 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Every word that is looked for, with its synonyms: all words as they are, then in the cases that they take."""
+    """Yield each form of each word with its synonyms: all words as they are, then capitalized and in capitals."""
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
     chosen = {}
@@ -131,10 +131,12 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class SynonymTable:
-    """Entries by a word's ids. Entry e has the options first_option[e] .. first_option[e + 1] - 1 of `options`.
+    """Synonyms by a word's token ids. Entry e has the synonyms first_option[e] .. first_option[e + 1] - 1 of `options`.
 
-    by_token: (vocabulary,) int32, the entry of a word of one token, -1 for none. hashes, entries: sorted, of words of
-    several tokens.
+    Attributes:
+        by_token: (vocabulary,) int32, the entry of a word of one token, or -1.
+        hashes: sorted hashes of the words of several tokens.
+        entries: entries of these words.
     """
 
     by_token: np.ndarray
@@ -145,32 +147,32 @@ class SynonymTable:
 
     @classmethod
     def build(cls, table: Mapping[str, Sequence[str]], tokenizer: Tokenizer) -> "SynonymTable":
-        """The table in a tokenizer's ids; what it cannot write, or writes with special tokens, is left out.
+        """Build the table for a tokenizer. Words that need the unknown or a special token are left out.
 
         Raises:
-            SynonymError: nothing is left.
+            SynonymError: no word is left.
         """
         tokenizer = Tokenizer.from_str(tokenizer.to_str())
         tokenizer.no_padding()
         tokenizer.no_truncation()
         wanted = list(forms(table))
         texts = sorted({text for word, synonyms in wanted for text in (word, *synonyms)})
-        found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        by_ids: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for context in CONTEXTS:
             ids = _encode(texts, context, tokenizer)
             for word, synonyms in wanted:
                 key = ids.get(word)
-                if key and key not in found:
+                if key and key not in by_ids:
                     choices = dict.fromkeys(ids[synonym] for synonym in synonyms if synonym in ids)
                     choices.pop(key, None)
                     if choices:
-                        found[key] = list(choices)
-        if not found:
-            raise SynonymError("the tokenizer can write no word of the table of synonyms: is it of the same language?")
+                        by_ids[key] = list(choices)
+        if not by_ids:
+            raise SynonymError("the tokenizer cannot encode any word of the synonyms: are they in the same language?")
         size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-        entry_lengths = np.fromiter(map(len, found), np.int64, len(found))
-        keys = Ragged(np.fromiter(itertools.chain.from_iterable(found), np.int64), bounds(entry_lengths))
-        options = list(itertools.chain.from_iterable(found.values()))
+        entry_lengths = np.fromiter(map(len, by_ids), np.int64, len(by_ids))
+        keys = Ragged(np.fromiter(itertools.chain.from_iterable(by_ids), np.int64), bounds(entry_lengths))
+        options = list(itertools.chain.from_iterable(by_ids.values()))
         option_lengths = np.fromiter(map(len, options), np.int64, len(options))
         option_ids = np.fromiter(itertools.chain.from_iterable(options), np.dtype(str(token_type(size))))
         (short,), (longer,) = np.nonzero(entry_lengths == 1), np.nonzero(entry_lengths > 1)
@@ -182,13 +184,13 @@ class SynonymTable:
             by_token,
             hashes[order],
             longer[order].astype(np.int32),
-            bounds(np.fromiter(map(len, found.values()), np.int64, len(found))),
+            bounds(np.fromiter(map(len, by_ids.values()), np.int64, len(by_ids))),
             Ragged(option_ids, bounds(option_lengths)),
         )
 
     def find(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The entry (k,) of each word tokens[starts[i]:starts[i] + lengths[i]], -1 for none."""
-        entries = self.by_token[tokens[starts]]
+        """Return the entry (k,) of each word tokens[starts[i]:starts[i] + lengths[i]], or -1."""
+        entries: np.ndarray = self.by_token[tokens[starts]]
         (longer,) = np.nonzero(lengths > 1)
         entries[longer] = -1
         if len(self.hashes) and len(longer):
@@ -199,25 +201,26 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Each text's ids after the context, of those that the tokenizer can write."""
+    """Return the ids of each text after a context, for the texts that the tokenizer can encode."""
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
-    start, found = len(before), {}
+    start, encoded = len(before), {}
     encodings = tokenizer.encode_batch_fast([context + text for text in texts], add_special_tokens=False)
     for text, encoding in zip(texts, encodings, strict=True):
         ids = encoding.ids
-        # Where the context joins with the text to one token, nothing can be said of the text's own ids.
+        # If the context and the text share a token, the ids of the text alone are unknown.
         if len(ids) > start and ids[:start] == before and barred.isdisjoint(ids):
-            found[text] = tuple(ids[start:])
-    return found
+            encoded[text] = tuple(ids[start:])
+    return encoded
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """64-bit hashes (k,) of stretches of ids, none empty."""
+    """Return 64-bit hashes (k,) of k ranges of ids, none of them empty."""
     if not len(starts):
         return np.empty(0, np.int64)
     offsets = np.cumsum(lengths) - lengths
     at = np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
     place = np.arange(len(at)) - np.repeat(offsets, lengths)
-    return np.add.reduceat(keyed.mix(tokens[at].astype(np.int64), place), offsets)
+    hashes: np.ndarray = np.add.reduceat(keyed.mix(tokens[at].astype(np.int64), place), offsets)
+    return hashes

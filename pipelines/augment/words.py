@@ -1,12 +1,12 @@
-"""Finds where words start in a sentence's tokens, from the vocabulary alone: shards hold ids, not texts.
+"""Word boundaries in token ids, from the vocabulary alone: shards hold ids, not texts.
 
-    vocabulary -> each token's first and last character, each of a class -> a word starts where the class changes
+    vocabulary -> class of each token's first and last character -> a word starts where the class changes
 
-A token starts a word where it begins with a space (byte-level BPE, SentencePiece), lacks the mark of a continuation
-(WordPiece) or follows the mark of a word's end (BPE with such a suffix), where letters and digits meet other signs, and
-after a special token; where the vocabulary is of words (WordLevel), always. A token that is a space alone belongs to
-what follows it, and the unknown token is letters. "don't" is one word, "film's" two, with either apostrophe; other
-signs in a row are one. In scripts written without spaces (Chinese, Japanese, Thai, ...) every token is a word.
+A token starts a word if it begins with a space (byte-level BPE, SentencePiece), lacks the continuation mark
+(WordPiece), follows an end-of-word mark (BPE with such a suffix) or a special token, or if letters and digits meet
+other signs; with a vocabulary of words (WordLevel), always. A token that is only a space belongs to the next token, and
+the unknown token counts as letters. "don't" is one word, "film's" two, with either apostrophe; consecutive other signs
+are one word. In scripts without spaces between words (Chinese, Japanese, Thai, ...) each token is a word.
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 _LETTER, _SIGN, _SPACE, _IDEOGRAPH, _SPECIAL, _INSIDE = range(6)
-"""_INSIDE: bytes of a character that an earlier token begins."""
+"""Classes of characters. _INSIDE: bytes of a character that begins in an earlier token."""
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
@@ -30,17 +30,17 @@ _UNSPACED = (
 )
 _METASPACE = "\u2581"
 _APOSTROPHE, _APOSTROPHE_HEAD, _APOSTROPHE_TAIL, _CONTRACTED, _S = range(1, 6)
-"""What a token is in a contraction such as don't: byte-level BPE mostly cuts the typographic apostrophe in two."""
+"""Roles of tokens in a contraction (don't). Byte-level BPE mostly splits the typographic apostrophe in two."""
 _ROLES = {b"'": _APOSTROPHE, "’".encode(): _APOSTROPHE, b"\xe2\x80": _APOSTROPHE_HEAD, b"\x99": _APOSTROPHE_TAIL}
 _ROLES |= dict.fromkeys((b"t", b"re", b"ve", b"ll", b"m", b"d"), _CONTRACTED) | {b"s": _S}
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class WordStarts:
-    """A tokenizer's word starts.
+    """Detector of word starts for a tokenizer.
 
     Attributes:
-        special: (vocabulary,) bool: the added special tokens that stand for no text: all but the unknown token.
+        special: (vocabulary,) bool, the added special tokens except the unknown token, which stands for text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -76,7 +76,7 @@ class WordStarts:
                 self._role[token] = 0
 
     def __call__(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Sentences' ids (S,), end to end with bounds (n + 1,) -> (S,) bool, True where a word starts."""
+        """Return (S,) bool, True where a word starts; `tokens` (S,) are n sentences with `offsets` (n + 1,)."""
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
         first, last = self._first[tokens], self._last[tokens]
         if (inside := last == _INSIDE).any():
@@ -93,7 +93,7 @@ class WordStarts:
         return starts
 
     def _join_contractions(self, tokens: np.ndarray, starts: np.ndarray, firsts: np.ndarray, last: np.ndarray) -> None:
-        """Joins, in `starts`, an apostrophe of its own and the ending after it to the word before; 's to itself."""
+        """Update `starts`: join an apostrophe token and the ending after it to the word before; 's is a word."""
         roles = np.append(self._role[tokens], [0, 0])
         (sign,) = np.nonzero((roles == _APOSTROPHE) | (roles == _APOSTROPHE_HEAD))
         if not len(sign):
@@ -102,32 +102,33 @@ class WordStarts:
         ending = sign + 1 + in_two
         is_first = np.zeros(len(roles) + 1, bool)
         is_first[firsts] = is_first[len(tokens) :] = True
-        found = ~in_two | (roles[sign + 1] == _APOSTROPHE_TAIL)
-        found &= (roles[ending] == _CONTRACTED) | (roles[ending] == _S)
-        found &= ~is_first[sign] & ~is_first[ending] & ~(in_two & is_first[sign + 1])
-        found &= (last[sign - 1] == _LETTER) & np.append(starts, [True] * 3)[ending + 1]
-        sign, ending, in_two = sign[found], ending[found], in_two[found]
+        joined = ~in_two | (roles[sign + 1] == _APOSTROPHE_TAIL)
+        joined &= (roles[ending] == _CONTRACTED) | (roles[ending] == _S)
+        joined &= ~is_first[sign] & ~is_first[ending] & ~(in_two & is_first[sign + 1])
+        joined &= (last[sign - 1] == _LETTER) & np.append(starts, [True] * 3)[ending + 1]
+        sign, ending, in_two = sign[joined], ending[joined], in_two[joined]
         starts[ending] = False
         starts[sign[in_two] + 1] = False
         starts[sign] = roles[ending] == _S
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """The token that stands for text which the tokenizer cannot write; None: it can write all."""
+    """Return the id of the unknown token, or None if the tokenizer has none."""
     name: Any = getattr(tokenizer.model, "unk_token", None)
-    if name is None:  # Unigram names it by number
-        return json.loads(tokenizer.to_str())["model"].get("unk_id")
-    return tokenizer.token_to_id(name)
+    if name is not None:
+        return tokenizer.token_to_id(name)
+    number: int | None = json.loads(tokenizer.to_str())["model"].get("unk_id")  # Unigram
+    return number
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tuple[bytes, bool, bool]]:
-    """Gives the bytes of text that each id stands for, and whether it is marked to continue or to end a word."""
+    """Return, for each id, its bytes of text, and whether it is marked as continuing or as ending a word."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
     byte_level = '"ByteLevel"' in json.dumps([record["pre_tokenizer"], record["decoder"]])
     alphabet = _byte_alphabet() if byte_level else {}
-    found = {}
+    surfaces = {}
     for text, token in vocabulary.items():
         continues = bool(prefix) and text.startswith(prefix) and len(text) > len(prefix)
         text = text[len(prefix) :] if continues else text
@@ -139,19 +140,19 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, tup
             surface = bytes([int(match[1], 16)])
         else:
             surface = text.replace(_METASPACE, " ").encode("utf-8", "replace")
-        found[token] = (surface, continues, ends)
-    return found
+        surfaces[token] = (surface, continues, ends)
+    return surfaces
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Byte-level BPE's characters for bytes: printable ones stand for themselves, the others follow from 256 on."""
+    """Return the byte of each character of byte-level BPE: printable bytes are themselves, the others 256 and up."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _ends(surface: bytes) -> tuple[int, int]:
-    """The classes of a token's first and last character, of which there may be only some bytes."""
+    """Return the classes of a token's first and last character, of which only some bytes may be there."""
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE
@@ -160,11 +161,11 @@ def _ends(surface: bytes) -> tuple[int, int]:
 
 
 def _kind(data: bytes) -> int:
-    """The class of a character's bytes, or of the first of them."""
+    """Return the class of a character, from its bytes or the first of them."""
     try:
         character = data.decode()
     except UnicodeDecodeError:
-        # By its first byte: punctuation and symbols, emoji; Kana, Han; all others.
+        # By the first byte: punctuation, symbols, emoji; Kana, Han; all others.
         return _SIGN if data[0] in (0xE2, 0xF0) else _IDEOGRAPH if 0xE3 <= data[0] <= 0xE9 else _LETTER
     if character.isspace():
         return _SPACE

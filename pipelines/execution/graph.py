@@ -1,9 +1,9 @@
-"""The one Beam graph, for every kind of dataset and every runner.
+"""The Beam graph, the same for every kind of dataset and every runner.
 
     Create(units not done) | Reshuffle | ParDo(process) -> Count -> ParDo(commit)
                                           staged: Count -> ParDo(resolve) | Reshuffle | ParDo(finish) -> Count
 
-Only descriptions of units and counts are elements: what a unit reads and writes never passes through Beam.
+The elements are only descriptions of units and counts: what a unit reads and writes never passes through Beam.
 """
 
 import contextlib
@@ -28,11 +28,15 @@ def _count_time(done: UnitResult) -> None:
         Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 
 
-class ProcessUnit(beam.DoFn):
-    """Does units, one after another; yields their numbers."""
+class _Step(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
+    """Step of a run."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
+
+
+class ProcessUnit(_Step):
+    """Process units one after another; yield their numbers."""
 
     def setup(self) -> None:
         with carrying():
@@ -45,7 +49,7 @@ class ProcessUnit(beam.DoFn):
             try:
                 done = process_unit(unit, self.job, self.worker)
             except PipelineError as error:
-                # Final, unlike a disk's or a network's errors, which a runner may try again: the others need not go on.
+                # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
                 with contextlib.suppress(OSError):
                     storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
                 raise
@@ -62,11 +66,8 @@ class ProcessUnit(beam.DoFn):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
 
 
-class Resolve(beam.DoFn):
-    """Between the stages of a staged run: rules on every document; yields the units to finish."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
+class Resolve(_Step):
+    """Between the stages of a staged run, decide on every document; yield the numbers of the units to finish."""
 
     def process(self, num_units: int) -> Iterator[int]:
         with carrying():
@@ -75,11 +76,8 @@ class Resolve(beam.DoFn):
         yield from units
 
 
-class FinishUnit(beam.DoFn):
-    """Does the second stage of units."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
+class FinishUnit(_Step):
+    """Run the second stage of units."""
 
     def process(self, unit: int) -> Iterator[int]:
         with carrying():
@@ -89,11 +87,8 @@ class FinishUnit(beam.DoFn):
         yield unit
 
 
-class Commit(beam.DoFn):
-    """Writes the manifest, once every unit of the run is done."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
+class Commit(_Step):
+    """Write the manifest once every unit of the run is done."""
 
     def process(self, num_units: int) -> None:
         with carrying():
@@ -102,7 +97,7 @@ class Commit(beam.DoFn):
 
 
 def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
-    """Adds the graph that does `units` and commits."""
+    """Add the graph that processes `units` and commits the dataset."""
     done = (
         pipeline
         | "Units" >> beam.Create(units, reshuffle=False)

@@ -1,8 +1,8 @@
-"""Keep the servers of Beam's local runner on 127.0.0.1.
+"""Binding of Beam's local servers to 127.0.0.1.
 
-Beam's runner and its workers speak plain gRPC, without authentication, and Beam binds its servers to every interface:
-whoever reaches the host could read any file that the user may read, or register as a worker. Beam has no option for
-the address, and all its servers come from `grpc.server`, so that is where the address is chosen.
+Beam's local runner and its workers use gRPC without authentication, and Beam binds its servers to every interface:
+anyone who can reach the host could read every file that the user can read, or register as a worker. Beam has no option
+for the address, but creates all its servers with `grpc.server`, which is therefore replaced.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ ADDRESS = "127.0.0.1"
 
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
-    """Bind to 127.0.0.1 each gRPC server that this process makes within the context, whatever host it is given."""
+    """Bind every gRPC server that this process creates within the context to 127.0.0.1."""
     make = grpc.server
 
     def server(*arguments: Any, **options: Any) -> grpc.Server:
-        made = make(*arguments, **options)
-        bind = made.add_insecure_port
-        made.add_insecure_port = lambda address: bind(f"{ADDRESS}:{address.rpartition(':')[2]}")
-        return made
+        instance = make(*arguments, **options)
+        bind = instance.add_insecure_port
+        instance.add_insecure_port = lambda address: bind(f"{ADDRESS}:{address.rpartition(':')[2]}")
+        return instance
 
     grpc.server = server
     try:

@@ -1,4 +1,4 @@
-"""Progress of a run, from the results that its units leave: works wherever the workers are."""
+"""Progress bar of a run, which polls for the results of units and so works with any runner."""
 
 import threading
 from types import TracebackType
@@ -16,7 +16,7 @@ def _units(folder: str) -> set[int]:
 
 
 class Progress:
-    """A bar of input bytes with rate and time left, moved by a thread; silent where stderr is no terminal."""
+    """Progress bar of input bytes, updated by a thread; silent if stderr is not a terminal."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Progress:
         return sum(self.bytes.get(unit, 0) for unit in units)
 
     def poll(self) -> None:
-        """Moves the bar by what has been done since."""
+        """Advance the bar by the units that have finished since the last call."""
         units = _units(self.folder)
         self.bar.update(self._done(units - self.seen))
         self.seen = units

@@ -1,4 +1,4 @@
-"""Beam on this machine without its log: apart from the imports, as Beam begins to log when it is imported."""
+"""Suppression of Beam's log, in a module that does not import Beam, which logs as soon as it is imported."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
-    """No log, no traceback of Beam's threads: a failure reaches the user as one line."""
+    """Suppress logging and the tracebacks of Beam's threads: a failure is shown to the user as one line."""
     hook, level = threading.excepthook, logging.root.manager.disable
     threading.excepthook = lambda _: None
     logging.disable(logging.CRITICAL)

@@ -1,6 +1,6 @@
-"""Where Beam runs. On this machine unless the user names a runner: FnApiRunner, in this process or with workers.
+"""Beam runners: by default FnApiRunner on this machine, in this process or with worker processes.
 
-DirectRunner is not asked for: it would look for another runner on the network first, and run Python on one core.
+DirectRunner is not used: it would first look for another runner on the network, and run Python on one core.
 """
 
 import math
@@ -21,21 +21,22 @@ from clearspan.pipelines.errors import carried
 from clearspan.pipelines.execution.loopback import on_loopback
 
 START_S = 4.0
-"""What worker processes take to start (Beam's imports, the tokenizer) that this process, which has both, does not: with
-two on two cores 100 MB of documents took 7.7 s where one process took 4.5, of which the work was 1.5. They start
-together, each on a core of its own, so that it is the same for any number. A faster machine starts and works faster
-alike.
+"""Start-up time of worker processes (Beam's imports, the tokenizer), which this process does not need: with two workers
+on two cores 100 MB of documents took 7.7 s, in this process 4.5 s, of which 1.5 s was work. Workers start in parallel,
+each on its own core, so the time does not depend on their number. A faster machine is faster at both start and work.
 """
 MILLISECONDS = "milliseconds"
-"""The namespace of the counters that say where workers' time went."""
+"""Namespace of the Beam counters of the workers' time by stage."""
 _leaving = threading.Lock()
 
 
 def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per_s: float, cores: int) -> int:
-    """How many processes to use: as many as asked for, or the fewest that are done first.
+    """Return the number of processes: `workers` if given, otherwise the smallest number with the shortest run time.
 
-    Beam deals the units out before it starts, so that the most that one process is dealt decides. `bytes_per_s` is what
-    a process reads at.
+    Beam assigns the units to processes before it starts, so the process with the most units decides the run time.
+
+    Args:
+        bytes_per_s: speed of one process on text.
     """
     if not num_units:
         return 1
@@ -48,7 +49,7 @@ def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per
 
 
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
-    """An empty pipeline for this machine. `arguments` are the user's own for Beam."""
+    """Return an empty pipeline for this machine; `arguments` are the user's options for Beam."""
     if processes > 1:
         words = ["exec", sys.executable, "-m", "clearspan.pipelines.execution.worker", str(os.getpid())]
         runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(shlex.join(words)))
@@ -60,21 +61,21 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def named(arguments: Sequence[str]) -> beam.Pipeline:
-    """An empty pipeline for the runner that `arguments` name."""
+    """Return an empty pipeline for the runner that `arguments` name."""
     return beam.Pipeline(options=PipelineOptions(["--no_save_main_session", *arguments]))
 
 
 def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
-    """Run the pipeline to its end. The servers of Beam's local runner listen on 127.0.0.1 alone.
+    """Run the pipeline to its end. The servers of Beam's local runner listen only on 127.0.0.1.
 
-    Where a local worker dies, this process exits too: Beam would wait for it forever.
+    If a local worker dies, this process exits too: Beam would wait for it forever.
 
     Returns:
-        The workers' seconds by stage, as far as the runner tells; None where the options only ask for a description of
-        the job: a dry run, or a template.
+        The workers' seconds by stage, if the runner reports them; None if the options only request a description of the
+        job (a dry run or a template).
 
     Raises:
-        PipelineError: a worker's own error.
+        PipelineError: an expected error of a worker.
     """
     threading.excepthook = _thread_failed
     try:
@@ -116,6 +117,6 @@ def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
 
 def _leave() -> None:
     _leaving.acquire()
-    message = "a worker process was killed or could not start: run again, with fewer --workers if memory was short"
+    message = "a worker process was killed or could not start: run again, with fewer --workers if memory ran out"
     print(f"pipelines: {message}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -18,7 +18,8 @@ import pyarrow as pa
 from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.pipelines.media.clips import spectrograms
 from clearspan.pipelines.tally import Counts
-from clearspan.shards.layouts import frames_column
+from clearspan.shards.layouts import array_column
+from clearspan.shards.schema import MEL_BINS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,10 @@ class Audio(LabeledKind):
         parser.add_argument("--long", choices=("cut", "split"), default="cut", help=how)
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         if not 1 <= arguments.frames <= 100_000:
             raise ValueError("--frames must be from 1 to 100,000")
-        return super().from_arguments(arguments)
+        return super().from_arguments(arguments, **changed)
 
     @property
     def bytes_per_s(self) -> float:
@@ -90,7 +91,7 @@ class Clips:
             yield frames
 
     def column(self, values: list[np.ndarray]) -> pa.Array:
-        return frames_column(values)
+        return array_column(values, MEL_BINS)
 
     def num_bytes(self, value: np.ndarray) -> int:
         return value.nbytes

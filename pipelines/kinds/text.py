@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.kinds import Kind, check_positive
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
@@ -61,7 +61,7 @@ class TextKind(Kind):
     dedup: bool = False
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
-    formats: Sequence[str] = ()
+    formats: tuple[str, ...] = ()
 
     whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
     """Choices of --whitespace."""
@@ -71,8 +71,7 @@ class TextKind(Kind):
         add, name = parser.add_argument, cls.name
         add("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
         cls.add_reading_arguments(parser)
-        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
-        add("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
+
         spaces = f"collapse: a single space between words (default {cls.whitespace})"
         add("--whitespace", choices=cls.whitespaces, default=cls.whitespace, help=spaces)
         add("--lowercase", action="store_true", help="lower-case the text")
@@ -95,21 +94,19 @@ class TextKind(Kind):
         add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
         separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
         add("--document-separator", metavar="TEXT", help=separator)
-        cls.add_header_argument(parser)
+        cls.add_file_arguments(parser)
 
     @classmethod
-    def add_header_argument(cls, parser: argparse.ArgumentParser) -> None:
+    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
         without = "csv files begin with data: their columns are named 1, 2, ..."
         parser.add_argument("--no-header", dest="header", action="store_false", help=without)
+        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
+        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        if arguments.min_words is not None and arguments.min_words < 1:
-            raise ValueError("--min-words must be at least 1")
-        for spec in arguments.formats:
-            own_format(spec)
-        changed = {"document_separator": separator_of(arguments)}
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "min_words")
+        return super().from_arguments(arguments, **reading_options(arguments), **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -150,7 +147,7 @@ class TextKind(Kind):
             text_per=self.text_per,
             separator=self.document_separator,
             header=self.header,
-            formats=tuple(self.formats),
+            formats=self.formats,
         )
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
@@ -222,15 +219,21 @@ class TextKind(Kind):
         return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to search for"]
 
 
-def separator_of(arguments: argparse.Namespace) -> str | None:
-    """Return --document-separator with its escapes resolved. Raise ValueError if it is empty or has no effect."""
-    if arguments.document_separator is None:
-        return None
-    if arguments.text_per == "line":
-        raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-    if not (separator := unescaped(arguments.document_separator)):
-        raise ValueError("--document-separator must not be empty")
-    return separator
+def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `add_reading_arguments` that need work: the separator's escapes, and the formats.
+
+    Raises:
+        ValueError: the separator is empty or has no effect, or a format cannot be used.
+    """
+    separator = arguments.document_separator
+    if separator is not None:
+        if arguments.text_per == "line":
+            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+        if not (separator := unescaped(separator)):
+            raise ValueError("--document-separator must not be empty")
+    for spec in arguments.formats:
+        own_format(spec)
+    return {"document_separator": separator, "formats": tuple(arguments.formats)}
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)

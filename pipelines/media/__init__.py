@@ -1,9 +1,8 @@
-"""Pictures and clips of sound: pure functions of a file's bytes, apart from Beam and from files.
+"""Conversion of images and clips: pure functions of a file's bytes, without Beam and without files.
 
-    pictures   any picture -> a baseline JPEG whose short side is bounded
-    clips      any clip -> mono samples at 16 kHz -> log-mel frames, in pieces
-    content    what bytes are that are neither
-    memory     what they free is kept for the next
+    pictures   any image -> baseline JPEG with a bounded short side
+    clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in pieces
+    identify   name of the content of a file that is neither
 
-What cannot be read raises `pipelines.tally.RecordError`, whose message is the reason that is written down.
+A file that cannot be read raises `pipelines.tally.RecordError`, whose message is the reason in `_rejected/`.
 """

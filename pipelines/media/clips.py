@@ -1,12 +1,12 @@
-"""Any clip of sound to log-mel frames, as AST and SSAST compute them: Kaldi's filter banks.
+"""Conversion of any clip to a log-mel spectrogram, as in AST and SSAST: Kaldi's filter banks.
 
-    bytes -> blocks of mono samples at 16 kHz -> 25 ms Hann windows, each 10 ms after the one before
-          -> less their mean, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
+    bytes -> blocks of mono samples at 16 kHz -> 25 ms Hann windows, one every 10 ms
+          -> mean subtracted, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
 
-A clip is read and resampled block by block, so that hours of sound take little memory. Each frame is made of its own
-400 samples alone: a piece's frames are those of the whole clip, and the mean of the whole waveform, which SSAST
-subtracts first, drops out with the mean of each frame. Frames keep their true number and scale: who trains pads them,
-and normalizes them by the mean and deviation that a dataset's shards tell (`shards.moments`).
+A clip is read and resampled block by block, so that hours of sound take little memory. A frame depends only on its own
+400 samples: the frames of a piece are those of the whole clip, and SSAST's subtraction of the waveform's mean has no
+effect, since each frame's mean is subtracted. Frames keep their number and scale: training pads them, and normalizes
+them with the mean and deviation in the dataset's manifest (`shards.moments`).
 """
 
 import collections
@@ -24,26 +24,26 @@ import numpy as np
 import soundfile
 import soxr
 
-from clearspan.pipelines.media.identify import found_instead
+from clearspan.pipelines.media.identify import name_of_content
 from clearspan.pipelines.tally import RecordError
-from clearspan.shards.layouts import MEL_BINS
+from clearspan.shards.schema import MEL_BINS
 
 RATE = 16_000
-"""Samples a second, after resampling."""
+"""Samples per second, after resampling."""
 WINDOW, HOP = 400, 160
 """Samples of a frame, and samples from one frame to the next."""
 FLOOR = 1.192092955078125e-07
-"""The least energy, float32's epsilon: its logarithm is that of silence."""
+"""Smallest energy, float32's epsilon: its logarithm is the value of silence."""
 RATES = range(1_000, 768_001)
-"""Samples a second that sound is recorded with."""
+"""Accepted samples per second of a file."""
 BLOCK = 1 << 20
-"""Number of values in a block, counted after resampling where that makes more of them."""
+"""Values of a block, counted before or after resampling, whichever is more."""
 HELD_FRAMES = 1 << 16
-"""Most frames (11 minutes, 17 MB) that are held until the clip is known to be whole. A longer clip is decoded twice."""
+"""Most frames (11 minutes, 17 MB) that are held until the whole clip is checked. A longer clip is decoded twice."""
 LOUDEST = 1e15
-"""Full scale is 1: beyond this, the energy of a frame is beyond float32."""
+"""Largest sample (full scale is 1): beyond it, the energy of a frame exceeds float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
-"""Those whose end is checked; of others a part would be taken for the whole."""
+"""Formats whose end can be checked; a truncated file of another format would go unnoticed."""
 MAGIC = {
     b"RIFF": "WAV",
     b"RIFX": "WAV",
@@ -54,31 +54,31 @@ MAGIC = {
     b"ID3": "MP3",
 }
 MAGIC |= dict.fromkeys((b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2"), "MP3")
-"""How clips begin."""
+"""First bytes of clips."""
 FIRST_PAGE = b"OggS\0\2"
-"""How each stream of an Ogg begins."""
+"""First bytes of each stream of an Ogg."""
 PAGE_BYTES = 27
-"""An Ogg page's header, before the sizes of its segments."""
+"""Length of an Ogg page's header, before the sizes of its segments."""
 MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 """Each byte with its bits in reverse order."""
 STRIP, NUM_STRIPS = 16, 64
-"""The library loops over the frames of a strip, and does many strips at once: half of the time that one long strip
-takes, with the same result."""
+"""The library loops over the frames of a strip, and computes many strips at once. This takes half the time of one long
+strip, with the same result."""
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
-    """Yields a clip's log-mel frames in pieces of at most `frames`, each as float16 (frames, 128).
+    """Yield a clip's log-mel spectrogram in pieces of at most `frames` frames, each float16 (frames, 128).
 
-    A clip that is bad anywhere yields nothing: before the first piece of one with many, the whole is decoded once.
+    A clip with damage anywhere yields nothing: a clip of many pieces is decoded once before the first piece.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        frames: of 10 ms.
-        how: what is done with a longer clip: "cut" reads and keeps its beginning alone, "split" makes it successive
-            pieces that hold each frame once; what is left of less than a frame (25 ms) is in none.
+        frames: frames of 10 ms.
+        how: treatment of a longer clip. "cut" reads and keeps only its beginning; "split" gives consecutive pieces that
+            hold each frame once, without a remainder shorter than a frame (25 ms).
 
     Raises:
-        RecordError: it is no clip, damaged, cut short, silent or shorter than a frame.
+        RecordError: the data are not a clip, or the clip is damaged, truncated, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
     pieces = _pieces(blocks(data, span if how == "cut" else None), frames, span)
@@ -90,10 +90,10 @@ def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
     yield from pieces
 
 
-def _pieces(found: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
-    """Yields the frames of each `span` samples, which are `frames`, then those of the rest, if it holds a frame."""
+def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
+    """Yield the frames of each `span` samples (`frames` of them), then those of the rest, if it is long enough."""
     rest, is_whole = np.empty(0, np.float32), True
-    for block in found:
+    for block in samples:
         rest = np.concatenate([rest, block])
         while len(rest) >= span:
             yield log_mel(rest[:span])
@@ -103,19 +103,19 @@ def _pieces(found: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.
 
 
 def read_clip(data: bytes, max_samples: int | None = None) -> np.ndarray:
-    """Reads a clip's samples, float32 (samples,): 64 kB a second. Takes and raises what `blocks` does."""
+    """Return a clip's samples, float32 (samples,), 64 kB per second. Arguments and errors are those of `blocks`."""
     return np.concatenate(list(blocks(data, max_samples)))
 
 
 def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
-    """Yields a clip's samples in order, float32 (samples,) at 16 kHz, full scale 1: the mean of its channels.
+    """Yield a clip's samples in order, float32 (samples,) at 16 kHz, full scale 1: the mean of its channels.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        max_samples: so many are yielded at most, and no more is read than these need.
+        max_samples: the most samples to yield; no more is read than these need.
 
     Raises:
-        RecordError: it is no clip, damaged, cut short, or silent as far as it was read.
+        RecordError: the data are not a clip, or the clip is damaged, truncated, or silent as far as it was read.
     """
     left = math.inf if max_samples is None else max_samples
     low, high = math.inf, -math.inf
@@ -143,13 +143,13 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
 
 
 def _opened(data: bytes) -> soundfile.SoundFile:
-    """Opens a clip that is whole as far as its header and its end tell."""
+    """Open a clip. Raise RecordError if its header or its end shows that it is not complete."""
     try:
         sound = soundfile.SoundFile(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
         known = next((name for magic, name in MAGIC.items() if data.startswith(magic)), None)
-        said = f"damaged {known}: {error.error_string}" if known else f"{found_instead(data)}, not a clip of sound"
-        raise RecordError(said) from None
+        fault = f"damaged {known}: {error.error_string}" if known else f"{name_of_content(data)}, not a clip of sound"
+        raise RecordError(fault) from None
     if sound.format not in FORMATS:
         raise RecordError(f"{sound.format}, which is not read: convert it to WAV or FLAC")
     if sound.format in ("WAV", "WAVEX", "RF64", "AIFF") and (missing := _missing(data)):
@@ -160,43 +160,44 @@ def _opened(data: bytes) -> soundfile.SoundFile:
     if not sound.frames:
         raise RecordError(f"{sound.format} without samples")
     if sound.samplerate not in RATES:
-        raise RecordError(f"{sound.samplerate:,} samples a second: expected {RATES[0]:,} to {RATES[-1]:,}")
+        raise RecordError(f"{sound.samplerate:,} samples per second: expected {RATES[0]:,} to {RATES[-1]:,}")
     return sound
 
 
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
-    """The next block, float32 (samples, channels); none at the end."""
+    """Return the next block, float32 (samples, channels), with no samples at the end."""
     try:
         num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
-        return sound.read(max(1, num_samples), dtype="float32", always_2d=True)
+        block: np.ndarray = sound.read(max(1, num_samples), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise RecordError(f"damaged {sound.format}: {error.error_string}") from None
+    return block
 
 
 def _missing(data: bytes) -> int:
-    """How many bytes a WAV or AIFF has fewer than its samples' chunk declares, of which libsndfile says nothing."""
+    """Return how many bytes of the declared samples a WAV or AIFF lacks: libsndfile does not report them."""
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
         size = int.from_bytes(data[place + 4 : place + 8], order)
         if data[place : place + 4] in (b"data", b"SSND"):
-            if data.startswith(b"RF64"):  # of four gigabytes and more: the size is in the first chunk
+            if data.startswith(b"RF64"):  # the size, four gigabytes and more, is in the first chunk
                 size = int.from_bytes(data[28:36], "little")
                 return max(0, place + 8 + size - len(data))
-            # Who writes to a pipe does not know the size, and declares the largest.
+            # A program that writes to a pipe does not know the size, and declares the largest.
             return 0 if size >= 0xFFFFFF00 else max(0, place + 8 + size - len(data))
         place += 8 + size + size % 2
     return 0
 
 
 def _check_pages(data: bytes) -> None:
-    """Walks an Ogg page by page up to its last one; libsndfile passes over pages that are damaged or missing.
+    """Check all pages of an Ogg: libsndfile skips damaged and missing pages.
 
     Raises:
-        RecordError: a page is cut, damaged or missing, or there is more than one stream.
+        RecordError: a page is truncated, damaged or missing, or there is more than one stream.
     """
     if (streams := data.count(FIRST_PAGE)) > 1:
-        raise RecordError(f"OGG of {streams} streams, of which one would be read: make it one")
+        raise RecordError(f"OGG of {streams} streams, of which only one would be read: convert it to one stream")
     place, before, is_last = 0, None, False
     while not is_last:
         head = data[place : place + PAGE_BYTES].ljust(PAGE_BYTES, b"\0")
@@ -213,20 +214,20 @@ def _check_pages(data: bytes) -> None:
 
 
 def _checksum(page: bytes) -> bytes:
-    """The four bytes of an Ogg page's own checksum: the CRC of zlib's polynomial over mirrored bits, from zero."""
+    """Return the four bytes of an Ogg page's checksum: the CRC of zlib's polynomial over mirrored bits, from zero."""
     mirrored = page.translate(MIRRORED)
     crc = zlib.crc32(mirrored[:22] + bytes(4) + mirrored[26:], 0xFFFFFFFF) ^ 0xFFFFFFFF
     return crc.to_bytes(4, "big").translate(MIRRORED)
 
 
 def log_mel(samples: np.ndarray) -> np.ndarray:
-    """Computes the log-mel frames of float32 (samples,) at 16 kHz -> float16 (frames, 128), natural logarithms.
+    """Return the log-mel spectrogram of float32 (samples,) at 16 kHz: float16 (frames, 128), natural logarithms.
 
-    They are those of `transformers`' ASTFeatureExtractor in its numpy path, neither padded nor normalized. There are
-    1 + (samples - 400) // 160 frames: what is left at the end is in none.
+    It is that of `transformers`' ASTFeatureExtractor in its numpy path, neither padded nor normalized. There are
+    1 + (samples - 400) // 160 frames, without the remaining samples.
 
     Raises:
-        RecordError: there are less than 400 samples.
+        RecordError: there are fewer than 400 samples.
     """
     num_frames = 1 + (len(samples) - WINDOW) // HOP
     if num_frames < 1:
@@ -236,21 +237,21 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
     strips = [samples[HOP * start : HOP * (min(start + STRIP, num_frames) - 1) + WINDOW] for start in starts]
     spectrogram = _spectrogram()
     for first in range(0, len(strips), NUM_STRIPS):
-        made = spectrogram(strips[first : first + NUM_STRIPS])
-        for start, strip in zip(starts[first : first + NUM_STRIPS], made, strict=True):
+        spectrograms_of_strips = spectrogram(strips[first : first + NUM_STRIPS])
+        for start, strip in zip(starts[first : first + NUM_STRIPS], spectrograms_of_strips, strict=True):
             frames[start : start + STRIP] = strip.T
     return frames
 
 
 @functools.cache
-def _spectrogram() -> functools.partial:
-    """The library's spectrograms of many waveforms, with AST's filters and window made once."""
-    # Without it, the library tells every worker that PyTorch is absent.
+def _spectrogram() -> functools.partial[list[np.ndarray]]:
+    """Return the library's function for spectrograms of many waveforms, with AST's filters and window built once."""
+    # Without this, the library warns in each worker that PyTorch is absent.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import audio_utils  # takes a second, and only audio needs it
 
     with warnings.catch_warnings():
-        # The lowest filter lies between two frequencies of the FFT: its bin is always at the floor, in AST's too.
+        # The lowest filter lies between two frequencies of the FFT: its bin is always at the floor, as in AST.
         warnings.simplefilter("ignore")
         filters = audio_utils.mel_filter_bank(
             num_frequency_bins=257,

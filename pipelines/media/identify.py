@@ -1,4 +1,4 @@
-"""Says what bytes are that were taken for a picture or a clip, so that the reason names the user's mistake."""
+"""Name of the content of a file that is not the expected image or clip, so that the reason names the mistake."""
 
 from clearspan.pipelines.readers.sniff import compression_of, is_tar
 from clearspan.pipelines.readers.streams import BOM
@@ -18,8 +18,8 @@ _CONTAINERS = {
 }
 
 
-def found_instead(data: bytes) -> str:
-    """Names a file's content by its head: "no bytes", "an SVG", "an HTML page", "a tar", ... or "an unknown format"."""
+def name_of_content(data: bytes) -> str:
+    """Return a name for a file's content: "no bytes", "an SVG", "an HTML page", "a tar", ... or "an unknown format"."""
     if not data:
         return "no bytes"
     head = data[:HEAD_BYTES]
@@ -37,6 +37,6 @@ def found_instead(data: bytes) -> str:
             return name
     if not any(head):
         return "zeros"
-    # A character may be cut at the head's end.
+    # The head may end within a character.
     is_text = b"\0" not in head and len(head.decode("utf-8", "ignore").encode()) > len(head) - 4
     return "a text" if is_text else "an unknown format"

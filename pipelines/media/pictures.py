@@ -1,13 +1,13 @@
-"""Any picture to a baseline JPEG of bounded size: upright, RGB, of the same bytes on every machine.
+"""Conversion of any image to a baseline JPEG of bounded size: upright, RGB, with the same bytes on every machine.
 
-    bytes -> header: format, scans, pixels     refused here before any memory is taken
-          -> pixels                            a JPEG at 1/8..4/8 of its size where that leaves enough
-          -> resized -> upright -> JPEG        bilinear, widened by the scale (antialiased)
+    bytes -> header: format, scans, pixels     refused here, before memory is allocated
+          -> pixels                            a JPEG is decoded at 1/8 to 4/8 of its size if that is large enough
+          -> resized -> upright -> JPEG        bilinear, antialiased
 
-The filter is the bilinear one that torchvision's Resize, and so most training, uses by default. Pillow reads all
-formats but JPEG, which libjpeg-turbo decodes with every warning an error: Pillow would let damage pass. JPEGs, which
-are most pictures, are resized by the same filter with vector instructions, at a third of Pillow's time and within one
-grey level of it. Colour profiles are dropped unread.
+The bilinear filter is the default of torchvision's Resize, and so of most training. Pillow reads all formats except
+JPEG, in which it would let damage pass: libjpeg-turbo decodes those, with every warning an error. JPEGs, which are most
+images, are resized with the same filter in vector instructions, in a third of Pillow's time and within one gray level.
+Color profiles are dropped unread.
 """
 
 import io
@@ -20,30 +20,30 @@ from typing import Any
 import cykooz_resizer as resizer
 import numpy as np
 import simplejpeg
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from clearspan.pipelines.media.identify import found_instead
+from clearspan.pipelines.media.identify import name_of_content
 from clearspan.pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
-"""Pillow itself opens no larger picture."""
+"""Largest image that Pillow opens."""
 MAX_BYTES = 1_000_000_000
 """Most memory that a decoder may take for an image, estimated from the header."""
 BYTES_A_PIXEL = {"WEBP": 16, "TIFF": 8}
-"""Bytes that a decoder takes for each pixel, where that is more than Pillow's 4: WebP holds frames, TIFF strips."""
+"""Memory of a decoder per pixel, where it is more than Pillow's 4 bytes: WebP holds frames, TIFF strips."""
 BAND_PIXELS = 1 << 21
 """An image of more pixels is converted and narrowed in bands of this many."""
 QUALITY = 95
 MARGIN = 1.25
-"""A JPEG decoded at a fraction of its size is still so many times as large as what it is resized to, which keeps the
-result within 2 grey levels of what the whole would give."""
+"""A JPEG decoded at a fraction of its size stays at least this many times larger than the target, so that the result is
+within 2 gray levels of a full decode."""
 EIGHTHS = (1, 2, 3, 4)
-"""The fractions that are decoded faster than the whole."""
+"""Fractions, in eighths, that are decoded faster than the whole."""
 MAX_SCANS = 64
 """A JPEG with more scans is refused before it is decoded: each scan takes a pass over the whole image, even if it has
 only a few bytes. libjpeg writes 10 scans for a color image and 18 for CMYK; a file of 654 kB can hold 19,000."""
 MAX_SIDE = 65_500
-"""libjpeg writes no longer side."""
+"""Longest side that libjpeg writes."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
 """The beginning of a JPEG's segment. A byte of 255 in a scan, a restart marker and padding do not match."""
@@ -51,28 +51,28 @@ BASELINE, END, SCAN = b"\xc0", b"\xd9", b"\xda"
 FRAMES = tuple(bytes([0xC0 + number]) for number in range(16) if number not in (4, 8, 12))
 """Markers of the frame header, which says how pixels are coded; BASELINE is one of them."""
 MAGIC = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
-"""How pictures begin."""
+"""First bytes of images."""
 _ORIENTATION = 0x0112
 _BILINEAR = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
 
-# What Pillow says of a damaged picture is in the reason, or does no harm.
-warnings.filterwarnings("ignore", module=r"PIL\.|pipelines\.media\.pictures")
+# Pillow's warnings about damage are in the reason already, or harmless.
+warnings.filterwarnings("ignore", module=r"PIL\.|clearspan\.pipelines\.media\.pictures")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
-    """Writes a picture as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
+    """Return an image as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
 
-    A picture is never enlarged. The bytes of one that is such a JPEG already, whatever its quality, are given back as
-    they are once it was decoded whole: no second loss. Transparency is drawn on white, 16 bits a channel become 8.
+    An image is never enlarged. An image that is such a JPEG already, of any quality, keeps its bytes after a full
+    decode, without a second loss. Transparency is drawn on white; 16 bits per channel become 8.
 
     Args:
-        data: a JPEG, PNG, WebP, GIF, BMP or TIFF of one frame; of a JPEG with more (MPO), the first.
+        data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame; of a JPEG with more (MPO), the first frame is used.
         size: pixels.
-        max_pixels: a larger picture is refused by its header; more than `MAX_PIXELS` is not possible.
+        max_pixels: larger images are refused by their header; at most `MAX_PIXELS`.
 
     Raises:
-        RecordError: it is no picture, damaged, cut short, too large or animated.
+        RecordError: the data are not an image, or the image is damaged, truncated, too large or animated.
     """
     picture = _opened(data)
     width, height = picture.size
@@ -80,22 +80,22 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     scans, is_baseline = _scans(data) if is_jpeg else (1, False)
     if scans > MAX_SCANS:
         raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
-    # The decoder holds all coefficients of a JPEG in several scans, of 2 bytes; of other JPEGs it holds a few rows.
+    # Of a JPEG with several scans the decoder holds all coefficients, 2 bytes each; of other JPEGs, a few rows.
     each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
     most = min(max_pixels, MAX_BYTES // max(1, each))
     if width * height > most:
-        what = "" if most == max_pixels else f", the most of a {'progressive ' if is_jpeg else ''}{picture.format}"
+        what = "" if most == max_pixels else f", the limit of a {'progressive ' if is_jpeg else ''}{picture.format}"
         raise RecordError(f"{width:,} x {height:,} pixels: more than {most:,}{what}")
     scale = min(1.0, size / min(width, height))
     target = (max(1, round(width * scale)), max(1, round(height * scale)))
     if max(target) > MAX_SIDE:
-        raise RecordError(f"{target[0]:,} x {target[1]:,} pixels once shrunk: a JPEG has at most {MAX_SIDE:,} a side")
+        raise RecordError(f"{target[0]:,} x {target[1]:,} pixels after scaling: a JPEG has at most {MAX_SIDE:,} a side")
     try:
         pixels = _jpeg(data, picture, target) if is_jpeg else _other(data, picture, target)
     except (RecordError, MemoryError):
         raise
-    except Exception as error:  # Pillow's readers raise whatever damage makes them stumble over
-        raise RecordError(_damage(picture.format or "picture", error)) from None
+    except Exception as error:  # Pillow's readers raise anything on damaged data
+        raise RecordError(_damage(picture.format or "image", error)) from None
     orientation = _orientation(picture)
     is_kept = picture.format == "JPEG" and picture.mode == "RGB" and target == picture.size
     if is_kept and orientation == 1 and is_baseline:
@@ -106,7 +106,7 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """Reads a picture's header."""
+    """Read an image's header."""
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError:
@@ -114,21 +114,21 @@ def _opened(data: bytes) -> Image.Image:
     except Exception as error:
         name = next((name for magic, name in MAGIC.items() if data.startswith(magic)), None)
         if not name:
-            raise RecordError(f"{found_instead(data)}, not a picture of pixels") from None
-        is_unknown = isinstance(error, Image.UnidentifiedImageError)
+            raise RecordError(f"{name_of_content(data)}, not an image of pixels") from None
+        is_unknown = isinstance(error, UnidentifiedImageError)
         raise RecordError(f"{name} without a whole header" if is_unknown else _damage(name, error)) from None
 
 
 def _damage(name: str, error: Exception) -> str:
-    """The reason for a picture that a decoder stumbled over."""
-    said = " ".join(str(error).split())
-    if any(word in said.lower() for word in ("truncated", "premature end of jpeg", "eof")):
+    """Return the reason for an image on which a decoder failed."""
+    message = " ".join(str(error).split())
+    if any(word in message.lower() for word in ("truncated", "premature end of jpeg", "eof")):
         return f"truncated {name}"
-    return f"damaged {name}: {said or type(error).__name__}"
+    return f"damaged {name}: {message or type(error).__name__}"
 
 
 def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decodes a JPEG and resizes it to `target` (width, height) -> (height, width, 3) uint8."""
+    """Decode a JPEG and resize it to `target` (width, height); return (height, width, 3) uint8."""
     width, height = picture.size
     enough = MARGIN * max(target[0] / width, target[1] / height) * 8
     eighths = next((number for number in EIGHTHS if number >= enough), 8)
@@ -136,13 +136,13 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
     least = least if eighths < 8 else {}
     if picture.mode == "CMYK":
         inks = simplejpeg.decode_jpeg(data, colorspace="cmyk", **least)
-        # Adobe writes the inks inverted, and nobody else writes any.
+        # CMYK JPEGs come from Adobe's programs, which invert the inks.
         pixels = np.asarray(Image.fromarray(255 - inks, "CMYK").convert("RGB"))
     else:
         pixels = simplejpeg.decode_jpeg(data, colorspace="rgb", **least)
     if target == picture.size:
         return pixels
-    # A side that eighths do not divide is rounded up: its last pixel shows in part what is beyond the picture.
+    # A side that is not a multiple of the fraction is rounded up: its last pixel lies partly beyond the image.
     box = resizer.CropBox(0, 0, width * eighths / 8, height * eighths / 8)
     source = resizer.ImageData(pixels.shape[1], pixels.shape[0], resizer.PixelType.U8x3, pixels.tobytes())
     resized = resizer.ImageData(*target, resizer.PixelType.U8x3)
@@ -152,14 +152,14 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
 
 
 def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decodes a picture of another format and resizes it to `target` (width, height) -> (height, width, 3) uint8."""
+    """Decode an image of another format and resize it to `target` (width, height); return (height, width, 3) uint8."""
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")
     if picture.mode in ("I", "F"):
-        raise RecordError(f"{name} of 32 bits a channel")
+        raise RecordError(f"{name} of 32 bits per channel")
     if name == "PNG":
-        Image.open(io.BytesIO(data), formats=("PNG",)).verify()  # the checksums, which decoding skips
+        Image.open(io.BytesIO(data), formats=("PNG",)).verify()  # check the checksums, which decoding skips
     picture.load()
     if target == picture.size or math.prod(picture.size) <= BAND_PIXELS:
         picture = _plain(picture)
@@ -173,7 +173,7 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """Converts a picture of at most 16 bits a channel to L, RGB or RGBA."""
+    """Convert an image of at most 16 bits per channel to L, RGB or RGBA."""
     if picture.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     if picture.has_transparency_data:
@@ -182,10 +182,10 @@ def _plain(picture: Image.Image) -> Image.Image:
 
 
 def _narrowed(picture: Image.Image, width: int) -> Image.Image:
-    """Converts a large picture and brings it to its final width, band by band: no copy of the whole is made.
+    """Convert a large image and resize it to its final width, band by band, without a copy of the whole.
 
-    Pillow resizes rows first, columns then, each to 8 bits: resizing what is returned to the final height gives what
-    one step would. Transparency is premultiplied (RGBa), as Pillow does before it resizes.
+    Pillow resizes rows first, then columns, each to 8 bits: resizing the result to the final height gives the same as
+    one step. Transparency is premultiplied (RGBa), as Pillow does before it resizes.
     """
     rows = max(1, BAND_PIXELS // picture.width)
     bands = []
@@ -200,16 +200,16 @@ def _narrowed(picture: Image.Image, width: int) -> Image.Image:
 
 
 def _orientation(picture: Image.Image) -> int:
-    """EXIF's orientation, 1 to 8; 1, upright as stored, where EXIF is absent or broken."""
+    """Return EXIF's orientation, 1 to 8; 1 (upright as stored) if EXIF is absent or broken."""
     try:
-        found: Any = picture.getexif().get(_ORIENTATION, 1)
+        value: Any = picture.getexif().get(_ORIENTATION, 1)
     except Exception:
         return 1
-    return found if found in range(1, 9) else 1
+    return value if value in range(1, 9) else 1
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Turns and mirrors (height, width, 3) as EXIF's orientation asks."""
+    """Rotate and mirror (height, width, 3) according to EXIF's orientation."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -222,11 +222,11 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 def _scans(data: bytes) -> tuple[int, bool]:
     """Return the number of a JPEG's scans, and whether it is baseline: neither progressive nor arithmetic-coded."""
     scans, is_baseline, components, place = 0, False, b"", 2
-    while (found := MARKER.search(data, place)) and found[1] != END:
-        start = found.end()
-        if found[1] in FRAMES:
-            is_baseline, components = found[1] == BASELINE, data[start + 7 : start + 8]
-        elif found[1] == SCAN:
+    while (marker := MARKER.search(data, place)) and marker[1] != END:
+        start = marker.end()
+        if marker[1] in FRAMES:
+            is_baseline, components = marker[1] == BASELINE, data[start + 7 : start + 8]
+        elif marker[1] == SCAN:
             scans += 1
             if is_baseline and data[start + 2 : start + 3] == components:
                 break  # its only scan, as in most images: the rest need not be searched

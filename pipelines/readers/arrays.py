@@ -1,35 +1,29 @@
-"""JSON arrays of objects or of texts: one record an element, at its offset; streamed, one element in memory at a time.
+"""JSON arrays of objects or texts: one record per element, at its offset, with one element in memory at a time.
 
-Where elements end is found by their brackets and strings alone; what is between is then parsed as a JSON line is, so
-that a broken element is bad and the next are read.
+The ends of elements are found by brackets and strings alone. An element is then parsed like a JSON line, so that a
+broken element is bad and the next ones are read.
 """
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from clearspan.pipelines.readers.jsonl import json_name, parse_any
-from clearspan.pipelines.readers.streams import BOM, DamagedError, chunks
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.streams import BOM, Bounded, DamagedError, chunks
+from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 SPACE = b" \t\r\n"
 _MARK = re.compile(rb'["\[\]{},]')
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-"""A string up to its closing quote, or as far as it is there."""
-
-
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The file's elements, at their offsets in the decompressed file."""
-    return records(stream, piece.input.name, reading)
+"""A string up to its closing quote, or up to the end of the data."""
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """The elements of the array in a stream of this name.
+    """Yield the elements of the array in a stream, at their offsets in the decompressed file; `name` names the stream.
 
     Raises:
-        DamagedError: the array does not end, something follows it, or there is a hole in it.
+        DamagedError: the array is not closed, something follows it, or there is a hole in it.
     """
     for offset, data, size in _elements(stream, reading.max_bytes):
         if size > reading.max_bytes:
@@ -41,22 +35,16 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         yield Record(name, offset, value, data, problem.replace("of the line", "of the element"))
 
 
-@dataclasses.dataclass
-class _Element:
-    """An element as far as it is read: where it starts, its bytes up to the limit, and all its bytes' number."""
-
-    start: int
-    limit: int
-    data: bytearray = dataclasses.field(default_factory=bytearray)
-    size: int = 0
+class _Element(Bounded):
+    """The part of an element that has been read."""
 
     def add(self, part: bytes) -> None:
         if not self.size:
             self.start += len(part) - len(part := part.lstrip(SPACE))
-        self.size += len(part)
-        self.data += part[: max(0, self.limit + 1 - len(self.data))]
+        super().add(part)
 
     def taken(self) -> tuple[int, bytes, int]:
+        """Return (offset, bytes, number of bytes) of the element, without whitespace around it."""
         data = bytes(self.data)
         if self.size <= self.limit + 1:
             data = data.rstrip(SPACE)
@@ -65,7 +53,7 @@ class _Element:
 
 
 def _elements(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes, int]]:
-    """(offset, bytes, their number) of each element; of one above the limit, its head."""
+    """Yield (offset, bytes, number of bytes) of each element; only the head of an element above the limit."""
     parts = chunks(stream)
     data = next(parts, b"")
     opening = data.removeprefix(BOM).lstrip(SPACE)
@@ -78,10 +66,10 @@ def _elements(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes, int]]:
         start = at
         while at < len(data):
             if in_string:
-                found = _STRING.match(data, at)
-                at = found.end() if found else at
+                string = _STRING.match(data, at)
+                at = string.end() if string else at
                 if at == len(data) or data[at] != ord('"'):
-                    break  # it goes on; a backslash at the end belongs to what follows
+                    break  # the string continues; a backslash at the end escapes what follows
                 in_string, at = False, at + 1
                 continue
             mark = _MARK.search(data, at)

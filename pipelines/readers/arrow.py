@@ -1,10 +1,10 @@
-"""Arrow tables (IPC), as Hugging Face's save_to_disk writes them: one record a row (`columns`).
+"""Arrow tables (IPC), as written by Hugging Face's save_to_disk: one record per row (`columns`).
 
     stream form     messages, one record batch each, and an end mark
     file form       ARROW1, the same stream, a footer, ARROW1
 
-Both are read as streams. A stream without its end mark may have lost batches, and is damage. Memory is bounded by the
-largest message, and that by MESSAGE_BYTES or twice the longest record allowed.
+Both are read as streams. A stream without its end mark may have lost batches, and counts as damaged. Memory is bounded
+by the largest message, which may have MESSAGE_BYTES or twice the longest allowed record.
 """
 
 import io
@@ -25,11 +25,11 @@ END = ARROW + bytes(4)
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The file's rows, at their numbers.
+    """Yield the file's rows, at their row numbers.
 
     Raises:
-        PipelineError: there is no such column, it cannot be told which one is meant, or it would fill the memory.
-        DamagedError: not all of it is there.
+        PipelineError: the column is missing or ambiguous, or a message is too large.
+        DamagedError: a part of the file is missing.
     """
     name = piece.input.name
     messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
@@ -50,7 +50,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 class _Messages(io.RawIOBase):
-    """An Arrow stream's bytes: no more at once than the limit, and the last of them known."""
+    """The bytes of an Arrow stream: refuse a message above the limit, and remember the last bytes."""
 
     def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
         self.stream, self.limit, self.name = stream, limit, name
@@ -76,7 +76,7 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raises DamagedError unless the stream is marked as ended, and only a file's footer follows."""
+        """Raise DamagedError unless the stream has its end mark, and only a file's footer follows."""
         if self.tail != END:
             raise DamagedError("no mark at its end: batches may be missing")
         rest = b""

@@ -1,9 +1,9 @@
-"""Which columns of a table are read, and their cells as records: the same for parquet, Arrow and csv.
+"""Choice of a table's columns, and their cells as records: shared by parquet, Arrow and csv.
 
 reading                 a record is
 --text-field NAME       the text in that column
-nothing named           the text in "text", or in the only column of texts
-`columns`               an object of the first set of columns that is there, or of all where they are two or three
+no name given           the text in "text", or in the only column of texts
+`columns`               an object with the first set of columns that the table has, or with all of its two or three
 """
 
 import json
@@ -17,28 +17,34 @@ from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 DEFAULT = "text"
 ROWS_OF = (2, 3)
-"""A table of so many columns is read in its own order, whatever they are called."""
+"""A table with this many columns is read in their order, whatever their names."""
 EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], sets: Sequence[Sequence[str]]) -> list[str] | None:
-    """The columns of a row among these names; None where it cannot be told which they are."""
-    found = next((list(one) for one in sets if set(one) <= set(names)), None)
-    if found is None and len(sets) != 1 and len(names) in ROWS_OF:
+    """Return the columns of a row among these names, or None if the choice is unclear."""
+    columns = next((list(columns) for columns in sets if set(columns) <= set(names)), None)
+    if columns is None and len(sets) != 1 and len(names) in ROWS_OF:
         return list(names)
-    return found
+    return columns
 
 
 def wanted(sets: Sequence[Sequence[str]]) -> str:
-    """What `chosen` looks for, to be said where it is not found."""
-    return " or ".join(",".join(one) for one in sets)
+    """Return the sets of columns that `chosen` looks for, for messages."""
+    return " or ".join(map(",".join, sets))
 
 
 def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: str | None) -> str:
-    """The column that holds the text, of these names, of which `texts` hold texts.
+    """Return the name of the column with the text.
+
+    Args:
+        names: all columns.
+        texts: the columns that hold texts.
+        name: the file.
+        field: the column that the user names.
 
     Raises:
-        PipelineError: there is no such column, or it cannot be told which one is meant.
+        PipelineError: the column is missing or ambiguous.
     """
     column = field or DEFAULT
     _check_once(names, [column], name)
@@ -46,15 +52,15 @@ def text_column(names: Sequence[str], texts: Sequence[str], name: str, field: st
         return column
     if field is None and len(texts) == 1:
         return texts[0]
-    found = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
-    raise PipelineError(f'{name}: no column "{column}" ({found}): name the one that holds the text with --text-field')
+    existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(names)}"
+    raise PipelineError(f'{name}: no column "{column}" ({existing}): name the column of the text with --text-field')
 
 
 def row_columns(names: Sequence[str], name: str, sets: Sequence[Sequence[str]]) -> list[str]:
-    """The columns of a table's rows.
+    """Return the columns of a table's rows.
 
     Raises:
-        PipelineError: they are not there, or it cannot be told which ones are meant.
+        PipelineError: they are missing or ambiguous.
     """
     columns = chosen(names, sets)
     if columns is None:
@@ -73,10 +79,10 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 
 
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> list[str]:
-    """The columns of an Arrow table that are read.
+    """Return the columns of an Arrow table to read.
 
     Raises:
-        PipelineError: they are not there, it cannot be told which ones are meant, or they hold no texts.
+        PipelineError: they are missing or ambiguous, or do not hold texts.
     """
     texts = [field.name for field in schema if _is_text(field.type)]
     if reading.columns:
@@ -106,7 +112,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def arrow_records(batch: pa.RecordBatch, name: str, reading: Reading, first: int) -> Iterator[Record]:
-    """The records of a batch of the columns that are read, at their row numbers from `first`.
+    """Yield the records of a batch, which has the columns to read, at their row numbers from `first`.
 
     Raises:
         DamagedError: there is a hole in a text.
@@ -130,7 +136,7 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Record:
-    """One cell's text as a record."""
+    """Return the text of a cell as a record."""
     if buffer is None:
         return Record(name, row, None, b"", "the text is null")
     if buffer.size > max_bytes:
@@ -145,12 +151,12 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 
 
 def row_of(columns: Sequence[str], cells: Sequence[Record], max_bytes: int) -> Record:
-    """A row's cells as one record: an object of texts by column, or the first problem among them."""
-    for column, one in zip(columns, cells, strict=True):
-        if one.problem:
-            return Record(one.name, one.offset, None, one.raw, f'"{column}": {one.problem}')
+    """Return a row's cells as one record: an object of texts by column, or the first problem among them."""
+    for column, text in zip(columns, cells, strict=True):
+        if text.problem:
+            return Record(text.name, text.offset, None, text.raw, f'"{column}": {text.problem}')
     first = cells[0]
-    if (size := sum(len(one.raw) for one in cells)) > max_bytes:
+    if (size := sum(len(text.raw) for text in cells)) > max_bytes:
         return Record(first.name, first.offset, None, first.raw, f"longer than {max_bytes:,} bytes: {size:,}")
-    value = {column: one.value for column, one in zip(columns, cells, strict=True)}
+    value = {column: text.value for column, text in zip(columns, cells, strict=True)}
     return Record(first.name, first.offset, value, json.dumps(value, ensure_ascii=False)[:HEAD_BYTES].encode())

@@ -1,4 +1,4 @@
-"""Files as they are, such as images: one record a file, its bytes."""
+"""Whole files, such as images: one record per file, with its bytes."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -9,17 +9,17 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The file's one record."""
+    """Yield the file's single record."""
     assert reading.classes is not None
-    # No buffer of the largest size for each of a million small files.
+    # The limit keeps buffers small: there may be a million small files.
     record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
     yield record.of_class(reading.classes.label(Listed(piece.input.name, piece.input.label)))
     while stream.read(BUFFER_BYTES):
-        pass  # of one too long, the rest must be there
+        pass  # read on to the end of a file that is too long: it must not be damaged
 
 
 def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:
-    """All that a stream holds, as one record."""
+    """Return the content of a stream as one record."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         return Record(name, None, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")

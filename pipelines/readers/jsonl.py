@@ -1,4 +1,4 @@
-"""Lines of JSON objects. A line belongs to the piece in which it starts; blank lines are no records."""
+"""JSON lines: one object per line. A line belongs to the piece in which it starts; blank lines are skipped."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from clearspan.pipelines.records import Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The piece's records, at their offsets in the decompressed file."""
+    """Yield the piece's records, at their offsets in the decompressed file."""
     return records(stream, piece.input.name, reading.max_bytes, piece.start, piece.end)
 
 
 def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[Record]:
-    """Reads the records of a stream of this name, between two offsets."""
+    """Yield the records of a stream between two offsets; `name` names the stream."""
     for offset, line, problem in lines(stream, max_bytes, start, end):
         value = None
         if not problem:
@@ -25,7 +25,7 @@ def records(stream: BinaryIO, name: str, max_bytes: int, start: int = 0, end: in
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """A line's object, or what is wrong with it."""
+    """Return the object in a line and "", or None and the problem."""
     value, problem = parse_any(line)
     if not problem and not isinstance(value, dict):
         return None, f"not a JSON object but {json_name(value)}"
@@ -33,11 +33,11 @@ def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def parse_any(line: bytes) -> tuple[Any, str]:
-    """A line's value, whatever it is, or what is wrong with it."""
+    """Return the JSON value in a line and "", or None and the problem."""
     try:
         return orjson.loads(line), ""
     except orjson.JSONDecodeError as error:
-        # Python's own json writes NaN, and reads it; orjson is strict.
+        # Python's json writes and reads NaN; orjson is strict.
         try:
             return json.loads(line.decode("utf-8")), ""
         except UnicodeDecodeError as utf8:
@@ -47,6 +47,6 @@ def parse_any(line: bytes) -> tuple[Any, str]:
 
 
 def json_name(value: Any) -> str:
-    """What JSON calls a value that is no object."""
+    """Return the JSON type of a value, with its article, for messages."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

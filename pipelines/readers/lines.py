@@ -1,4 +1,4 @@
-"""Plain text, one document a line. A line belongs to the piece in which it starts; blank lines are no documents."""
+"""Plain text with one document per line. A line belongs to the piece in which it starts; blank lines are skipped."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -8,7 +8,7 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The piece's lines without their ends, at their offsets in the decompressed file."""
+    """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
     for offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end):
         if problem:
             yield Record(piece.input.name, offset, None, line, problem)
@@ -22,11 +22,12 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, str]]:
-    """(offset, line, problem) of the lines from `start` to `end` that are not blank; of one above `max_bytes`, its head
-    only.
+    """Yield (offset, line, problem) of the lines from `start` to `end` that are not blank.
+
+    Of a line above `max_bytes` only the head is given.
 
     Raises:
-        DamagedError: there is a hole in a line, or the stream does not reach `end`.
+        DamagedError: there is a hole in a line, or the stream ends before `end`.
     """
     offset = start
     if offset:
@@ -52,7 +53,7 @@ def lines(stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = No
 
 
 def _skip_line(stream: BinaryIO, offset: int) -> int:
-    """Bytes up to the end of the line, in bounded memory."""
+    """Skip to the end of the line, in bounded memory; return the number of bytes."""
     size = 0
     while part := stream.readline(BUFFER_BYTES):
         check_holes(part, offset + size)

@@ -1,7 +1,7 @@
-"""Finds where a parquet file's row groups and pages are, and how large, from its footer and the headers of pages.
+"""Places and sizes of a parquet file's row groups and pages, from the footer and the page headers.
 
-Arrow takes a page's memory before it looks at it, and its own view of a damaged footer can end the process: both are
-read here, as far as they are numbers, in Thrift's compact protocol. What field of which struct is what: parquet.thrift.
+Arrow allocates a page's memory before it looks at the page, and a damaged footer can crash its process. This module
+therefore reads the numbers in both, in Thrift's compact protocol. The field numbers are those of parquet.thrift.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ from clearspan.shards import storage
 
 HEADER_BYTES = 1 << 10
 LONGEST_BYTES = 1 << 24
-"""A page's header may hold the column's least and greatest text."""
+"""Longest page header: it may hold the smallest and the largest text of the column."""
 END = b"PAR1"
 DICTIONARY_PAGE = 2
 DELTA_BYTE_ARRAY = 7
 ENCODINGS = {5: 2, 8: 4}
-"""Where a page's header has its encoding: in the field of its version, in which field."""
+"""Place of the encoding in a page header: the field of the page's version, and the field within it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a row group: where its first page is, and its bytes as stored."""
+    """A column of a row group: the offset of its first page, and its bytes as stored."""
 
     start: int
     stored: int
@@ -32,9 +32,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """A page's decompressed bytes, and whether what is in it once may be in every row: it is a dictionary, or its texts
-    begin as those before them do.
-    """
+    """A page: its decompressed bytes, and whether a value may repeat in every row (a dictionary, shared prefixes)."""
 
     bytes: int
     repeats: bool
@@ -51,10 +49,10 @@ class RowGroup:
 
 
 def row_groups(stream: BinaryIO) -> list[RowGroup]:
-    """A file's row groups, in order; leaves the stream somewhere.
+    """Return a file's row groups, in order; the stream is left at any position.
 
     Raises:
-        DamagedError: there is no footer that tells them.
+        DamagedError: the footer is missing or not readable.
     """
     stream.seek(max(0, stream.seek(0, os.SEEK_END) - 8))
     tail = stream.read(8)
@@ -79,10 +77,10 @@ def _column(chunk: dict[int, Any]) -> tuple[str, Column]:
 
 
 def pages(stream: BinaryIO, column: Column) -> Iterator[Page]:
-    """Each page of a column, in order.
+    """Yield the pages of a column, in order.
 
     Raises:
-        DamagedError: what is there is no page.
+        DamagedError: there is no page where one should be.
     """
     at = column.start
     while at < column.start + column.stored:
@@ -92,7 +90,7 @@ def pages(stream: BinaryIO, column: Column) -> Iterator[Page]:
 
 
 def _page(stream: BinaryIO, at: int) -> tuple[Page, int]:
-    """The page at a place, and the bytes of it and its header as stored."""
+    """Return the page at an offset, and the stored bytes of the page and its header."""
     num_bytes = HEADER_BYTES
     while at >= 0 and num_bytes <= LONGEST_BYTES:
         header = _Thrift(storage.read_at(stream, at, num_bytes))
@@ -107,19 +105,19 @@ def _page(stream: BinaryIO, at: int) -> tuple[Page, int]:
                 )
                 return Page(size, repeats), header.at + stored
         except (IndexError, KeyError, TypeError, RecursionError):
-            pass  # perhaps it is longer
+            pass  # the header may be longer
         num_bytes *= 16
     raise DamagedError(f"no page at byte {at:,}")
 
 
 class _Thrift:
-    """Values of Thrift's compact protocol, one after another. Raises IndexError where the data end before they do."""
+    """Reader of Thrift's compact protocol. Raises IndexError if the data end too early."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
     def struct(self) -> dict[int, Any]:
-        """A struct's fields by their numbers."""
+        """Return a struct's fields by number."""
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -128,7 +126,7 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int) -> Any:
-        if kind in (1, 2, 3):  # in a list a truth is a byte
+        if kind in (1, 2, 3):  # a boolean in a list is a byte
             return self._byte()
         if kind in (4, 5, 6):
             return self._number()

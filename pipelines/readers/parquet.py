@@ -1,9 +1,9 @@
-"""Parquet: one record a row (`columns`). A row group belongs to the piece in which it starts.
+"""Parquet: one record per row (`columns`). A row group belongs to the piece in which it starts.
 
-Columns __key__ and xz hold OpenWebText's members as one revision of it has them: each an xz-compressed tar of .txt.
+The columns __key__ and xz are those of one revision of OpenWebText: each row is an xz-compressed tar of .txt files.
 
-Checksums of pages are verified where the file has them. Memory is bounded by the largest page, and that by PAGE_BYTES
-or twice the longest record allowed.
+Page checksums are verified where the file has them. Memory is bounded by the largest page, which may have PAGE_BYTES or
+twice the longest allowed record.
 """
 
 import io
@@ -28,11 +28,11 @@ BATCH_BYTES = 1 << 27
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The piece's rows, at their numbers in the file.
+    """Yield the piece's rows, at their row numbers in the file.
 
     Raises:
-        PipelineError: there is no such column, it cannot be told which one is meant, or it would fill the memory.
-        DamagedError: not all rows are there.
+        PipelineError: the column is missing or ambiguous, or a page is too large.
+        DamagedError: rows are missing.
     """
     name, groups = piece.input.name, row_groups(stream)
     stream.seek(0)
@@ -57,14 +57,16 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 def _is_in(group: RowGroup, piece: Piece) -> bool:
-    """Whether a row group starts in the piece; the first and the last have those that start nowhere in the file too."""
+    """Return whether a row group belongs to the piece. The first and last pieces also take those with false offsets."""
     after = piece.end is not None and piece.end < piece.input.bytes and group.start >= piece.end
     return not after and (not piece.start or group.start >= piece.start)
 
 
 def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: str, reading: Reading) -> int:
-    """Tells how many rows of a group can be decoded at once in bounded memory: each may be as large as the largest
-    page, but where all pages are within the bound and none has a text that may be in many rows.
+    """Return how many rows of a group can be decoded at once in bounded memory.
+
+    Each row may be as large as the largest page, unless all pages together are within the bound and no page has a value
+    that may be in many rows.
 
     Raises:
         PipelineError: a page is too large.
@@ -74,12 +76,12 @@ def _rows_together(stream: BinaryIO, group: RowGroup, columns: list[str], name: 
     if missing := set(columns) - set(group.columns):
         raise DamagedError(f'a row group without the column "{missing.pop()}"')
     for column in columns:
-        found = list(pages(stream, group.columns[column]))
-        within = sum(page.bytes for page in found) <= limit
-        largest = max([largest, *(page.bytes for page in found if page.repeats or not within)])
+        column_pages = list(pages(stream, group.columns[column]))
+        within = sum(page.bytes for page in column_pages) <= limit
+        largest = max([largest, *(page.bytes for page in column_pages if page.repeats or not within)])
     if largest > limit:
         raise PipelineError(
-            f"{name}: a page of {largest:,} bytes, above {limit:,}: write it with smaller ones, or raise "
+            f"{name}: a page of {largest:,} bytes, above {limit:,}: write it with smaller pages, or raise "
             "--max-document-bytes"
         )
     return max(1, BATCH_BYTES // largest)

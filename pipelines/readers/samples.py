@@ -1,10 +1,10 @@
-"""Pictures and clips among a tar's members, with what lies beside each: webdataset's samples, or mere files.
+"""Images and clips among a tar's members, and their classes: webdataset samples, or plain files.
 
-    cat/a.jpg  cat/b.jpg        two records; their class is in their names
-    00017.jpg  00017.cls        one: the files of one key (the name up to its first dot); its class is what .cls says
-    00017.jpg  00017.json       one: its class is a field of the object
+    cat/a.jpg  cat/b.jpg        two records; the class is in the path
+    00017.jpg  00017.cls        one record of one key (the name up to its first dot); the class is in .cls
+    00017.jpg  00017.json       one record; the class is a field of the object
 
-The files of a sample lie together. A sample without a picture or a clip is of no known kind.
+The files of a sample are consecutive. A sample without an image or a clip has no known kind.
 """
 
 import itertools
@@ -18,21 +18,19 @@ from clearspan.pipelines.readers.jsonl import parse
 from clearspan.pipelines.records import Reading, Record
 
 SIDE_BYTES = 1 << 20
-"""A file that says what class a sample is of has at most so many."""
+"""Largest file with the class of a sample."""
 CLASS_CHARACTERS = 255
-"""A longer name of a class is a text of another kind."""
+"""Longest class name: a longer text is something else."""
 SAID = (".cls", ".json")
-"""How the names of such files end, in small letters."""
+"""Extensions of the files with the class of a sample, in lower case."""
 LINK = "a link or a device, not a file"
 
 Member = tuple[str, int, BinaryIO | None]
-"""A tar's member: its name, where its header starts, and its content; None for what is no file."""
+"""A tar member: its name, the offset of its header, and its content (None if it is not a file)."""
 
 
 class Sample(NamedTuple):
-    """What lies together in a tar, from `start` on: the names of its pictures or clips, what is said of their class,
-    and the names of the files that are of no known kind.
-    """
+    """The files of one key in a tar, from `start` on: images or clips with their class, or files of no known kind."""
 
     start: int
     listed: list[Listed]
@@ -40,120 +38,122 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Whether a file is a picture or a clip by the end of its name; what macOS keeps beside one is none."""
+    """Return whether a file is an image or a clip by its extension. The "._" files of macOS are not."""
     last = name.rpartition("/")[2]
     return not last.startswith("._") and (not extensions or last.lower().endswith(extensions))
 
 
 def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
-    """The samples of a tar, in order. Of the members only those that say a class are read.
+    """Yield the samples of a tar, in order. Only the members with a class are read.
 
     Raises:
-        PipelineError: a sample says its class in no way that is known.
+        PipelineError: a .cls or .json is there, but gives no class.
     """
     for _, group in itertools.groupby(members, key=_place):
-        start, found, others, said = -1, [], [], _Said(reading)
+        start, media, others, stated = -1, [], [], _StatedClass(reading)
         for name, offset, member in group:
             start = offset if start < 0 else start
             if is_wanted(name, reading.extensions):
-                found.append(name)
+                media.append(name)
             else:
                 others.append(name)
-                said.add(name, member)
-        label = said.label
-        if found and label is None and not reading.wanted.pattern:
-            _check_says(found[0], others, reading)
-        yield Sample(start, [Listed(name, label) for name in found], [] if found else others)
+                stated.add(name, member)
+        label = stated.label
+        if media and label is None and not reading.wanted.pattern:
+            _check_stated(media[0], others, reading)
+        yield Sample(start, [Listed(name, label) for name in media], [] if media else others)
 
 
 def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
-    """The pictures or clips that are of the run's classes, as bytes."""
+    """Yield the images or clips of the run's classes, as bytes."""
     assert reading.classes is not None
     known = frozenset(reading.classes.names)
     for _, group in itertools.groupby(members, key=_place):
-        found, said = [], _Said(reading)
+        media, stated = [], _StatedClass(reading)
         for name, _, member in group:
             if not is_wanted(name, reading.extensions):
-                said.add(name, member)
+                stated.add(name, member)
             elif member is None:
-                found.append(Record(name, None, None, b"", LINK))
+                media.append(Record(name, None, None, b"", LINK))
             else:
-                found.append(files.whole(member, name, reading.max_bytes))
-        for record in found:
-            of = reading.classes.label(Listed(record.name, said.label))
-            if reading.classes.takes(record.name, of, known):
-                yield record.of_class(of)
+                media.append(files.whole(member, name, reading.max_bytes))
+        for record in media:
+            label = reading.classes.label(Listed(record.name, stated.label))
+            if reading.classes.takes(record.name, label, known):
+                yield record.of_class(label)
 
 
 def _place(member: Member) -> str:
-    """A member's key: its name up to the first dot of the last part."""
+    """Return a member's key: its path up to the first dot in the file name."""
     folder, slash, last = member[0].rpartition("/")
     return f"{folder}{slash}{last.split('.')[0] or last}"
 
 
-class _Said:
-    """What the files of a sample say of its class: a .cls counts before a .json, but not before one whose field the
-    user names; the order in the tar does not count.
+class _StatedClass:
+    """The class that the .cls and .json files of a sample state, in any order in the tar.
+
+    A .cls takes precedence over a .json, unless the user names the field of the .json.
     """
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.first, self.second = SAID if reading.wanted.field == Wanted.field else reversed(SAID)
-        self.found: dict[str, tuple[str, str]] = {}
-        """By the end of the name: the file, and the class that it says."""
+        self.stated: dict[str, tuple[str, str]] = {}
+        """File and class, by extension."""
 
     @property
     def label(self) -> str | None:
-        """The class; None where none is said."""
-        _, label = self.found.get(self.first) or self.found.get(self.second) or ("", None)
+        """The class, or None if no file states one."""
+        _, label = self.stated.get(self.first) or self.stated.get(self.second) or ("", None)
         return label
 
     def add(self, name: str, member: BinaryIO | None) -> None:
-        """Reads a file beside a picture, if it may say a class.
+        """Read a file beside an image or clip, if it may state a class.
 
         Raises:
-            PipelineError: what it says is no class, or another than a file of its kind has said.
+            PipelineError: it states something that is not a class, or another class than a file with its extension.
         """
         end = next((end for end in SAID if name.lower().endswith(end)), None)
         if end is None or member is None or self.reading.wanted.pattern:
             return
-        if end == self.second and self.first in self.found:
+        if end == self.second and self.first in self.stated:
             return
-        label = _said(name, end, member, self.reading)
+        label = _class_in(name, end, member, self.reading)
         if label is None:
             return
-        other, before = self.found.setdefault(end, (name, label))
+        other, before = self.stated.setdefault(end, (name, label))
         if before != label:
             raise PipelineError(
-                f"{name}: says {label!r}, and {other.rpartition('/')[2]} of the same sample {before!r}: what has a "
-                "name up to the first dot in common is one sample: rename them, or use --label-pattern"
+                f"{name}: says {label!r}, and {other.rpartition('/')[2]} of the same sample {before!r}: files with the "
+                "same name up to the first dot are one sample: rename them, or use --label-pattern"
             )
 
 
-def _said(name: str, end: str, member: BinaryIO, reading: Reading) -> str | None:
-    """The class that a file beside a picture says, where it does."""
+def _class_in(name: str, end: str, member: BinaryIO, reading: Reading) -> str | None:
+    """Return the class that a .cls or .json states, or None if the .json lacks the field."""
     data = member.read(SIDE_BYTES + 1)
     if len(data) > SIDE_BYTES:
-        raise PipelineError(f"{name}: {SIDE_BYTES:,} bytes and more, which no class takes: use --label-pattern")
+        raise PipelineError(f"{name}: more than {SIDE_BYTES:,} bytes, too large for a class: use --label-pattern")
     if end == ".json":
         value = (parse(data)[0] or {}).get(reading.wanted.field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             return None
-        said = str(value).strip()
+        label = str(value).strip()
     else:
         try:
-            said = data.decode().strip()
+            label = data.decode().strip()
         except UnicodeDecodeError:
-            said = ""
-    if not 0 < len(said) <= CLASS_CHARACTERS or not said.isprintable():
-        raise PipelineError(f"{name}: {data[:40]!r} is no class: mend it, or take the class from the name")
-    return said
+            label = ""
+    if not 0 < len(label) <= CLASS_CHARACTERS or not label.isprintable():
+        raise PipelineError(f"{name}: {data[:40]!r} is not a class: mend it, or take the class from the name")
+    return label
 
 
-def _check_says(name: str, others: list[str], reading: Reading) -> None:
-    """Raises PipelineError where a .json was there to say the class, and does not."""
-    if said := [other for other in others if other.lower().endswith(SAID)]:
+def _check_stated(name: str, others: list[str], reading: Reading) -> None:
+    """Raise PipelineError if there is a .json that should state the class, and does not."""
+    if silent := [other for other in others if other.lower().endswith(SAID)]:
         raise PipelineError(
-            f'{said[0]}: says no class of {name.rpartition("/")[2]}: no "{reading.wanted.field}" in it that is a text '
-            "or a whole number: name the field with --label-field, or take the class from the name with --label-pattern"
+            f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.field}" that is a '
+            "text or a whole number: name the field with --label-field, or take the class from the name with "
+            "--label-pattern"
         )

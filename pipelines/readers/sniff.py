@@ -1,4 +1,4 @@
-"""What a file holds, by its first bytes, then by its name; and a hash of bytes spread over it, to know it again."""
+"""Detection of a file's format, from its first bytes and then its name; and a sampled hash that detects changes."""
 
 import contextlib
 import hashlib
@@ -15,50 +15,49 @@ from clearspan.pipelines.suffixes import COMPRESSED, TARS
 from clearspan.shards import storage
 
 LOOK_BYTES = 1 << 16
-"""So much of a file is looked at to say what it is."""
+"""Bytes of a file from which its format is inferred."""
 MAGIC = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
     rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\0)"
 )
-"""How compressed files begin; one of zstd may do so with a frame to skip."""
+"""First bytes of compressed files; a zstd file may begin with a skippable frame."""
 MAGIC_BYTES = 10
 PARQUET = b"PAR1"
 ARROW = b"\xff\xff\xff\xff"
-"""How an Arrow stream begins; no text does."""
+"""First bytes of an Arrow stream, and of no text."""
 ARROW_FILE = b"ARROW1\0\0"
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
 TEXTS = (".txt", ".text", ".md")
 CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
-"""Ends of names of files that are never empty, nor of bytes that begin otherwise."""
+"""Extensions of files that are never empty, and always begin with their format's bytes."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
-"""Beginnings of names of files that describe a data set and hold none of its data."""
+"""Beginnings of the names of files that describe a dataset and hold none of its data."""
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
 LATIN_LINES = 3
-"""So many lines of a head that are no UTF-8 are more than damage."""
+"""This many lines of a head that are not UTF-8 mean another encoding, not damage."""
 SAMPLES = 9
 SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-"""A character of several bytes in UTF-8."""
+"""A multi-byte character in UTF-8."""
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')
-"""How a JSON object begins, whole or not."""
+"""The beginning of a JSON object, complete or not."""
 
 
 class UnknownKindError(PipelineError):
-    """A file that is of no known kind."""
+    """A file has no known format."""
 
 
 def is_about(path: str) -> bool:
-    """Return whether a file describes its data set, by its name. A folder or a glob passes over such files."""
+    """Return whether a file's name says that it describes a dataset. Folders and globs skip such files."""
     return bool(ABOUT.match(path.rpartition("/")[2]))
 
 
 def sample(stream: BinaryIO, size: int) -> str:
-    """A hash of an opened file's size and of bytes spread over it, its head, middle and tail among them; of all the
-    bytes of a small one. Leaves the stream at its start.
+    """Return a hash of an open file's size and of bytes spread over it (of a small file, of all its bytes).
 
-    The same content gives the same wherever it lies, as its modification time would not.
+    Unlike a modification time, it is the same for the same content anywhere. The stream is left at its start.
     """
     if size <= WHOLE_BYTES:
         data = stream.read(size)
@@ -70,18 +69,19 @@ def sample(stream: BinaryIO, size: int) -> str:
 
 
 def compression_of(head: bytes) -> str | None:
-    """What a file's first bytes say it is compressed with."""
+    """Return the compression that a file's first bytes show, or None."""
     magic = MAGIC.match(head)
     return magic.lastgroup if magic else None
 
 
 def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """An opened file's (format, compression): "jsonl", "json", "csv", "text", "tar", "parquet" or "arrow". Leaves the
-    stream somewhere, or closed.
+    """Return (format, compression) of an open file: "jsonl", "json", "csv", "text", "tar", "parquet" or "arrow".
+
+    The stream is left at any position, or closed.
 
     Raises:
-        UnknownKindError: it holds none of them.
-        PipelineError: it is damaged, or text that must be converted first.
+        UnknownKindError: the file has none of these formats.
+        PipelineError: the file is damaged, or text in another encoding.
     """
     magic = stream.read(MAGIC_BYTES)
     stream.seek(0)
@@ -103,7 +103,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
         raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
     if encoding := single_bytes(head):
-        raise PipelineError(f"{path}: no UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
+        raise PipelineError(f"{path}: not UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
     try:
         return text_format(head, suffixes, len(head) < LOOK_BYTES), compression
     except ValueError as error:
@@ -111,29 +111,31 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
 
 
 def check_claims(name: str, compression: str | None, head: bytes) -> None:
-    """Raises PipelineError if a file or a member, which is no tar and begins so when decompressed, is by its name a
-    container that it is not by its bytes.
+    """Raise PipelineError if a file or member that is not a tar has the name of a container.
+
+    Args:
+        head: its first bytes, decompressed.
     """
     if claims := _claims(suffixes_of(name), compression):
-        found = "does not begin as one" if head else "is empty"
-        raise PipelineError(f"{name}: damaged or misnamed (a {claims[0]} that {found}): fetch it again, or rename it")
+        fault = "does not begin as one" if head else "is empty"
+        raise PipelineError(f"{name}: damaged or misnamed (a {claims[0]} that {fault}): fetch it again, or rename it")
 
 
 def _claims(suffixes: Sequence[str], compression: str | None) -> list[str]:
-    """The ends of a name that only a tar bears out, where this compression was found."""
+    """Return the extensions of a name that the content, compressed like this, does not fulfill unless it is a tar."""
     last = [suffix for suffix in suffixes[-1:] if suffix in CONTAINERS and not compression]
     return last + [suffix for suffix in suffixes if suffix in TARS and not set(LINES) & set(suffixes)]
 
 
 def suffixes_of(path: str) -> list[str]:
-    """The last two ends of a file's name: ".tar" and ".gz". What macOS keeps beside a file bears its name in vain."""
+    """Return the last two extensions of a file's name, e.g. ".tar" and ".gz"; none for the "._" files of macOS."""
     name = path.rpartition("/")[2]
     _, *ends = [""] if name.startswith("._") else name.lstrip(".").split(".")
     return [f".{end}" for end in ends[-2:]]
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether a file's first block is the header of a tar's member."""
+    """Return whether a file's first block is the header of a tar member."""
     if head[257:262] != b"ustar":
         return False
     try:
@@ -144,17 +146,16 @@ def is_tar(head: bytes) -> bool:
 
 
 def is_arrow(head: bytes) -> bool:
-    """Whether a file begins as an Arrow stream, or file, does."""
+    """Return whether a file begins like an Arrow stream or file."""
     length = int.from_bytes(head[4:8], "little")
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
 
 
 def single_bytes(head: bytes) -> str | None:
-    """The encoding of a byte a letter in which a text's head is written; None where it may be UTF-8.
+    """Return the single-byte encoding of a text's head, or None if it may be UTF-8.
 
-    It is no UTF-8 where at least LATIN_LINES of its lines are none, no character of several bytes is in it, and each
-    byte above ASCII is a letter or a sign of the encoding. A text with one bad line stays UTF-8, and so does one with
-    any character that only UTF-8 writes so.
+    A single-byte encoding is assumed if at least LATIN_LINES lines are not UTF-8, no multi-byte character of UTF-8
+    occurs, and each byte above ASCII is printable in the encoding. A text with fewer bad lines counts as UTF-8.
     """
     if b"\0" in head or head.isascii():
         return None
@@ -177,17 +178,19 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def rows_format(found: str, reading: Reading) -> str:
-    """The format in which a text is read: where rows are read, a plain text is a table."""
-    return "csv" if found == "text" and reading.columns else found
+def rows_format(file_format: str, reading: Reading) -> str:
+    """Return the format in which a file is read: if rows are wanted, a plain text is read as a table."""
+    return "csv" if file_format == "text" and reading.columns else file_format
 
 
 def text_format(head: bytes, suffixes: Sequence[str], is_whole: bool) -> str:
-    """Whether a text is "jsonl", "json" (an array), "csv" or "text", by its head (or all of it) and the ends of its
-    name.
+    """Return the format of a text, from its head and extensions: "jsonl", "json" (an array), "csv" or "text".
+
+    Args:
+        is_whole: the head is the whole text.
 
     Raises:
-        ValueError: it is JSON in another form than lines or an array.
+        ValueError: it is JSON, but neither lines nor an array.
     """
     if set(LINES) & set(suffixes):
         return "jsonl"
@@ -204,7 +207,7 @@ def text_format(head: bytes, suffixes: Sequence[str], is_whole: bool) -> str:
 
 
 def _starts_with_object(head: bytes, is_whole: bool) -> bool:
-    """Whether the first line is a JSON object, as far as the head shows it."""
+    """Return whether the first line is a JSON object, as far as the head shows."""
     if not head.startswith(b"{"):
         return False
     line, newline, _ = head.partition(b"\n")
@@ -214,7 +217,7 @@ def _starts_with_object(head: bytes, is_whole: bool) -> bool:
 
 
 def _starts_with_bad_line(head: bytes, is_whole: bool) -> bool:
-    """Whether the first line begins as an object, and a later whole one is one: the first is damaged, not a text."""
+    """Return whether the first line is a damaged object: it begins like one, and a later complete line is one."""
     first, *rest = head.split(b"\n")
     rest = rest if is_whole else rest[:-1]
     return bool(_OPENING.match(first)) and any(line.startswith(b"{") and parse(line)[0] is not None for line in rest)

@@ -1,11 +1,12 @@
-"""A file's bytes, decompressed as they are read: all of them, or an error that names the file.
+"""Decompression of a file as it is read: all of its bytes, or an error that names the file.
 
-What follows the end of a compressed stream is another stream (in xz after padding), or damage: never the end of the
-input. Memory is bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
+Bytes after the end of a compressed stream are another stream (in xz after padding) or damage, never ignored. Memory is
+bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
 """
 
 import bz2
 import contextlib
+import dataclasses
 import io
 import lzma
 import tarfile
@@ -20,29 +21,43 @@ from clearspan.shards import storage
 BUFFER_BYTES = 1 << 20
 PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
-"""How far back a compressed stream may refer, and so the memory it takes: zstd's own limit (--long=27)."""
+"""Largest window of a compressed stream, which bounds the memory it takes: the limit of zstd --long=27."""
 BOM = b"\xef\xbb\xbf"
 HOLE = bytes(513)
-"""More than a block of zero bytes in a row: a part of the file that was never written, or was lost."""
+"""More than one block of consecutive zero bytes: a part of the file that was lost, or never written."""
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
-"""What zstd and xz say of a window above the limit."""
+"""Messages of zstd and xz for a window above the limit."""
 
 
 class DamagedError(Exception):
-    """A file does not hold what was written to it. The message says what was found."""
+    """A file does not hold what was written to it. The message says what is wrong."""
+
+
+@dataclasses.dataclass
+class Bounded:
+    """Bytes that are collected up to a limit: their offset, their first `limit` + 1, and the number of all of them."""
+
+    start: int
+    limit: int
+    data: bytearray = dataclasses.field(default_factory=bytearray)
+    size: int = 0
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        self.data += part[: max(0, self.limit + 1 - len(self.data))]
 
 
 def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
-    """Raises DamagedError if there is a hole in a text, which is at `offset` of its file."""
+    """Raise DamagedError if there is a hole in a text, which begins at `offset` of its file."""
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
         raise DamagedError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
 
 
 def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
-    """A text's bytes, in parts of about this size.
+    """Yield the bytes of a text in parts of about this size.
 
     Raises:
-        DamagedError: there is a hole in it, be it in two parts.
+        DamagedError: there is a hole in it, within a part or across two.
     """
     before, offset = b"", 0
     while data := stream.read(size):
@@ -52,9 +67,7 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
 
 
 class _Streams(io.RawIOBase):
-    """The content of compressed streams, one after another. Python's own readers drop what follows one of them and is
-    no other.
-    """
+    """The content of consecutive compressed streams. Python's readers ignore other bytes after a stream."""
 
     def __init__(self, stored: BinaryIO, decompressor: Callable[[], Any], padding: int = 0) -> None:
         self.stored, self.decompressor, self.padding = stored, decompressor, padding
@@ -89,7 +102,7 @@ class _Streams(io.RawIOBase):
                 return cast(bytes, data)
 
     def _next_stream(self) -> bytes:
-        """The first bytes of the next stream; none at the end of the file."""
+        """Return the first bytes of the next stream, or none at the end of the file."""
         packed, padded = self.current.unused_data, 0
         while self.padding:
             rest = packed.lstrip(b"\0")
@@ -98,7 +111,7 @@ class _Streams(io.RawIOBase):
                 packed = rest
                 break
         if self.padding and padded % self.padding:
-            raise DamagedError(f"{padded:,} bytes of padding, which is no multiple of {self.padding}")
+            raise DamagedError(f"{padded:,} bytes of padding, which is not a multiple of {self.padding}")
         packed = packed or self.stored.read(PACKED_BYTES)
         if packed:
             self.current = self.decompressor()
@@ -111,7 +124,7 @@ def _unxz() -> lzma.LZMADecompressor:
 
 @contextlib.contextmanager
 def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """A stream's content as a buffered stream."""
+    """Open a stream's content as a buffered stream."""
     if compression is None:
         yield stream
     elif compression in ("bz2", "xz"):
@@ -124,15 +137,16 @@ def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO
 
 @contextlib.contextmanager
 def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
-    """A file's content as a buffered stream."""
+    """Open a file's content as a buffered stream."""
     with storage.open_input(path) as stream, decompressed(stream, compression) as content:
         yield content
 
 
 @contextlib.contextmanager
 def naming(name: str, kind: str | None) -> Iterator[None]:
-    """Turns what damage raises into an error that names the file, of this kind of container if it is one; a disk's
-    errors stay as they are.
+    """Turn an exception that damage causes into a PipelineError that names the file and the kind of container (if any).
+
+    Errors of the disk pass unchanged.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""Tables of text (csv, tsv): one record a row (`columns`), numbered as in parquet, blank lines not counted.
+"""Tables of text (csv, tsv): one record per row (`columns`), numbered from 0, without blank lines.
 
-    head -> what parts the cells, whether quotes do -> the header's names -> rows, each parsed by itself
+    head -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
-As RFC 4180 has it, a cell in quotes may hold line ends, so a file is never cut. In .csv the head tells what parts the
-cells: , ; | or a tab. Between tabs a quote is a character like any other, as GLUE and SNLI have it, unless the head has
-cells that only quoting explains. A row that has not as many cells as the header is bad; a quote that is not closed ends
-the run, for it is unknown what it swallowed.
+A quoted cell may hold line breaks (RFC 4180), so that a file is never cut. The delimiter of a .csv file (, ; | or a
+tab) is inferred from its head. In tab-separated files a quote is an ordinary character, as in GLUE and SNLI, unless the
+head has cells that only quoting explains. A row with another number of cells than the header is bad. A quote that is
+not closed ends the run, because it is unknown how many rows it swallowed.
 """
 
 import csv
@@ -18,22 +18,17 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import row_columns, text_column
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, suffixes_of
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 NAME_WORDS = 3
-"""A name of a column with more words is taken for a text."""
-
-
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The file's rows."""
-    return records(stream, piece.input.name, reading)
+"""A column name of more words is taken for a text."""
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """The rows of a stream of this name.
+    """Yield the rows of a stream; `name` names the stream.
 
     Raises:
-        PipelineError: its columns are not those that are wanted, or a quote is not closed.
+        PipelineError: the columns are missing or ambiguous, or a quote is not closed.
         DamagedError: there is a hole in it.
     """
     lines = _Lines(stream)
@@ -72,18 +67,18 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
-    """Raises PipelineError where a header's names, which nobody has named, look like the first of the texts."""
+    """Raise PipelineError if a column name, which the user has not named, looks like a text."""
     for column in columns:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
-                f'{name}: its first line ("{column[:40]}...") looks like a text, not like columns\' names: say '
-                f"--no-header if it is one, or name {'the columns' if option == '--columns' else 'the column'} with "
+                f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
+                f"--no-header if it is a text, or name {'the columns' if option == '--columns' else 'the column'} with "
                 f"{option}"
             )
 
 
 class _Lines:
-    """A stream by lines, whose head is known beforehand."""
+    """The lines of a stream whose head was read before."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.head = stream.read(LOOK_BYTES)
@@ -98,16 +93,16 @@ class _Lines:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What parts a table's cells, and whether a quote encloses one."""
+    """The delimiter of a table's cells, and whether cells may be quoted."""
 
     delimiter: str
     quoted: bool
 
     def parse(self, lines: Iterator[str]) -> list[str] | None:
-        """The cells of the row that begins with the first line; None where there is none.
+        """Return the cells of the row that begins with the first line, or None if there are no lines.
 
         Raises:
-            csv.Error: it is not written as the form has it.
+            csv.Error: the row does not have this form.
         """
         if self.quoted:
             return next(csv.reader(lines, delimiter=self.delimiter, strict=True), None)
@@ -115,8 +110,9 @@ class Form:
 
 
 def form_of(head: bytes, name: str) -> Form:
-    """What a table that begins so has between its cells: of .tsv a tab, otherwise what gives most rows as many as the
-    first, and more than one.
+    """Return the form of a table with this head: tabs for .tsv, otherwise the form that suits most rows.
+
+    A form suits a row with as many cells as the first row, which must have more than one.
     """
 
     def agreeing(form: Form) -> int:
@@ -129,8 +125,9 @@ def form_of(head: bytes, name: str) -> Form:
 
 
 def _tabs(head: bytes) -> Form:
-    """Cells between tabs, in quotes if these explain the head: all rows then have equally many cells, which they have
-    not otherwise, or a quote is doubled within quotes.
+    """Return the form of a tab-separated table, with quotes only if they explain the head.
+
+    They do if all rows have equally many cells with quoting and not without, or if a quote is doubled within quotes.
     """
     plain, quoted = Form("\t", False), Form("\t", True)
     literal, unquoted = _head_rows(head, plain), _head_rows(head, quoted)
@@ -141,13 +138,13 @@ def _tabs(head: bytes) -> Form:
 
 
 def _head_lines(head: bytes) -> list[str]:
-    """A head's whole lines, or what there is of its only one."""
+    """Return the complete lines of a head, or the part of its only line."""
     lines = [line.decode("utf-8", "replace") for line in io.BytesIO(head.removeprefix(BOM))]
     return lines[:-1] if len(head) == LOOK_BYTES and len(lines) > 1 else lines
 
 
 def _head_rows(head: bytes, form: Form) -> list[list[str]]:
-    """The rows of a head that can be read, but blank ones."""
+    """Return the readable rows of a head, without blank ones."""
     lines = iter(_head_lines(head))
     rows: list[list[str]] = []
     while True:
@@ -162,7 +159,7 @@ def _head_rows(head: bytes, form: Form) -> list[list[str]]:
 
 
 def _is_whole(head: bytes, form: Form) -> bool:
-    """Whether all of a head is written as the form has it, up to a row that goes on after it."""
+    """Return whether a whole head has this form, up to a row that continues behind it."""
     lines = iter(_head_lines(head))
     try:
         while form.parse(lines) is not None:
@@ -173,7 +170,7 @@ def _is_whole(head: bytes, form: Form) -> bool:
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
-    """Whether a column of the head holds what is no number."""
+    """Return whether a column of the head holds something other than numbers."""
     return any(_is_word(row[index]) for row in rows if len(row) > index)
 
 
@@ -187,7 +184,7 @@ def _is_word(cell: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """A row's cells, the head of its bytes, and what is wrong with it."""
+    """A row: its cells, the head of its bytes, and its problem, if any."""
 
     cells: list[str]
     raw: bytes
@@ -195,11 +192,11 @@ class _Row:
 
 
 class _LongError(Exception):
-    """A line has more bytes than a record may."""
+    """A line is longer than a record may be."""
 
 
 class _Source:
-    """The lines of one row: as many as its quotes take."""
+    """The lines of one row: more than one if a quoted cell has line breaks."""
 
     def __init__(self, lines: _Lines, max_bytes: int, offset: int) -> None:
         self.lines, self.max_bytes, self.offset = lines, max_bytes, offset
@@ -228,7 +225,7 @@ class _Source:
         self.is_ended = True
 
     def skip_line(self) -> bool:
-        """Reads to the end of a line that is too long; whether a quote is still open there."""
+        """Read to the end of a line that is too long; return whether a quote is still open there."""
         while part := self.lines.readline(BUFFER_BYTES):
             check_holes(part, self.offset + self.size)
             self.size += len(part)
@@ -239,12 +236,12 @@ class _Source:
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[_Row]:
-    """The rows but blank ones, each parsed by itself, so that a bad one leaves the next as they are."""
+    """Yield the rows that are not blank. Each is parsed by itself, so that a bad row does not affect the next."""
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1))
     offset = num_lines = 0
     while True:
         source = _Source(lines, max_bytes, offset)
-        unclosed = f"{name}: line {num_lines + 1:,}: in the row that begins there a quote is opened and not closed"
+        unclosed = f"{name}: line {num_lines + 1:,}: the row that begins there has a quote that is not closed"
         cells: list[str] | None = []
         problem = ""
         try:

@@ -1,10 +1,10 @@
-"""Tars of texts, and of packed tars of texts as OpenWebText comes: streamed, nothing unpacked to disk.
+"""Tars of texts, and tars of compressed tars of texts (OpenWebText): streamed, with nothing unpacked to disk.
 
     urlsf_subset00.tar -> urlsf_subset00-1_data.xz -> (xz) tar -> 0000000-….txt -> one document each
 
-A member is a text, JSON, csv, or a (compressed) tar of these; what its bytes are decides, then its name, as of a file.
-A tar must be whole: its end marked, and after it only the zero bytes that writers pad with. Python's own reader takes a
-cut or damaged one for a shorter one, and a header for as long as it says it is.
+A member is a text, JSON, csv, or a (compressed) tar of these. As with files, its bytes decide first, then its name. A
+tar must be complete: with its end mark, and only zero padding after it. Python's tarfile takes a damaged or truncated
+tar for a shorter one, and reads a header of any length into memory.
 """
 
 import io
@@ -30,11 +30,11 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
-"""The longest name, or attributes, of a member: far more than any path has."""
+"""Largest name, or attributes, of a member: far more than any path needs."""
 HEADERS = 8
-"""How many may come before one member: a long name, a long link, attributes."""
+"""Most headers before one member: long name, long link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
-"""Zero bytes after a tar's end: writers fill up a record. More may be what is left of members."""
+"""Most zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
 EXTENSIONS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -42,20 +42,21 @@ EXTENSIONS = (
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
 )
-"""Members that belong to the header of the next."""
+"""Types of members that belong to the header of the next member."""
 MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
     "csv": tables.records,
     "json": arrays.records,
     "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
     "text": text.records,
 }
-"""What reads a member of a format."""
-SPARSE = "a sparse member, which a text is not: pack it without --sparse"
+"""Readers of members, by format."""
+SPARSE = "a sparse member, which is not supported: pack it without --sparse"
 
 
 def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The documents of the members that start in the piece, named file/member or file/member/member; or the pictures or
-    clips among them, as bytes.
+    """Yield the documents of the members that start in the piece, named file/member or file/member/member.
+
+    If files are read (`as_bytes`), yield the images or clips among the members, as bytes.
     """
     if piece.start:
         stream.seek(piece.start)
@@ -72,7 +73,7 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
 
 
 def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """The documents of one member: those of the (compressed) tar that it is, or its own."""
+    """Yield the documents of a member, which may be a (compressed) tar."""
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(MAGIC_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
@@ -95,28 +96,29 @@ def _peeking(stream: BinaryIO) -> io.BufferedReader:
 
 
 def _head(stream: Any) -> bytes:
-    """The first bytes of a buffered stream, which are still to be read."""
+    """Return the first bytes of a buffered stream without consuming them."""
     return cast(bytes, stream.peek(PEEK_BYTES)[:PEEK_BYTES])
 
 
 def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None, reading: Reading) -> Iterator[Record]:
-    """Those of a member that is no tar: its JSON's or its table's, or itself."""
+    """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
     if head.startswith(PARQUET) or is_arrow(head):
         kind = "parquet" if head.startswith(PARQUET) else "Arrow"
         yield Record(name, None, None, b"", f"{kind} in a tar: unpack the tar")
         return
     check_claims(name, compression, head)
     try:
-        found = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
+        member_format = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
-    yield from MEMBERS[rows_format(found, reading)](stream, name, reading)
+    yield from MEMBERS[rows_format(member_format, reading)](stream, name, reading)
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
-    """Name (after the tar's own), start and content of each member; None for what is no file. Of a seekable tar nothing
-    but the headers is read, and what the caller reads.
+    """Yield the name (below the tar's name), start and content of each member; content is None if it is not a file.
+
+    Of a seekable tar only the headers are read, and what the caller reads.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -125,7 +127,7 @@ def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Finds where members start, about every `size` bytes, the first at 0: a seekable tar's pieces.
+    """Return starts of members, about every `size` bytes from 0 on, at which a seekable tar can be cut into pieces.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -140,9 +142,7 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header; one that is not whole is an error, where tarfile would take it for the end, and so is one that
-    would fill the memory.
-    """
+    """A member's header. An incomplete header, which tarfile takes for the end, is an error; so is a huge one."""
 
     @classmethod
     def fromtarfile(cls, archive: "_Archive") -> Self:  # type: ignore[override]
@@ -159,9 +159,9 @@ class _Header(tarfile.TarInfo):
             archive.headers -= 1
 
     def _proc_member(self, archive: "_Archive") -> Self:
-        """Checks the header where tarfile lets a subclass in, before it reads what belongs to it."""
+        """Check the header before tarfile reads what belongs to it; this is the hook for subclasses."""
         size = self.size if self.type in EXTENSIONS else 0
-        if self.type == tarfile.XGLTYPE:  # holds from here on
+        if self.type == tarfile.XGLTYPE:  # attributes of all members from here on
             size += sum(len(key) + len(value) for key, value in archive.pax_headers.items())
         if size > HEADER_BYTES:
             raise tarfile.ReadError(f"a name or attributes of {size:,} bytes at byte {self.offset:,}")
@@ -176,19 +176,20 @@ class _Header(tarfile.TarInfo):
 class _Archive(tarfile.TarFile):
     tarinfo = _Header
     headers = 0
-    """How many are being read: each but the last belongs to the next."""
+    """Headers that are being read: each but the last belongs to the next."""
 
 
 def printable(name: str) -> str:
-    """A member's name as it may stand in a source: whatever it is, one line."""
+    """Return a member's name in a form that fits into a source: one printable line."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
-    """Name (after the tar's own), start and content of each member, None for what is no file, up to `length` or the
-    tar's end.
+    """Yield the name (below the tar's name), start and content of each member, up to `length` or the tar's end.
+
+    The content is None if the member is not a file.
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:

@@ -1,6 +1,6 @@
-"""Plain text: a document a file, all of its characters, line ends and blanks included; or one between two separators.
+"""Plain text: one document per file, with all of its characters, or one document between two separators.
 
-A part between separators that is blank is no record, and is found in bounded memory however long it is.
+A blank part between separators is not a record, and takes bounded memory however long it is.
 """
 
 import dataclasses
@@ -9,24 +9,19 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, Bounded, check_holes, chunks
+from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
 
 _ESCAPE = re.compile(r"\\(?:[ntrf0\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
 def unescaped(separator: str) -> str:
-    r"""A separator as a user writes it, with \n, \t, \f, \x1e and the like for what they stand for."""
-    return _ESCAPE.sub(lambda found: found[0].encode("ascii").decode("unicode_escape"), separator)
-
-
-def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """The file's one record, or its parts."""
-    return records(stream, piece.input.name, reading)
+    r"""Return a separator with its escapes resolved: \n, \t, \f, \x1e and the like."""
+    return _ESCAPE.sub(lambda escape: escape[0].encode("ascii").decode("unicode_escape"), separator)
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """The text, or the parts, of a stream of this name.
+    """Yield the text of a stream, or its parts between separators; `name` names the stream.
 
     Raises:
         DamagedError: there is a hole in it.
@@ -39,15 +34,15 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     check_holes(data)
     yield _record(name, None, data, None, reading.max_bytes)
     while stream.read(BUFFER_BYTES):
-        pass  # of one too long, the rest must be there, whole
+        pass  # read on to the end of a file that is too long: it must not be damaged
 
 
 def _record(name: str, offset: int | None, data: bytes, size: int | None, max_bytes: int) -> Record:
-    """A text of these bytes; `size` where they are but the head."""
+    """Return the record of a text. `size`: its number of bytes, where `data` may be only the head."""
     of = "file" if offset is None else "document"
     if (size or len(data)) > max_bytes:
-        known = f": {size:,}" if size else ""
-        return Record(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes{known}")
+        actual = f": {size:,}" if size else ""
+        return Record(name, offset, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes{actual}")
     try:
         text = (data if offset else data.removeprefix(BOM)).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -56,7 +51,7 @@ def _record(name: str, offset: int | None, data: bytes, size: int | None, max_by
 
 
 def _parts(stream: BinaryIO, separator: bytes, limit: int) -> Iterator[tuple[int, bytes, int]]:
-    """(offset, bytes, their number) of what is between separators and not blank; of a part above the limit, a head."""
+    """Yield (offset, bytes, number of bytes) of each part that is not blank; of a part above the limit, its head."""
     data, base = b"", 0
     part = _Part(0, limit)
     for more in itertools.chain(chunks(stream), [b""]):
@@ -74,19 +69,14 @@ def _parts(stream: BinaryIO, separator: bytes, limit: int) -> Iterator[tuple[int
 
 
 @dataclasses.dataclass
-class _Part:
-    """A part as far as it is read: where it starts, its bytes up to the limit, and all its bytes' number."""
+class _Part(Bounded):
+    """The part of a document that has been read."""
 
-    start: int
-    limit: int
-    data: bytearray = dataclasses.field(default_factory=bytearray)
-    size: int = 0
     is_blank: bool = True
 
-    def add(self, more: bytes) -> None:
-        self.size += len(more)
-        self.data += more[: max(0, self.limit + 1 - len(self.data))]
-        self.is_blank = self.is_blank and not (more if self.start else more.removeprefix(BOM)).strip()
+    def add(self, part: bytes) -> None:
+        super().add(part)
+        self.is_blank = self.is_blank and not (part if self.start else part.removeprefix(BOM)).strip()
 
     def taken(self) -> Iterator[tuple[int, bytes, int]]:
         if not self.is_blank:

@@ -255,7 +255,7 @@ def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]
             row_lines.clear()
     except csv.Error as error:
         raise PipelineError(
-            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or rename it to .txt to read lines"
+            f"--exclude {path}: line {rows.line_num}: {error}: mend its quotes, or rename the file to .txt"
         ) from None
 
 

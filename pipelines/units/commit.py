@@ -1,4 +1,4 @@
-"""The commit: every unit's result into one manifest, if they add up to a dataset. Nothing before it is one."""
+"""The commit: checks that the results of all units add up to a dataset, and writes the manifest."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,10 @@ from clearspan.shards import Manifest, ShardInfo, storage
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
-    """The manifest over all units, in order, and that of what is held out.
+    """Return the manifest of all units, in order, and the manifest of the held-out part, if there is one.
 
     Raises:
-        PipelineError: there were no records, too many were bad, none was kept, or they are not of the same columns.
+        PipelineError: there were no records, too many were bad, none was kept, or their columns differ.
     """
     counts = Counts()
     for result in results:
@@ -45,17 +45,17 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
 
 
 def _check_columns(shards: Iterable[ShardInfo]) -> None:
-    """Raises PipelineError where some examples have a column that others lack."""
+    """Raise PipelineError if some examples have a column that others lack."""
     first: dict[tuple[str, ...], str] = {}
     for shard in shards:
         first.setdefault(tuple(sorted(shard.lengths)), shard.name)
     if len(first) > 1:
-        found = "; ".join(f"{name}: {', '.join(columns)}" for columns, name in first.items())
-        raise PipelineError(f"the inputs have not all the same columns ({found}): make a dataset of each")
+        examples = "; ".join(f"{name}: {', '.join(columns)}" for columns, name in first.items())
+        raise PipelineError(f"the inputs do not all have the same columns ({examples}): make a dataset of each")
 
 
 def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
-    """Units of which something is missing, or a shard is not of the size that their result says."""
+    """Return the units with a missing file, or with a shard whose size differs from their result."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
     written = {f"{place}/{name}" for place in (REJECTED, EXCLUDED) for name in storage.list_files(job.path(place))}
     return {
@@ -68,21 +68,21 @@ def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
 
 
 def load_results(job: Job) -> dict[int, UnitResult]:
-    """The results there are, by unit, in order; a damaged one is none."""
+    """Return the existing results by unit, in order; damaged ones are skipped."""
     units = sorted(done_units(job.folder) & set(range(job.num_units)))
     results = {unit: load_result(job.done_path(unit), job.plan, unit) for unit in units}
     return {unit: result for unit, result in results.items() if result}
 
 
 def staged_results(job: Job) -> dict[int, UnitResult]:
-    """The results of units' first stage, by unit; a damaged one is none."""
+    """Return the existing results of the first stage, by unit; damaged ones are skipped."""
     units = done_units(job.folder, STAGED) & set(range(job.num_units))
     results = {unit: load_result(job.staged_path(unit), job.plan, unit) for unit in sorted(units)}
     return {unit: result for unit, result in results.items() if result}
 
 
 def staged_units(job: Job) -> set[int]:
-    """Units whose first stage is whole: result, shards and keys are as they were written."""
+    """Return the units whose first stage is complete: result, shards and keys are unchanged."""
     files = storage.file_sizes(job.staged_folder)
     return {
         unit
@@ -92,7 +92,7 @@ def staged_units(job: Job) -> set[int]:
 
 
 def _same(job: Job, staged: UnitResult) -> bool:
-    """Whether a unit's staged files have the hashes of its result."""
+    """Return whether a unit's staged files have the hashes in its result."""
     sums = {f"{STAGED}/{shard.name}": shard.sha256 for shard in staged.shards} | staged.files
     try:
         return all(storage.sha256(job.path(name)) == expected for name, expected in sums.items())
@@ -101,10 +101,13 @@ def _same(job: Job, staged: UnitResult) -> bool:
 
 
 def commit(job: Job, results: dict[int, UnitResult] | None = None) -> Manifest:
-    """Writes the manifest over all results (None: read here), and that of what is held out, unless they are there.
+    """Write the manifest, and that of the held-out part, unless they exist.
+
+    Args:
+        results: results of all units; None reads them.
 
     Raises:
-        PipelineError: a unit is missing, or the units add up to no dataset.
+        PipelineError: a unit is not done, or the units do not add up to a dataset.
     """
     results = load_results(job) if results is None else results
     missing = (set(range(job.num_units)) - set(results)) | damaged(job, results)

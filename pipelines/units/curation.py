@@ -1,20 +1,19 @@
-"""What can be decided of a document only when all are known: exact duplicates, the first N, the held-out part.
+"""Decisions that need all documents: exact duplicates, the first N, the held-out part.
 
-    units -> _staged/ shards + keys -> resolve: one verdict a document -> _curated/00003.zst -> units -> final shards
+    units -> _staged/ shards + keys -> resolve: one verdict per document -> _curated/00003.zst -> units -> final shards
 
-With `dedup` or `limit` a unit's shards wait in `_staged`, never altered there, until every unit's keys are known; then
-each unit's final shards are those without what was ruled out. So a kill at any moment leaves either stage as it was,
-and nothing depends on which worker was first. `_staged` goes once the manifest is written; verdicts stay, so that a
-lost shard is made again from its own unit.
+With `dedup` or `limit` a unit's shards wait unchanged in `_staged` until the keys of all units are known; each unit
+then writes its final shards without the documents that were dropped. A kill at any moment leaves both stages intact,
+and the result does not depend on the order of the workers. `_staged` is removed once the manifest is written; verdicts
+stay, so that a lost shard can be made again from its own unit.
 
-A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens, each with its place. (Of what
-has no tokens the id alone is the key: 63 bits of its file's own bytes.) Duplicates are found by sorting keys a slice of
-the key space at a time (`keys`). In memory are one slice, of each key its columns and its place in the order, and the
-verdicts, one byte a kept document. The held-out part waits for every unit too where examples may share a text
-(`linking`).
+A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens with their positions. (Without
+tokens the id alone is the key: 63 bits of the hash of the file's bytes.) Duplicates are found by sorting the keys, one
+slice of the key space at a time (`keys`). Memory holds one slice (each key and its position in the order) and the
+verdicts, one byte per kept document. If examples may share texts, the held-out part is decided here too (`linking`).
 
-What is said here of documents holds for the examples of any kind. Of a kind with several ragged columns all take part
-that each example has; so the views of a sentence do not.
+"Document" stands for an example of any kind. For a kind with several ragged columns, the key covers those that every
+example has, and so not the views of a sentence.
 """
 
 import dataclasses
@@ -36,8 +35,14 @@ LOWER_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Curation:
-    """The switches: drop exact duplicates, keep the first `limit`, hold out the fraction with the lowest ids, or, where
-    examples may share a text (`shared_texts`), that of groups of them.
+    """Options of curation.
+
+    Attributes:
+        dedup: drop exact duplicates.
+        limit: keep the first documents, up to this number.
+        holdout_fraction: hold out about this fraction: the documents with the lowest ids, or whole groups of examples
+            that share texts.
+        shared_texts: whether examples of the kind may share texts.
     """
 
     dedup: bool = False
@@ -47,38 +52,39 @@ class Curation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The switches as the fingerprint has them; its kind says whether texts are shared."""
+        """The options as the fingerprint holds them; `shared_texts` follows from the kind."""
         return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction}
 
     @property
     def is_staged(self) -> bool:
-        """Whether what becomes of a document depends on others."""
+        """Whether the decision on a document depends on others."""
         return self.dedup or self.limit is not None or self.is_linked
 
     @property
     def is_linked(self) -> bool:
-        """True where examples that share a text must be on the same side of the held-out part."""
+        """Whether examples that share a text must all be held out or all be kept."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why an example that the kind keeps may still be left out."""
+        """Reasons for which an example that the kind keeps may be dropped."""
         on = {"duplicate": self.dedup, "over_limit": self.limit is not None}
         return tuple(reason for reason, used in on.items() if used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Marks the examples that are held out, (n,) bool: by the upper bits of the id, so that copies of a text are on
-        one side, and so are examples of one group, whose ids have these bits in common.
+        """Return the mask of held-out examples, (n,) bool, by the upper bits of the id: equal texts, and examples of
+        one group, whose ids share these bits, are on the same side.
         """
-        return batch.column("id").to_numpy() >> LOWER_BITS < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
+        groups: np.ndarray = batch.column("id").to_numpy() >> LOWER_BITS
+        return groups < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
 
 
 def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
-    """Sets to DUPLICATE what repeats an earlier row of any unit.
+    """Set the verdict of every row that equals an earlier row of any unit to DUPLICATE.
 
     Args:
-        verdicts: of each unit, in plan order, (n,) uint8 by row.
-        paths: each unit's keys file.
+        verdicts: verdicts of each unit, in plan order, (n,) uint8 by row.
+        paths: each unit's file of keys.
     """
     for part, units in in_slices(paths):
         repeats = _repeats(part)
@@ -87,30 +93,31 @@ def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
 
 
 def _repeats(part: np.ndarray) -> np.ndarray:
-    """Finds the keys that are equal to an earlier one, by place, ascending."""
-    # Stable: of equal keys the first in plan order stays first. By id alone it is a merge of what is sorted already.
+    """Return the ascending positions of the keys that equal an earlier one."""
+    # Stable: of equal keys the first in plan order stays first. Sorting by id alone merges sequences sorted already.
     order = np.argsort(part["id"], kind="stable")
-    same_id, same_content = _as_before(part["id"], order), _as_before(part["content"], order)
+    same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
     if (same_id & ~same_content).any():
-        # Two texts of one id, a chance of 1 in 20 among a billion: equal keys need not be neighbours.
+        # Two texts with one id, a chance of 1 in 20 among a billion: equal keys need not be adjacent.
         order = np.lexsort((part["content"], part["id"]))
-        same_id, same_content = _as_before(part["id"], order), _as_before(part["content"], order)
+        same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
     return np.sort(order[1:][same_id & same_content])
 
 
-def _as_before(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Marks the values that, in this order and from the second on, equal the one before, (n - 1,) bool."""
+def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
     values = values[order]
-    return values[1:] == values[:-1]
+    is_equal: np.ndarray = values[1:] == values[:-1]
+    return is_equal
 
 
 def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]) -> list[np.ndarray]:
-    """The verdict on each document of each unit, (n,) uint8 by row.
+    """Return the verdicts on the documents of each unit, (n,) uint8 by row.
 
     Args:
-        kept: how many documents each unit has, in plan order.
-        paths: each unit's keys file; read where duplicates are looked for.
-        links: each unit's file of links; read where the held-out part goes by shared texts.
+        kept: number of documents of each unit, in plan order.
+        paths: each unit's file of keys; read to find duplicates.
+        links: each unit's file of links; read if examples may share texts.
     """
     verdicts = [np.zeros(number, np.uint8) for number in kept]
     if curation.dedup:
@@ -118,22 +125,24 @@ def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]
     if curation.limit is not None:
         left = curation.limit
         for verdict in verdicts:
-            (wanted,) = np.nonzero(verdict == KEEP)
-            verdict[wanted[left:]] = OVER_LIMIT
-            left -= min(left, len(wanted))
+            (rows,) = np.nonzero(verdict == KEEP)
+            verdict[rows[left:]] = OVER_LIMIT
+            left -= min(left, len(rows))
     if curation.is_linked:
-        left_over = [verdict == KEEP for verdict in verdicts]
-        for verdict, held in zip(verdicts, linking.held_out(left_over, links, curation.holdout_fraction), strict=True):
-            verdict[held] = HELD_OUT
+        kept_rows = [verdict == KEEP for verdict in verdicts]
+        masks = linking.held_out(kept_rows, links, curation.holdout_fraction)
+        for verdict, mask in zip(verdicts, masks, strict=True):
+            verdict[mask] = HELD_OUT
     return verdicts
 
 
 def pack_verdicts(verdicts: np.ndarray) -> bytes:
+    """Return the content of a file of verdicts."""
     return zstandard.ZstdCompressor(write_checksum=True).compress(verdicts.tobytes())
 
 
 def unpack_verdicts(data: bytes, count: int) -> np.ndarray:
-    """The verdicts on `count` documents, (count,) uint8. Raises ValueError where the bytes are not theirs."""
+    """Return the verdicts on `count` documents, (count,) uint8; raise ValueError if the file holds anything else."""
     try:
         size = zstandard.frame_content_size(data)
         if size != count:
@@ -144,7 +153,7 @@ def unpack_verdicts(data: bytes, count: int) -> np.ndarray:
 
 
 class Rebatcher:
-    """Joins what is left of batches to batches of about `size` bytes of tokens again."""
+    """Combiner of filtered batches into batches of about `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -152,7 +161,7 @@ class Rebatcher:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yields a batch when there is enough for one."""
+        """Add a batch; yield a combined one if there is enough for it."""
         if batch.num_rows:
             self._parts.append(batch)
             self._bytes += batch.nbytes
@@ -160,7 +169,7 @@ class Rebatcher:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yields what there is."""
+        """Yield the remaining rows."""
         if self._parts:
             yield pa.concat_batches(self._parts)
             self._parts, self._bytes = [], 0

@@ -1,4 +1,4 @@
-"""The input files that paths and globs name: each once, below their common folder."""
+"""The input files of a run: those that paths, folders and globs name, each once, under their common folder."""
 
 import itertools
 import os
@@ -12,34 +12,38 @@ from clearspan.shards import finding, storage
 def find(
     patterns: Sequence[str], listed: Sequence[str] = (), others: dict[str, str] | None = None
 ) -> tuple[str, dict[str, int]]:
-    """The files that paths and globs name, and those of a list, each once, sorted: their common folder, and by name
-    under it their bytes. `others` receives the paths of local files that are there by another path.
+    """Return the common folder of the input files, and their sizes in bytes by name under it, sorted.
+
+    Args:
+        patterns: paths, folders and globs.
+        listed: paths from lists of files.
+        others: receives each path of a local file that is used under another path, with that path.
 
     Raises:
-        PipelineError: a path or glob names no file, or they are not all on this machine or in one bucket.
+        PipelineError: no file matches, or the files are not all on this machine or in one bucket.
     """
-    found: dict[str, int] = {}
-    twice: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    links: dict[str, str] = {}
     for pattern in (*patterns, *listed):
         try:
-            files = storage.find(pattern, twice)
+            files = storage.find(pattern, links)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
-        found.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
-    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, found)):
-        found = finding.once(found, twice)
+        sizes.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
+    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
+        sizes = finding.once(sizes, links)
     if others is not None:
-        others.update((absolute(name), absolute(stays)) for name, stays in twice.items())
-    root = _common_folder(list(found))
+        others.update((absolute(name), absolute(listed_as)) for name, listed_as in links.items())
+    root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
-    return root, dict(sorted(((path[start:], size) for path, size in found.items()), key=_by_folder))
+    return root, dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))
 
 
 def absolute(path: str) -> str:
-    """The path from the root, a link under the name the user gave it; `..` may lead out of one, and is resolved."""
+    """Return the absolute path; links keep their names, except before `..`, which may lead out of one."""
     if ".." in path and ".." in Path(path).parts:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
-    return os.path.abspath(path)  # noqa: PTH100 (a million of strings)
+    return os.path.abspath(path)  # noqa: PTH100 (for millions of strings)
 
 
 def _by_folder(entry: tuple[str, int]) -> list[str]:

@@ -1,12 +1,12 @@
-"""What every worker needs to know of a run, and what it leaves behind of a unit.
+"""Description of a run for its workers, and the files that a run writes to its output folder.
 
     DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  manifest.json
-        _rejected/00003.jsonl.zst   its bad records       _excluded/00003.jsonl.zst what held an excluded text
-        validation/ the held-out part, a dataset too      _curated/ verdicts (`curation`)
-        _files/     the kind's other resources, such as synonyms
+        _rejected/00003.jsonl.zst   bad records            _excluded/00003.jsonl.zst   examples with an excluded text
+        validation/ the held-out part, a dataset itself    _curated/ verdicts (`curation`)
+        _files/     other resources of the kind, such as synonyms
 
-All of it stays in a finished dataset, and all of it is the same whatever interrupted the run: `_done` is the result
-of each unit, and lets a run after damage redo only the units whose shards are gone.
+All of these stay in a finished dataset, and none depends on interruptions of the run. `_done` holds the result of each
+unit: after damage, a run repeats only the units whose shards are missing.
 """
 
 import dataclasses
@@ -35,8 +35,14 @@ _STAGED_NAME = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run as its workers see it: `plan` is the hash of its plan, `root` the inputs' common folder, `reading` what of
-    them the kind takes, `beam` Beam's options.
+    """Description of a run for its workers.
+
+    Attributes:
+        folder: output folder.
+        plan: hash of the plan.
+        root: common folder of the inputs.
+        reading: how records are read from the inputs.
+        beam: the user's options for Beam.
     """
 
     folder: str
@@ -51,30 +57,32 @@ class Job:
     curation: Curation = dataclasses.field(default_factory=Curation)
 
     def reach_stores(self) -> None:
-        """Sets up Beam's filesystems in this process where they are used; not every runner does it for its workers."""
+        """Configure Beam's filesystems in this process if they are used; not every runner does so for its workers."""
         if storage.is_remote(self.folder) or storage.is_remote(self.root):
             storage.use_options(self.beam)
 
     def worker(self) -> Worker:
-        """The kind at work, with its resources from the folder.
+        """Return the kind's worker, with its resources read from the output folder.
 
         Raises:
-            ShardError: one of them is missing, or not the one of the plan.
+            ShardError: a resource is missing, or differs from the plan.
         """
         named = resources(self.fingerprint)
         return self.kind.worker({path: read_resource(self.folder, path, sha256) for path, sha256 in named.items()})
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why a good record may be left out."""
+        """Reasons for which a good record may be dropped."""
         return (*self.kind.reasons, *self.curation.reasons)
 
     @property
     def validation_folder(self) -> str:
+        """Folder of the held-out part."""
         return storage.join(self.folder, VALIDATION)
 
     @property
     def staged_folder(self) -> str:
+        """Folder of the files of the first stage."""
         return storage.join(self.folder, STAGED)
 
     def stages(self, name: str) -> bool:
@@ -83,54 +91,62 @@ class Job:
         return match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
 
     def staged_path(self, unit: int) -> str:
+        """Return the path of the result of a unit's first stage."""
         return storage.join(self.staged_folder, f"{unit:05d}.json")
 
     @staticmethod
     def keys_name(unit: int) -> str:
-        """Names the file of the keys of the unit's documents, in the folder."""
+        """Return the name of the file with the keys of a unit's documents."""
         return f"{STAGED}/{unit:05d}.keys"
 
     @staticmethod
     def links_name(unit: int) -> str:
-        """Return the path, in the folder, of the file with the keys of all texts of a unit's examples."""
+        """Return the name of the file with the keys of all texts of a unit's examples."""
         return f"{STAGED}/{unit:05d}.links"
 
     def path(self, name: str) -> str:
-        """Gives the whole path of something in the folder."""
+        """Return the path of a name in the output folder."""
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
+        """Return the path of a unit's verdicts."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def done_path(self, unit: int) -> str:
+        """Return the path of a unit's result."""
         return storage.join(self.folder, DONE, f"{unit:05d}.json")
 
     @staticmethod
     def rejected_name(unit: int) -> str:
-        """Names the file of the unit's bad records, in the folder."""
+        """Return the name of the file with a unit's bad records."""
         return f"{REJECTED}/{unit:05d}.jsonl.zst"
 
     @staticmethod
     def excluded_name(unit: int) -> str:
-        """Names the file of what held an excluded text in the unit, in the folder."""
+        """Return the name of the file with a unit's excluded examples."""
         return f"{EXCLUDED}/{unit:05d}.jsonl.zst"
 
     @classmethod
     def lasting_names(cls, unit: int) -> tuple[str, ...]:
-        """Names what a unit leaves beside its shards, where there is any of it, and a finished dataset keeps."""
+        """Return the names of the files besides shards that a unit may write and that stay in a finished dataset."""
         return cls.rejected_name(unit), cls.excluded_name(unit)
 
     @property
     def stopped_path(self) -> str:
+        """Path of the message with which a worker stops the others."""
         return storage.join(self.folder, STOPPED)
 
 
 @dataclasses.dataclass(frozen=True)
 class UnitResult:
-    """The result of a finished unit of a plan; the `seconds` it took, by stage, are not part of what is written.
+    """Result of a finished unit.
 
-    `held` are the shards of its held-out part, whose documents `counts` counts as kept too; `files` the sha256 of what
-    else the unit left, by path in the folder; `inputs` those of the files that it read and planning did not, in order.
+    Attributes:
+        counts: counts of its records; held-out documents count as kept.
+        held: shards of its held-out part.
+        files: sha256 of the other files that the unit wrote, by name in the output folder.
+        inputs: sha256 of the input files that the unit read and planning did not, in order.
+        seconds: time by stage; not written to the file.
     """
 
     shards: list[ShardInfo]
@@ -141,17 +157,17 @@ class UnitResult:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """Gives the file's bytes, for that unit of the plan with that hash."""
+        """Return the content of the file for a unit of the plan with this hash."""
         record = dataclasses.asdict(self)
         del record["seconds"]
         return seal({"plan": plan, "unit": unit, **record})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
-        """Raises ValueError where the bytes are no result, not as they were written, or another unit's or plan's."""
+        """Read a result; raise ValueError if it is damaged, or belongs to another unit or plan."""
         record = unseal(data)
         if (record.get("plan"), record.get("unit")) != (plan, unit):
-            raise ValueError("the result of another unit, or of another plan's")
+            raise ValueError("the result of another unit or plan")
         try:
             shards, held = ([build(ShardInfo, shard) for shard in record[name]] for name in ("shards", "held"))
             inputs = list(map(str, record["inputs"]))
@@ -161,13 +177,13 @@ class UnitResult:
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
-    """The units that have a result."""
+    """Return the units that have a result."""
     names = storage.list_files(storage.join(folder, stage))
     return {int(name[:5]) for name in names if RESULT_NAME.fullmatch(name)}
 
 
 def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
-    """A unit's result; None for one that is damaged or another's: it says nothing of the unit."""
+    """Return a unit's result; None if it is damaged or belongs to another unit or plan."""
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Keys: they identify examples across units, in files that are read a slice of the key space at a time.
+"""Keys that identify examples across units, in files that are read one slice of the key space at a time.
 
-A file of keys holds the number of keys in each bucket of ids, then all keys, sorted. A slice has at most PART_KEYS keys
-or is one bucket; every slice opens every unit's file once, READERS at a time.
+A file of keys holds the number of keys in each bucket of ids, then all keys, sorted. A slice has at most PART_KEYS
+keys, or is a single bucket. Each slice is read from every unit's file, READERS files at a time.
 """
 
 import itertools
@@ -22,33 +22,37 @@ READERS = 16
 
 
 def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
-    """The keys of a batch by ids and these columns of tokens, (n,) of KEY; its first row is the unit's row `first`."""
-    found = np.empty(batch.num_rows, KEY)
-    found["id"] = batch.column("id").to_numpy()
-    found["row"] = np.arange(first, first + batch.num_rows)
+    """Return the keys of a batch by id and these columns of tokens, (n,) KEY; `first` is the unit's row of its first
+    row.
+    """
+    entries = np.empty(batch.num_rows, KEY)
+    entries["id"] = batch.column("id").to_numpy()
+    entries["row"] = np.arange(first, first + batch.num_rows)
     hashes = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
-    found["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
-    return found
+    entries["content"] = hashes[0].view(np.uint64) if len(hashes) == 1 else keyed.mix(*hashes) if hashes else 0
+    return entries
 
 
 def token_hashes(lists: Ragged) -> np.ndarray:
-    """64-bit hashes of lists of whole numbers, (n,) int64."""
-    places = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
-    # Of random words modulo 2^64, so that the running sum may wrap: its differences do not.
-    sums = bounds(keyed.draw(keyed.finalise(lists.values.astype(np.int64)), places + 1))
-    return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
+    """Return 64-bit hashes of lists of integers, (n,) int64."""
+    positions = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
+    # The running sum may wrap: its differences are sums of random words modulo 2^64 all the same.
+    sums = bounds(keyed.draw(keyed.finalize(lists.values.astype(np.int64)), positions + 1))
+    hashes: np.ndarray = keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
+    return hashes
 
 
 def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
-    """A unit's keys as a file: how many are in each bucket of ids, then all, sorted."""
-    found = np.concatenate([np.empty(0, KEY), *parts])
-    found = found[np.lexsort((found["row"], found["content"], found["id"]))]
-    counts = np.bincount((found["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
-    return counts.astype("<u4").tobytes() + found.tobytes()
+    """Return the content of a unit's file of keys."""
+    entries = np.concatenate([np.empty(0, KEY), *parts])
+    entries = entries[np.lexsort((entries["row"], entries["content"], entries["id"]))]
+    counts = np.bincount((entries["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
+    return counts.astype("<u4").tobytes() + entries.tobytes()
 
 
 def in_slices(paths: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the keys of all units a slice at a time, (n,) of KEY by unit, and where each unit's begin, (units + 1,).
+    """Yield slices of the keys of all units: the keys (n,) KEY in unit order, and the offsets of the units (units +
+    1,).
 
     Args:
         paths: each unit's file of keys, in plan order.
@@ -58,8 +62,8 @@ def in_slices(paths: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start, end in _slices(counts.sum(axis=0)):
             units = bounds(counts[:, start:end].sum(axis=1))
             part = np.empty(units[-1], KEY)
-            into = [part[first:last] for first, last in itertools.pairwise(units)]
-            list(pool.map(_read, paths, counts[:, :start].sum(axis=1), into))
+            targets = [part[first:last] for first, last in itertools.pairwise(units)]
+            list(pool.map(_read, paths, counts[:, :start].sum(axis=1), targets))
             yield part, units
 
 
@@ -68,15 +72,15 @@ def _counts(path: str) -> np.ndarray:
         return np.frombuffer(stream.read(4 * BUCKETS), "<u4")
 
 
-def _read(path: str, first: int, into: np.ndarray) -> None:
-    """Fills `into` with the file's keys from number `first` on."""
+def _read(path: str, first: int, target: np.ndarray) -> None:
+    """Fill `target` with the file's keys from number `first` on."""
     with storage.open_input(path) as stream:
         stream.seek(4 * BUCKETS + int(first) * KEY.itemsize)
-        into[:] = np.frombuffer(stream.read(into.nbytes), KEY)
+        target[:] = np.frombuffer(stream.read(target.nbytes), KEY)
 
 
 def _slices(totals: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of buckets that hold at most PART_KEYS keys, or are one bucket."""
+    """Yield ranges of buckets that hold at most PART_KEYS keys, or are a single bucket."""
     start = size = 0
     for bucket, total in enumerate(totals):
         if size and size + total > PART_KEYS:

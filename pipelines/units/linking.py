@@ -1,15 +1,16 @@
-"""The held-out part of examples that hold several texts each: no text of it stands in an example to train on.
+"""Held-out part of examples with several texts each: no text of it occurs in a training example.
 
-    units -> _staged/00003.links: the hash of each text, and its row -> rows of one text joined -> groups -> held out
+    units -> _staged/00003.links: the hash and the row of each text -> rows that share a text joined -> groups -> held
+    out
 
-Rows that share a text, in any column, are one group, and so are rows that are joined by others: the connected
-components of the graph of rows and texts. A text is known by its tokens. A group is held out by the smallest of its
-texts' hashes, so that a row that shares no text is on the same side in any run. A group of more rows than are to be
-held out is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The other groups are
-then held out at a higher rate, which keeps the fraction.
+A group is a connected component of the graph of rows and texts: all rows that share a text, in any column, directly or
+through other rows. Texts are compared by their tokens. The smallest hash of its texts decides whether a group is held
+out, so that a row that shares no text is on the same side in every run. A group with more rows than the whole held-out
+part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The other groups are then
+held out at a higher rate, which preserves the fraction.
 
-Hashes are read a slice of their space at a time (`curation`). In memory are one slice and, for each row of all units,
-about 32 bytes.
+The hashes are read one slice of their space at a time (`keys`). Memory holds one slice, and about 32 bytes for each row
+of all units.
 """
 
 import itertools
@@ -24,23 +25,23 @@ from clearspan.shards.schema import token_columns
 
 
 def links(batch: pa.RecordBatch, first: int) -> np.ndarray:
-    """Return the keys of all texts of a batch, (columns * n,) of KEY; its first row is the unit's row `first`."""
+    """Return the keys of all texts of a batch, (columns * n,) KEY; `first` is the unit's row of its first row."""
     columns = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in token_columns(batch.schema)]
-    found = np.zeros(len(columns) * batch.num_rows, KEY)
-    found["id"] = np.concatenate(columns).view(np.uint64) >> np.uint64(1)
-    found["row"] = np.tile(np.arange(first, first + batch.num_rows), len(columns))
-    return found
+    entries = np.zeros(len(columns) * batch.num_rows, KEY)
+    entries["id"] = np.concatenate(columns).view(np.uint64) >> np.uint64(1)
+    entries["row"] = np.tile(np.arange(first, first + batch.num_rows), len(columns))
+    return entries
 
 
 def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[np.ndarray]:
-    """Choose the rows to hold out: about this fraction of those that are kept.
+    """Choose the rows to hold out, about this fraction of the kept rows.
 
     Args:
-        kept: whether each unit's rows are kept, in plan order, (n,) bool by row.
+        kept: mask of the kept rows of each unit, in plan order, (n,) bool.
         paths: each unit's file of links.
 
     Returns:
-        Of each unit, whether its rows are held out, (n,) bool.
+        The mask of the held-out rows of each unit, (n,) bool.
     """
     starts = bounds(np.array(list(map(len, kept)), np.int64))
     is_kept = np.concatenate([np.empty(0, bool), *kept])
@@ -54,13 +55,13 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
     num_rows = int(is_kept.sum())
     is_small = sizes <= max(1, fraction * num_rows)
     rate = fraction * num_rows / max(1, int(sizes[is_small].sum()))
-    draws = (keyed.finalise(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
+    draws = (keyed.finalize(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
     chosen = is_kept & (is_small & (draws < rate))[group]
     return [chosen[start:end] for start, end in itertools.pairwise(starts)]
 
 
 def _shared(texts: np.ndarray, rows: np.ndarray, is_kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of rows that join all rows of each text: its first row that is kept, with each other one."""
+    """Return pairs of rows that connect all rows of each text: its first kept row with each other kept row."""
     chosen = np.flatnonzero(is_kept[rows])
     chosen = chosen[np.argsort(texts[chosen], kind="stable")]
     is_first = np.append(True, texts[chosen[1:]] != texts[chosen[:-1]])[: len(chosen)]
@@ -73,8 +74,8 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
     """Join the groups of each pair of rows, in place.
 
     Args:
-        group: the first row of each row's group, (rows,) int64.
-        left, right: rows, (pairs,) each.
+        group: first row of each row's group, (rows,) int64.
+        left, right: rows of the pairs, (pairs,) each.
     """
     while True:
         first, second = group[left], group[right]

@@ -1,7 +1,8 @@
-"""Tells which files in an output folder a run of ours wrote: under another plan only these may be removed.
+"""Check which files in an output folder were written by a run: only these may be removed under another plan.
 
-Asked of a folder whose plan came to no shard: where a text field was misnamed, say, and the user mends the command. A
-file is a run's own if its plan gives it that name, and its content is what the run would have written.
+It is needed for a folder whose run wrote no shard, for example because the text field was misnamed, when the user runs
+the corrected command. A file counts as written by the run if the plan implies its name and the run could have written
+its content.
 """
 
 import hashlib
@@ -25,7 +26,13 @@ _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:
-    """Whether a file, by its name in the folder, was written by the run of that plan.json, which came to no shard."""
+    """Return whether the run of this plan.json, which wrote no shard, wrote a file.
+
+    Args:
+        name: the file's name in the output folder.
+        plan: content of plan.json.
+        path: the file's path.
+    """
     try:
         record = json.loads(plan)
         fingerprint, num_units = record["fingerprint"], len(record["units"])
@@ -61,7 +68,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _fields(data: bytes) -> list[str]:
-    """The fields of what a tally writes down, by the first line; none where it is nothing of the kind."""
+    """Return the field names in the first line of a file that a tally writes; empty for any other file."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(data) as lines:
             first = io.BufferedReader(lines).readline()

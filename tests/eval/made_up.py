@@ -31,7 +31,7 @@ BASELINES = {
 
 
 def task(name: str, family: str, seed: int) -> TaskScores:
-    """A task's made-up scores, the same for the same seed."""
+    """Return a task's made-up scores, keyed by the seed."""
     generator = np.random.default_rng([seed, *name.encode()])
     examples = Examples.of("mean", generator.random(60) < 0.8)
     value = float("nan") if name == UNDEFINED else figure(examples)
@@ -66,7 +66,7 @@ def task(name: str, family: str, seed: int) -> TaskScores:
 
 
 def scored(name: str, seed: int = 1, families: tuple[str, ...] = tuple(FAMILIES)) -> Scored:
-    """One model's made-up evaluation."""
+    """Return one model's made-up evaluation."""
     results = Results(name, spec=f"runs/{name}/model", environment=environment("cpu", protocol="full", seed=1111))
     results.environment["dim"] = 384 * seed
     tasks, family_of = {}, {}

@@ -1,4 +1,4 @@
-"""The command: exit codes, one-line errors, and results that a program and a person can read."""
+"""The command: exit codes, one-line errors, and results for programs and people."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def replaced(arguments: list[str], option: str, value: object) -> list[str]:
 
 
 def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit code and the last line of stderr, which stands alone but for the skipped tasks before it."""
+    """Return the exit code and the last line of stderr; only lines about skipped tasks may precede it."""
     code = main(arguments)
     out, err = capfd.readouterr()
     assert out == ""
@@ -135,7 +135,7 @@ def test_retrieval_runs_beside_sts(arguments: list[str], data: Path, tmp_path: P
 
 
 def changed_model(minilm: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> Path:
-    """A copy of the model whose weights are changed in place."""
+    """Copy the model to `folder` and apply `change` to its weights."""
     from safetensors.numpy import load_file, save_file
 
     shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("model.safetensors"))
@@ -231,7 +231,7 @@ def test_code_that_comes_with_a_model_is_never_run_whatever_stdin_says(
 def test_an_output_that_cannot_be_written_is_found_before_any_work(
     arguments: list[str], data: Path, place: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder that holds no model comes later: it is not looked at."""
+    """The output is checked before the model: `--model` names a folder without a model."""
     given = replaced(arguments, "--output", data / place)
     code, line = failure(replaced(given, "--model", data), capfd)
     assert code in (1, 2)
@@ -257,7 +257,7 @@ def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     file.write_text(content)
     code, line = failure(replaced(arguments, "--model", data), capfd)
     assert code == 1
-    assert f"its {name} is not one that python -m eval wrote" in line
+    assert f"its {name} is not a file of this command" in line
     assert file.read_text() == content
 
 
@@ -284,7 +284,7 @@ def test_a_stdout_that_is_full_fails_no_interpreter_at_its_end() -> None:
 def assert_full(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == "python -m eval: standard output cannot be written (No space left on device)"
+    assert last == "python -m clearspan.eval: standard output cannot be written (No space left on device)"
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
@@ -347,7 +347,7 @@ def test_help_shows_an_example() -> None:
     command = [sys.executable, "-m", "eval", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "python -m eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
+    assert "python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
     assert done.stderr == ""
 
 

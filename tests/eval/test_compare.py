@@ -1,4 +1,4 @@
-"""`python -m eval.compare`: which differences of two models exceed noise, and what is not compared and why."""
+"""`python -m clearspan.eval.compare`: differences of two models that exceed noise, and what is not compared and why."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ ENVIRONMENT = {"versions": {}, "protocol": "full", "seed": 1111, "dtype": "fp32"
 def write(
     folder: Path, tasks: dict[str, dict[str, Examples]], model: str = "", data: str = "", **environment: object
 ) -> Path:
-    """An evaluation's folder as `python -m eval` leaves it; `data` is what its files' checksums are made of."""
+    """Write an output folder of `python -m clearspan.eval`; `data` goes into the checksums of its data files."""
     folder.mkdir(parents=True)
     results = Results(model or folder.name, environment={**ENVIRONMENT, **environment})
     scored = {}
@@ -65,7 +65,7 @@ def test_examples_of_another_run_than_the_results_are_not_compared(
     found = compared(capsys, a, b)
     assert [row["task"] for row in found["rows"]] == ["CR"]
     assert "in B's results.json and" in found["not_compared"]["MR"]
-    assert found["not_compared"]["MR"].endswith("so they are of two runs: evaluate B again")
+    assert found["not_compared"]["MR"].endswith("so the two files come from different runs: evaluate B again")
 
 
 def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
@@ -100,7 +100,7 @@ def test_holm_is_the_step_down_correction() -> None:
 
 
 def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """1,000 samples alone give no p under 0.002, which Holm's correction over 60 figures raises above 0.1."""
+    """With 1,000 samples p is at least 0.002, which Holm's correction over 60 figures raises above 0.1."""
     names = [f"task{number}" for number in range(60)]
     a = write(tmp_path / "a", {name: accuracy(WEAK) for name in names})
     b = write(tmp_path / "b", {name: accuracy(STRONG if name == "task7" else OTHER) for name in names})
@@ -130,7 +130,7 @@ def test_tasks_of_one_alone_and_other_data_are_named_and_not_compared(
     found = compared(capsys, a, b)
     assert [row["task"] for row in found["rows"]] == ["MR"]
     assert found["not_compared"] == {
-        "SST2": "only in A", "STS12": "no figure whose examples both kept", "TREC": "only in B",
+        "SST2": "only in A", "STS12": "no figure has examples in both", "TREC": "only in B",
     }  # fmt: skip
     changed = write(tmp_path / "c", {"MR": accuracy(STRONG)}, data="2")
     err = complaint(capsys, 1, a, changed)
@@ -161,17 +161,19 @@ def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(
 def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = write(tmp_path / "a", {"MR": accuracy(WEAK)})
     assert "the following arguments are required: B" in complaint(capsys, 2, a)
-    assert "no such file: name what python -m eval wrote" in complaint(capsys, 1, a, tmp_path / "nowhere")
+    assert "no such file: give an --output folder of python -m clearspan.eval" in complaint(
+        capsys, 1, a, tmp_path / "nowhere"
+    )
     b = write(tmp_path / "b", {"CR": accuracy(WEAK)})
     assert "share no figure that can be compared (MR: only in A; CR: only in B)" in complaint(capsys, 1, a, b)
     (b / "examples.npz").write_bytes(b"no archive")
-    assert "examples.npz: not the examples that python -m eval wrote" in complaint(capsys, 1, a, b)
+    assert "examples.npz: not an examples.npz of python -m clearspan.eval" in complaint(capsys, 1, a, b)
     (b / "examples.npz").unlink()
     assert "examples.npz: no such file" in complaint(capsys, 1, a, b)
     (b / "results.json").write_text("[1]")
-    assert "not a results.json that python -m eval wrote" in complaint(capsys, 1, a, b)
+    assert "not a results.json of python -m clearspan.eval" in complaint(capsys, 1, a, b)
 
 
 def test_the_command_starts_without_torch() -> None:
-    code = "import sys, eval.compare; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    code = "import sys, clearspan.eval.compare; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

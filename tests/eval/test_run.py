@@ -1,4 +1,4 @@
-"""One run of several models, and runs that find one another's embeddings."""
+"""Runs of several models, and runs that share cached embeddings."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ NUM_TEXTS = len({text for *texts, _ in ROWS for text in texts})
 
 
 def letters(texts: list[str]) -> np.ndarray:
-    """An encoder: how often each text has each letter."""
+    """Encode texts as counts of their letters."""
     return np.array([[text.count(chr(97 + letter)) for letter in range(26)] for text in texts])
 
 
@@ -31,7 +31,7 @@ def lengths(texts: list[str]) -> np.ndarray:
 
 
 def breaks_down(texts: list[str]) -> np.ndarray:
-    """Well on the two texts of the trial, not on more."""
+    """Return two rows at most: enough for the two texts of the trial, too few for more."""
     return np.ones((min(len(texts), 2), 2))
 
 
@@ -120,9 +120,9 @@ def test_one_model_has_its_results_in_the_output_folder_itself(arguments: list[s
     [
         (["mine"], "1 --name for 2 --model: give one each, in the same order"),
         (["mine", "mine"], "two models are called 'mine': tell them apart with --name"),
-        (["mine", "a/b"], "must be a name that a folder can have, not 'a/b'"),
-        (["mine", ".."], "must be a name that a folder can have, not '..'"),
-        (["mine", "report.html"], "must be a name that a folder can have, not 'report.html'"),
+        (["mine", "a/b"], "must be a valid folder name, not 'a/b'"),
+        (["mine", ".."], "must be a valid folder name, not '..'"),
+        (["mine", "report.html"], "must be a valid folder name, not 'report.html'"),
         ([], "two models are called 'tests.eval.test_run:letters'"),
     ],
 )
@@ -231,7 +231,7 @@ def test_embeddings_that_are_no_numbers_are_reported(arguments: list[str], tmp_p
 def test_a_model_that_cannot_be_used_is_the_callers_error(tmp_path: Path) -> None:
     pairs = tmp_path / "owls.csv"
     pairs.write_text("".join(f'"{left}","{right}",{score}\n' for left, right, score in ROWS))
-    with pytest.raises(EvaluationError, match=r"--model: .*:breaks_down: gave an array of shape \(2, 2\)"):
+    with pytest.raises(EvaluationError, match=r"--model: .*:breaks_down: returned an array of shape \(2, 2\)"):
         evaluate(request(tmp_path, f"{__name__}:breaks_down", None, [pairs]))
 
 
@@ -246,4 +246,4 @@ def test_what_a_models_code_prints_does_not_get_among_the_results(
 
 def test_ctrl_c_is_one_line_and_a_code_of_its_own(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", f"{__name__}:is_interrupted", *arguments]) == 130
-    assert capsys.readouterr() == ("", "python -m eval: interrupted\n")
+    assert capsys.readouterr() == ("", "python -m clearspan.eval: interrupted\n")

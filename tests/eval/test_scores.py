@@ -39,7 +39,7 @@ def test_groups_count_alike_whatever_their_size() -> None:
 
 
 def test_an_interval_of_a_share_is_the_binomials() -> None:
-    """Bootstrap of a share of n examples: its deviation is sqrt(p (1 - p) / n)."""
+    """The standard deviation of a share p of n examples is sqrt(p (1 - p) / n)."""
     share, n = 0.8, 2000
     low, high = interval(Examples.of("mean", np.arange(n) < share * n))
     deviation = 100 * np.sqrt(share * (1 - share) / n)
@@ -61,7 +61,7 @@ def test_a_model_does_not_differ_from_itself() -> None:
 
 
 def test_a_paired_difference_is_seen_where_the_two_intervals_overlap() -> None:
-    """One model right wherever the other is, and on 3 % more: single intervals overlap, the pairs tell."""
+    """One model is right wherever the other is, and on 3 % more: the intervals overlap, the paired one excludes 0."""
     right = GENERATOR.random(1000) < 0.7
     better = right | (GENERATOR.random(1000) < 0.1)
     first, second = Examples.of("mean", right), Examples.of("mean", better)
@@ -83,7 +83,7 @@ def test_what_is_not_in_percent_is_known_by_its_name() -> None:
 
 
 def test_samples_without_a_correlation_speak_for_no_difference() -> None:
-    """Of three pairs every ninth sample is one pair alone: as opposite as two models are, that is no proof."""
+    """One in nine samples of three pairs repeats a single pair and has no correlation, so p cannot be below 2/9."""
     gold = np.arange(3)
     apart = difference(Examples.of("spearman", -gold, gold), Examples.of("spearman", gold, gold))
     assert apart.value == 200
@@ -100,7 +100,7 @@ def test_a_constant_has_no_correlation_and_no_interval(metric: str, constant: fl
 
 @pytest.mark.parametrize("metric", ["spearman", "accuracy", "mean"])
 def test_a_sample_is_scored_as_its_examples_alone_would_be(metric: str) -> None:
-    """Ranks and comparisons are shared over all samples; each figure must be the one of its own rows, ties and all."""
+    """Ranks and comparisons are computed once for all samples; each figure must equal that of its own rows."""
     predicted = COSINES.round(0) if metric == "spearman" else PREDICTED
     gold = {"spearman": SCORES, "accuracy": GOLD, "mean": None}[metric]
     examples = Examples.of(metric, predicted, gold)

@@ -1,4 +1,4 @@
-"""The summary of one model and of several: on the terminal and in the report's sections."""
+"""The summary of one model or several, on the terminal and in the report's sections."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ def summary() -> Summary:
 
 
 def undefined() -> Scored:
-    """An evaluation in which one task's correlation is undefined and another's data is absent."""
+    """Return an evaluation with an undefined correlation and a task without data."""
     scores = TaskScores(
         scores={"spearman": float("nan")},
         main="spearman",
@@ -40,7 +40,7 @@ def texts(cells: list[Cell]) -> list[str]:
 
 
 def every(sections: list[Section]) -> dict[str, Section]:
-    """All sections by heading, those within others too."""
+    """Return heading -> section, subsections included."""
     found = {}
     for section in sections:
         found |= {section.heading: section, **every(list(section.sections))}

@@ -14,8 +14,8 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from clearspan.shards import Manifest, ShardWriter, storage
-from clearspan.shards.layouts import frames_column
-from clearspan.shards.schema import schema
+from clearspan.shards.layouts import array_column
+from clearspan.shards.schema import MEL_BINS, schema
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +134,7 @@ def audio(tmp_path: Path) -> Path:
     draws = np.random.default_rng(3)
     clips = [(draws.normal(0, 1, (size, 128)) - np.arange(128) / 16).astype(np.float16) for size in (100, 60, 30)]
     clips[1][::4] += 3
-    columns = [pa.array([7, 8, 9]), frames_column(clips), pa.array([0, 1, 1])]
+    columns = [pa.array([7, 8, 9]), array_column(clips, MEL_BINS), pa.array([0, 1, 1])]
     batch = pa.record_batch(columns, schema=schema("audio"))
     options = {"frames": 100, "long": "cut"}
     return publish_labelled(tmp_path / "audio", batch, "audio", ["george", "jackson"], options)

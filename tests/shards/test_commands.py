@@ -15,7 +15,7 @@ import pytest
 from clearspan.common.terminal import one_line, table, visible
 from clearspan.shards import Dataset, Manifest, ShardWriter
 from clearspan.shards.__main__ import main
-from clearspan.shards.layouts import frames_of
+from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
 from clearspan.shards.sealed import seal
 
@@ -107,11 +107,11 @@ def test_ls_tells_classes_and_what_was_taken(images: Path, capsys: pytest.Captur
 
 
 def test_ls_tells_the_statistics_of_frames(audio: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = np.concatenate([frames_of(value).ravel() for batch in Dataset(audio) for value in batch["frames"]])
+    values = np.concatenate([array_of(value).ravel() for batch in Dataset(audio) for value in batch["frames"]])
     values = values.astype(np.float64)
     assert main(["ls", str(audio)]) == 0
     out = capsys.readouterr().out
-    assert f"  frames' values: mean {values.mean():.4f}, std {values.std():.4f}\n" in out
+    assert f"  values of frames: mean {values.mean():.4f}, std {values.std():.4f}\n" in out
     assert "  at most 100 frames each, longer clips cut\n" in out
 
 
@@ -147,7 +147,7 @@ def test_cat_tells_a_clips_class_and_frames_but_not_their_values(
     audio: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batch = next(iter(Dataset(audio)))
-    frames, number = frames_of(batch["frames"][1]), batch["id"][1].as_py()
+    frames, number = array_of(batch["frames"][1]), batch["id"][1].as_py()
     assert main(["cat", str(audio), "--limit", "2"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[1] == f"id {number}  frames {len(frames)} x 128  label 1  class jackson"
@@ -276,7 +276,7 @@ def test_columns_are_as_wide_as_a_terminal_shows_them() -> None:
 def test_cat_takes_another_tokenizer(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (dataset / "tokenizer" / "tokenizer.json").unlink()
     assert main(["cat", str(dataset)]) == 1
-    assert "name one with --tokenizer" in capsys.readouterr().err
+    assert "pass --tokenizer" in capsys.readouterr().err
     path = shared_data / "tokenizers" / "roberta-base"
     assert main(["cat", str(dataset), "--limit", "1", "--tokenizer", str(path)]) == 0
     assert "Dunedin" in capsys.readouterr().out

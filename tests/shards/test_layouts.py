@@ -112,7 +112,7 @@ def test_ls_verify_and_cat_need_no_tokenizer(dataset: Path, capsys: pytest.Captu
     row = json.loads(capsys.readouterr().out)
     assert row["image"]["bytes"] == size and len(row["image"]["sha256"]) == 64
     assert main(["cat", str(dataset), "--tokenizer", "x"]) == 1
-    assert "images hold no token ids: leave --tokenizer out" in capsys.readouterr().err
+    assert "images hold no token ids: leave out --tokenizer" in capsys.readouterr().err
 
 
 def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:

@@ -1,19 +1,22 @@
-"""Mean and deviation of spectrograms: exact sums, the same in any order."""
+"""Mean and deviation of a column of arrays: exact sums, the same in any order."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from clearspan.shards.layouts import frames_column
+from clearspan.shards import ShardWriter
+from clearspan.shards.contents import Contents
+from clearspan.shards.layouts import Samples, array_column, array_of, npy
 from clearspan.shards.moments import measure, statistics
-from clearspan.shards.schema import add_up, schema
+from clearspan.shards.reader import read_batches
+from clearspan.shards.schema import KINDS, MEL_BINS, Kind, add_up
 
 
-def batch(*spectrograms: np.ndarray) -> pa.RecordBatch:
-    numbers = pa.array(range(len(spectrograms)), pa.int64())
-    return pa.record_batch([numbers, frames_column(spectrograms), numbers], schema=schema("audio"))
+def column(*spectrograms: np.ndarray) -> pa.Array:
+    return array_column(spectrograms, MEL_BINS)
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +26,41 @@ def noise() -> list[np.ndarray]:
 
 
 def test_sums_of_parts_add_up_to_the_wholes(noise: list[np.ndarray]) -> None:
-    whole = measure(batch(*noise))
-    assert functools.reduce(add_up, [measure(batch(one)) for one in reversed(noise)], {}) == whole
+    whole = measure(column(*noise))
+    assert functools.reduce(add_up, [measure(column(one)) for one in reversed(noise)], {}) == whole
     values = np.concatenate(noise).astype(np.float64)
     assert statistics(whole) == pytest.approx({"mean": values.mean(), "std": values.std()}, rel=1e-12)
 
 
 def test_a_slice_is_measured_as_what_it_shows(noise: list[np.ndarray]) -> None:
-    assert measure(batch(*noise).slice(1, 3)) == measure(batch(*noise[1:]))
+    assert measure(column(*noise).slice(1, 3)) == measure(column(*noise[1:]))
 
 
 def test_sums_are_exact() -> None:
     values = np.zeros((1, 128), np.float16)
     values[0, :4] = [65504, -1.5, 2**-24, 65504]
-    assert measure(batch(values)) == {
+    assert measure(column(values)) == {
         "values": 128,
         "sum": (2 * 65504 * 2 - 3) * 2**23 + 1,
         "squares": (2 * 65504**2 * 4 + 9) * 2**46 + 1,
     }
-    assert statistics(measure(batch(np.full((3, 128), -4.25, np.float16)))) == {"mean": -4.25, "std": 0.0}
+    assert statistics(measure(column(np.full((3, 128), -4.25, np.float16)))) == {"mean": -4.25, "std": 0.0}
 
 
-def test_what_has_no_spectrograms_has_no_statistics() -> None:
-    assert measure(pa.RecordBatch.from_pylist([], schema=schema("images"))) == {} == statistics({})
+def test_no_values_have_no_statistics() -> None:
+    assert statistics(measure(column())) == {} == statistics({})
+
+
+def test_a_kind_chooses_the_width_of_its_arrays_and_the_column_of_its_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ("id:int64", "curve:float16[3]")
+    toy = Kind("toy", columns, layout=Samples(curve=npy(3)), statistics="curve")
+    monkeypatch.setitem(KINDS, "toy", toy)
+    curves = [np.full((rows, 3), rows, np.float16) for rows in (1, 3)]
+    writer = ShardWriter(tmp_path, "toy", 0)
+    writer.write(pa.record_batch([pa.array([5, 6]), array_column(curves, 3)], schema=toy.schema()))
+    (shard,) = writer.close()
+    (batch,) = read_batches(tmp_path / shard.name, shard, measured=Contents)
+    assert [array_of(value).tolist() for value in batch["curve"]] == [curve.tolist() for curve in curves]
+    assert statistics(shard.moments) == pytest.approx({"mean": 2.5, "std": 0.75**0.5})

@@ -144,7 +144,7 @@ def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], codec: str) -> None:
-    with pytest.raises(MemberError, match="compressed inside its frame"):
+    with pytest.raises(MemberError, match="compressed inside the zstd frame"):
         unpacked(zstandard.compress(arrow_stream(batches[0], compression=codec)))
 
 

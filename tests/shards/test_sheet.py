@@ -11,7 +11,7 @@ from PIL import Image
 
 from clearspan.shards import Dataset, sheet
 from clearspan.shards.__main__ import main
-from clearspan.shards.layouts import frames_of
+from clearspan.shards.layouts import array_of
 from clearspan.shards.sheet import CAPTION, CELL, DPI, GAP, Cell, draw
 from clearspan.shards.values import pixels
 from tests.shards.conftest import MemoryStore
@@ -110,7 +110,7 @@ def test_cat_draws_pictures_with_their_classes(
 
 def test_cat_draws_clips(audio: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cat", str(audio), "--picture", str(tmp_path / "cat.png")]) == 0
-    spectrograms = [frames_of(value) for batch in Dataset(audio) for value in batch["frames"]]
+    spectrograms = [array_of(value) for batch in Dataset(audio) for value in batch["frames"]]
     cells = map(Cell, spectrograms, ("george", "jackson", "jackson"))
     draw(cells, tmp_path / "drawn.png", str(audio))
     assert (tmp_path / "cat.png").read_bytes() == (tmp_path / "drawn.png").read_bytes()
@@ -127,7 +127,7 @@ def test_cat_draws_what_is_on_an_object_store(
 
 def test_texts_are_nothing_to_draw(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cat", str(dataset), "--picture", str(tmp_path / "a.png")]) == 1
-    said = f"shards: {dataset}: documents have nothing to draw: leave --picture out\n"
+    said = f"shards: {dataset}: documents have nothing to draw: leave out --picture\n"
     assert capsys.readouterr().err == said and not (tmp_path / "a.png").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_sheet_on_which_nothing_can_be_drawn_is_an_error(
     many_classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cat", str(many_classes), "--picture", str(tmp_path / "a.png")]) == 1
-    said = "none of 25 examples is a picture that can be decoded: leave --picture out"
+    said = "none of 25 examples is an image that can be decoded: leave out --picture"
     captured = capsys.readouterr()
     assert captured.err == f"shards: {many_classes}: {said}\n" and captured.out == ""
     assert not (tmp_path / "a.png").exists()
@@ -152,14 +152,14 @@ def test_a_folder_that_is_not_there_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cat", "--picture", "a.bmp2"], "a.bmp2: a picture's name ends in .png, .jpg, .pdf, .svg"),
-        (["ls", "--histogram", "a.txt"], "a.txt: a picture's name ends in .png, .jpg, .pdf, .svg"),
+        (["cat", "--picture", "a.bmp2"], "a.bmp2: the name of an image must end in .png, .jpg, .pdf, .svg"),
+        (["ls", "--histogram", "a.txt"], "a.txt: the name of an image must end in .png, .jpg, .pdf, .svg"),
         (
             ["cat", "--picture", "a.png", "--limit", "401"],
-            "--limit 401: a picture shows at most 400 examples: lower it",
+            "--limit 401: an image shows at most 400 examples: lower it",
         ),
         (["cat", "--picture", "a.png", "--limit", "0"], "--limit must be at least 1"),
-        (["cat", "--picture", "a.png", "--tokenizer", "x"], "--picture shows no text: leave --tokenizer out"),
+        (["cat", "--picture", "a.png", "--tokenizer", "x"], "--picture shows no text: leave out --tokenizer"),
     ],
 )
 def test_what_makes_no_sense_is_bad_usage(

@@ -13,10 +13,10 @@ import pytest
 
 from clearspan.shards import Dataset, Manifest, ShardError, verify
 from clearspan.shards.contents import Contents
-from clearspan.shards.layouts import frames_column
+from clearspan.shards.layouts import array_column
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import read_back, read_batches
-from clearspan.shards.schema import schema
+from clearspan.shards.schema import KINDS, MEL_BINS, schema
 from tests.shards.conftest import publish_labelled
 from tests.shards.test_manifest import edit
 
@@ -50,7 +50,7 @@ def test_class_counts_that_are_not_the_shards_are_named(images: Path) -> None:
 def test_a_class_that_the_shards_do_not_hold_is_named(images: Path) -> None:
     edit(images, lambda record: record["shards"][0].update(classes={"0": 4, "1": 3, "7": 2}))
     table, shard = verify(images)
-    assert table.endswith("classes.json: names 3 classes, and the shards have classes 0 to 7")
+    assert table.endswith("classes.json: names 3 classes, but the shards have classes 0 to 7")
     assert shard.endswith("classes.7 = nothing where the manifest says 2 (and 1 more of its classes)")
 
 
@@ -99,7 +99,7 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
     shard = Manifest.load(str(dataset)).shards[0]
     contents = Contents()
     for batch in Dataset(dataset).batches(shard):
-        contents.add(batch)
+        contents.add(batch, KINDS["documents"])
     assert contents.difference(shard) == ""
     other = getattr(shard, name) + 1 if isinstance(getattr(shard, name), int) else {"other": {"0": 1}}
     said = contents.difference(dataclasses.replace(shard, **{name: other}))
@@ -113,7 +113,7 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
         (lambda record: record["statistics"].update(std=1.0), "statistics .* are not the sum over its shards"),
         (lambda record: record.pop("statistics"), "statistics None are not the sum over its shards"),
         (lambda record: record["shards"][0].pop("moments"), "statistics .* are not the sum over its shards {}"),
-        (lambda record: record["shards"][0]["moments"].pop("sum"), "it lacks 'sum'"),
+        (lambda record: record["shards"][0]["moments"].pop("sum"), "missing field 'sum'"),
         (lambda record: record["shards"][0].update(unit=7), "audio-00000-000.tar: its unit is not 7"),
     ],
 )
@@ -142,11 +142,11 @@ def test_a_figure_that_no_shard_tells_is_not_compared(dataset: Path, field: str)
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (["ant", "barrel"], "names 2 classes, and the shards have classes 0 to 2"),
+        (["ant", "barrel"], "names 2 classes, but the shards have classes 0 to 2"),
         (["ant", "barrel", "bass", "bee"], "names 4 classes of 3"),
-        (["ant", "barrel", "ant"], "not a list of names, each once: run the pipeline again"),
-        (["ant", "barrel", 3], "not a list of names, each once: run the pipeline again"),
-        ({"0": "ant"}, "not a list of names, each once: run the pipeline again"),
+        (["ant", "barrel", "ant"], "not a list of distinct names: run the pipeline again"),
+        (["ant", "barrel", 3], "not a list of distinct names: run the pipeline again"),
+        ({"0": "ant"}, "not a list of distinct names: run the pipeline again"),
     ],
 )
 def test_names_that_are_not_those_of_the_shards_classes_are_reported(images: Path, table: object, said: str) -> None:
@@ -155,7 +155,7 @@ def test_names_that_are_not_those_of_the_shards_classes_are_reported(images: Pat
 
 def test_a_table_of_classes_that_is_no_json_is_reported(images: Path) -> None:
     assert retable(images, b"ant, barrel") == [
-        f"{images}/_files/classes.json: not a list of names, each once: run the pipeline again"
+        f"{images}/_files/classes.json: not a list of distinct names: run the pipeline again"
     ]
 
 
@@ -169,7 +169,7 @@ def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(im
     edit(images, lambda record: record["fingerprint"]["options"].pop("files"))
     assert verify(images) == [
         f"{images}/_files/classes.json: names 0 classes of 3",
-        "_files/classes.json: a file that manifest.json does not name: no part of the dataset; delete it",
+        "_files/classes.json: a file that manifest.json does not name: not part of the dataset; delete it",
     ]
 
 
@@ -177,7 +177,7 @@ def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(im
 def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path, value: float) -> None:
     clips = [np.full((3, 128), -4.0, np.float16) for _ in range(2)]
     clips[1][2, 127] = value
-    columns = [pa.array([7, 8]), frames_column(clips), pa.array([0, 1])]
+    columns = [pa.array([7, 8]), array_column(clips, MEL_BINS), pa.array([0, 1])]
     batch = pa.record_batch(columns, schema=schema("audio"))
     folder = publish_labelled(tmp_path / "audio", batch, "audio", ["george", "jackson"], {})
     name = "audio-00000-000.tar/00000-000-00000-00001-0000000000000008.npy"
@@ -189,7 +189,7 @@ def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path,
 def test_the_largest_finite_frames_are_read(tmp_path: Path) -> None:
     clip = np.full((1, 128), 65504, np.float16)
     clip[0, ::2] = -65504
-    batch = pa.record_batch([pa.array([7]), frames_column([clip]), pa.array([0])], schema=schema("audio"))
+    batch = pa.record_batch([pa.array([7]), array_column([clip], MEL_BINS), pa.array([0])], schema=schema("audio"))
     folder = publish_labelled(tmp_path / "audio", batch, "audio", ["george"], {})
     assert verify(folder) == []
     assert len(list(Dataset(folder))) == 1

@@ -11,11 +11,12 @@ from scipy import stats
 
 from clearspan.pipelines.media.clips import log_mel, read_clip
 from clearspan.shards import Dataset, ShardError, keyed
-from clearspan.shards.layouts import MEL_BINS, frames_of
+from clearspan.shards.layouts import array_of
+from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.modalities.audio import Audio, Config, PatchEmbedding, build, mask, mixed
+from clearspan.train.modalities.audio import Audio, Config, PatchEmbedding, mask, mixed
 from clearspan.train.objectives.patches import PatchContrast
 from clearspan.train.options import RecipeError
 from tests.train.test_learner import learner_and_batch
@@ -29,7 +30,7 @@ def clips(audio_folder: Path) -> dict[int, np.ndarray]:
     """The log-mel frames of every example, by id."""
     batches = [batch for batch in Dataset(audio_folder) if batch.num_rows]
     return {
-        number: frames_of(frames).astype(np.float32)
+        number: array_of(frames).astype(np.float32)
         for batch in batches
         for number, frames in zip(batch["id"].to_pylist(), batch["frames"], strict=True)
     }
@@ -50,7 +51,7 @@ def recipe(tiny_patches: list[str], audio_folder: Path) -> list[str]:
 
 def collated(folder: Path, options: Config, **changes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(ids, values, labels) of every micro-batch from the first on, of one rank, whose keys are those of the epoch."""
-    audio = build(options, Dataset(folder))
+    audio = Audio.build(options, Dataset(folder))
 
     def collate(rows: Rows) -> dict[str, dict[str, np.ndarray]]:
         keys = keyed.mix(3, rows.epoch, rows.ids)[:, None]
@@ -301,7 +302,7 @@ def test_a_clip_of_values_that_are_no_numbers_is_named_mixed_or_not(
 
     rows = Rows("others", {"frames": frames, "label": np.zeros(4, np.int64)}, ids, 0, peer)
     for options in (Config(frames=FRAMES), MIXING):
-        said = rf"^data\.others: the clip of example {ids[2]} has values that are no numbers: run the pipeline again$"
+        said = rf"^data\.others: the clip of example {ids[2]} has values that are not finite: run the pipeline again$"
         with pytest.raises(ShardError, match=said):
             Audio(options, -7, 3).collate(rows, ids[:, None])
 
@@ -310,7 +311,7 @@ def test_a_dataset_without_statistics_is_not_normalised(
     audio_folder: Path, recipe: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clearspan.shards.manifest.Manifest.statistics", {})
-    said = r"^data\.others\.modality: normalize: .* does not tell its mean and deviation: run the pipeline again"
+    said = r"^data\.others\.modality: normalize: .* lacks mean and standard deviation: run the pipeline again"
     with pytest.raises(RecipeError, match=said):
         learner_and_batch(recipe)
     learner, batches, _ = learner_and_batch([*recipe, "data.others.modality.normalize=false"])

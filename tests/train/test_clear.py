@@ -182,7 +182,7 @@ def test_auto_makes_views_where_all_they_need_is_there(
     if expected is StoredViews:
         assert clear.notes(1.0) == [] and "are the same in all 2 epochs: set objectives.clear.views=fly" in note
     else:
-        assert clear.notes(1.0) == [note] and "the shards' 2 views are taken with objectives.clear.views=stored" in note
+        assert clear.notes(1.0) == [note] and "objectives.clear.views=stored uses the shards' 2 views" in note
 
 
 def test_auto_takes_the_shards_views_where_the_tokenizer_has_no_del(

@@ -80,11 +80,11 @@ def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith("data.")]
     assert re.fullmatch(
-        r"data\.more: its 10 examples are passed over 2\.5 times while data\.text is 0\.\d+ times", told[0]
+        r"data\.more: its 10 examples are read 2\.5 times while data\.text is read 0\.\d+ times", told[0]
     )
     assert told[1:] == [
-        "data.more: begins anew, pass 2 over its 10 examples, at step 3",
-        "data.more: begins anew, pass 3 over its 10 examples, at step 5",
+        "data.more: starts epoch 2 over its 10 examples, at step 3",
+        "data.more: starts epoch 3 over its 10 examples, at step 5",
     ]
     found = metrics(run, ("epoch/more", "epoch/text", "examples_per_s/more", "examples_per_s/text"))
     assert [line["epoch/more"] for line in found] == [0.4, 0.8, 1.4, 1.8, 2.4]
@@ -113,12 +113,12 @@ def test_datasets_that_are_passed_over_more_or_less_than_once_are_named(two: lis
     _, feed = feed_of(two)
     once = feed.streams["text"].steps_per_epoch
     assert feed.notes(once) == [
-        f"data.more: its 10 examples are passed over {once / 2:.1f} times while data.text is once"
+        f"data.more: its 10 examples are read {once / 2:.1f} times while data.text is read once"
     ]
     _, feed = feed_of([*two, "training.primary=more"])
     (note,) = feed.notes(2)
-    assert note.endswith(f"examples are passed over {2 / once:.2g} times while data.more is once")
-    assert feed.notes(200)[0].endswith(f"over {200 / once:.1f} times while data.more is 100.0 times")
+    assert note.endswith(f"examples are read {2 / once:.2g} times while data.more is read once")
+    assert feed.notes(200)[0].endswith(f"read {200 / once:.1f} times while data.more is read 100.0 times")
 
 
 def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
@@ -126,7 +126,7 @@ def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
     ended = {"text": StreamState(0, 16), "more": StreamState(0, 8)}
     begun = {"text": StreamState(0, 24), "more": StreamState(1, 4)}
     assert feed.begun(feed.start(), ended) == []
-    assert feed.begun(ended, begun) == ["data.more: begins anew, pass 2 over its 10 examples"]
+    assert feed.begun(ended, begun) == ["data.more: starts epoch 2 over its 10 examples"]
     assert feed.epochs(begun)["more"] == 1.4
 
 

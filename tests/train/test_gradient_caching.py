@@ -107,14 +107,14 @@ def kept_step(overrides: Sequence[str], rank: int = 0, ranks: int = 1) -> Step:
     """The plain gradient: the forwards of all eight micro-batches kept, and one backward through them."""
     learner, feed, _ = made([*overrides, *CACHING], rank, ranks)
     batches = micro_batches(learner, feed, MICRO_BATCHES)
-    asked, encoded = [], []
+    prepared, forwards = [], []
     for batch in seeded(batches, rank):
-        asked.append(learner._ask(batch, ALL))
-        encoded.append(learner._encode(asked[-1]))
-    total, together = torch.zeros(()), joined(encoded)
+        prepared.append(learner._prepare(batch, ALL))
+        forwards.append(learner._encode(prepared[-1]))
+    total, together = torch.zeros(()), joined(forwards)
     for objective in learner.of_turn(ALL):
         if isinstance(objective, ContrastiveObjective):
-            context = objective.joined([one.requests[objective.name].context for one in asked])
+            context = objective.joined([one.requests[objective.name].context for one in prepared])
             total = total + objective.weight * objective.loss(Encoded(together, objective.name), context)[0]
     total.backward()
     return {"loss": total.detach()}, gradients(learner)
@@ -322,5 +322,7 @@ def test_micro_batches_of_one_example_are_enough(tiny: list[str]) -> None:
 def test_a_contrast_that_asks_for_more_than_vectors_is_told(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     learner, feed, _ = made([*tiny, *CACHING, "data.text.batch_size=64"])
     monkeypatch.setattr(learner.objectives[0], "loss", lambda encoded, context: encoded.masked("anchors"))
-    with pytest.raises(TypeError, match=r"objectives\.spans contrasts, so its loss is of pooled and first states"):
+    with pytest.raises(
+        TypeError, match=r"objectives\.spans contrasts, so its loss may read pooled and first states only"
+    ):
         learner.cache(micro_batches(learner, feed, MICRO_BATCHES))

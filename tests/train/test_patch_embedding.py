@@ -75,8 +75,8 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["image_size=60"], "modality: image_size 60 is no multiple of patch_size 16"),
-        (["patch_size=0"], "modality: image_size 64 is no multiple of patch_size 0"),
+        (["image_size=60"], "modality: image_size 60 is not a multiple of patch_size 16"),
+        (["patch_size=0"], "modality: image_size 64 is not a multiple of patch_size 0"),
         (["jitter=[0.4,0.4,0.4,0.6]"], r"modality: jitter \[0.4, 0.4, 0.4, 0.6\] must be four numbers .* at most 0.5"),
         (["jitter=[0.4,1.4,0.4,0.1]"], r"modality: jitter .* must be four numbers from 0 to 1"),
         (["jitter=[0.4]"], r"modality: jitter \[0.4\] must be four numbers"),
@@ -84,8 +84,11 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         (["grey_probability=1.5"], "modality: grey_probability 1.5 must lie between 0 and 1"),
         (["mean=[.nan,0,0]"], r"modality: mean \[nan, 0.0, 0.0\] must be three numbers"),
         (["std=[0,1,1]"], r"modality: std \[0.0, 1.0, 1.0\] must be three numbers above 0"),
-        (["path={vit}", "hidden_size=32"], "modality: hidden_size 32: give a positive one, or path, which has its own"),
-        (["hidden_size=-1"], "modality: hidden_size -1: give a positive one"),
+        (
+            ["path={vit}", "hidden_size=32"],
+            "modality: hidden_size 32 must be 0 or positive, and 0 with path",
+        ),
+        (["hidden_size=-1"], "modality: hidden_size -1 must be 0 or positive"),
         (
             ["image_size=1000000"],
             "modality: image_size 1000000 and patch_size 16: a view would have 3,000,000,000,000 values, and 67",
@@ -101,9 +104,9 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
         ),
         (["path={vit}", "image_size=224", "patch_size=8"], "modality: path .*: its patch_size is 16, not 8"),
         (["path={nowhere}"], "modality: path .*nowhere: no config.json here; give a local folder with a ViT"),
-        (["path={bert}"], "modality: path .*bert.*: holds a bert, whose patches are not a ViT's"),
-        (["path={grey}", "image_size=224"], "modality: path .*grey: its pictures have 1 channels, not 3"),
-        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: take the whole folder from its source again"),
+        (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
+        (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
+        (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
         (
             ["colour=red"],
             r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
@@ -177,7 +180,7 @@ def damaged(picture: bytes, how: str) -> bytes:
 def test_a_picture_that_cannot_be_decoded_is_named(images_folder: Path, how: str) -> None:
     rows = rows_of(images_folder, 3)
     rows.listed("image")[1] = damaged(rows.listed("image")[1], how)
-    said = rf"^data\.others: the picture of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
+    said = rf"^data\.others: the image of example {rows.ids[1]} cannot be decoded \(.*\): run the pipeline again$"
     with pytest.raises(ShardError, match=said):
         Images(Config(image_size=64)).collate(rows, two_keys(rows))
 

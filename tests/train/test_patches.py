@@ -23,7 +23,6 @@ from clearspan.train.data.stream import StreamState
 from clearspan.train.export import save_model
 from clearspan.train.learner import Learner
 from clearspan.train.model.packing import pack_ids
-from clearspan.train.objectives import projected
 from clearspan.train.objectives.patches import PatchContrast
 from clearspan.train.options import RecipeError
 from tests.train.ranks import train_on_ranks
@@ -137,13 +136,13 @@ def test_supervised_heads_stand_one_on_the_other(recipes: dict[str, list[str]], 
 def test_heads_are_computed_in_fp32_under_autocast(recipes: dict[str, list[str]]) -> None:
     """What stays and what is for training only: an export and an evaluation know no autocast."""
     learner, _, _ = learner_and_batch([*recipes["images"], "model.head=tanh"])
-    packed, own = pack_ids([[5, 6, 7], [8, 9]]), learner.objectives[1].head
+    packed, objective = pack_ids([[5, 6, 7], [8, 9]]), learner.objectives[1]
     hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
     stays = learner.encoder.pool(hidden, packed)
-    for_training = own(stays)
+    for_training = objective.head(stays)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(learner.encoder.pool(hidden, packed), stays)
-        assert torch.equal(torch.cat(list(projected(own, stays[:1], stays[1:]))), for_training)
+        assert torch.equal(torch.cat(list(objective.projected(stays[:1], stays[1:]))), for_training)
 
 
 def test_a_head_for_training_is_left_out_of_the_model_that_is_saved(
@@ -210,7 +209,7 @@ def test_a_label_that_names_no_class_is_refused(
     objective = built(recipes["images"])
     ids = np.array([11, 12, 13])
     rows = Rows("others", {"image": pictures[:3], "label": np.array([0, label, 7])}, ids, 0)
-    said = rf"^data\.others: example 12 has the label {label}, of 8 classes: run the pipeline again$"
+    said = rf"^data\.others: example 12 has the label {label}, but there are 8 classes: run the pipeline again$"
     with pytest.raises(ShardError, match=said):
         objective.collate(rows)
 
@@ -257,7 +256,7 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
         ),
         (
             ["objectives.simcse.data=others", "data.text=null"],
-            r"data: no dataset is of text, whose tokenizer the model needs",
+            r"data: no dataset holds text, whose tokenizer the model needs",
         ),
         (
             ["objectives.more.type=spans", "objectives.more.data=others"],
@@ -311,5 +310,5 @@ def test_what_one_rank_alone_meets_is_a_line_of_each(
     options = [*tiny_patches, f"data.others.path={folder}", "data.others.modality.image_size=64"]
     done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=28210 + os.getpid() % 300)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "the picture of example 63 cannot be decoded" in done.stderr
+    assert "the image of example 63 cannot be decoded" in done.stderr
     assert "another rank ended" in done.stderr

@@ -72,7 +72,7 @@ def test_a_model_without_dropout_is_told_where_the_two_passes_need_it(folders: d
         learner, *_ = learner_and_batch(overrides(folders[name], *words))
         (simcse,) = learner.of_turn("all")
         notes = simcse.notes(1.0)
-        assert len(notes) == said and all("differ by dropout alone, of which the model has none" in n for n in notes)
+        assert len(notes) == said and all("differ by dropout alone, and the model has no dropout" in n for n in notes)
 
 
 @pytest.mark.parametrize("name", ["1 text", "2 texts", "3 texts"])

@@ -292,7 +292,7 @@ def test_ctrl_c_reaches_the_ranks_of_the_run_which_saves(tiny: list[str], tmp_pa
     command = [sys.executable, "-m", "train.sweep", *words]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)
     assert process.stdout is not None
-    printed = next((line for line in process.stdout if "begins anew" in line), "")
+    printed = next((line for line in process.stdout if "starts epoch" in line), "")
     assert printed, process.communicate()[1]
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)

@@ -156,7 +156,7 @@ def test_an_objective_that_masks_anothers_anchors_takes_its_turn(tiny: list[str]
     given = [*tiny, "optimization=alternate", "output=o"]
     recipe = load("demo", given)
     datasets = {"text": Dataset(recipe.data["text"].path)}
-    with pytest.raises(RecipeError, match=r"objectives\.mlm works on what objectives\.spans encodes"):
+    with pytest.raises(RecipeError, match=r"objectives\.mlm masks a block of objectives\.spans"):
         build_learner(recipe, datasets, 1, False)
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches on the device before they are wanted: the next one is copied while the one before is worked on."""
+"""Copy micro-batches to the device ahead of time: the next one is copied while the current one is computed."""
 
 from collections.abc import Generator, Iterator
 
@@ -10,35 +10,35 @@ from clearspan.train.data.feed import FeedState, MicroBatch
 def copied_ahead(
     batches: Iterator[tuple[MicroBatch, FeedState]], device: torch.device
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
-    """The same endless micro-batches and states, on the device.
+    """Yield the same micro-batches and states, on the device; endless. Closing the generator closes `batches`.
 
-    On CUDA each is copied, from pinned memory, by a stream of its own when the one before is given out: neither the
-    host nor the kernels of that one wait for it. Closing it closes `batches`.
+    On CUDA a separate stream copies each micro-batch from pinned memory while the one before it is computed; neither
+    the host nor the computing kernels wait for the copy.
     """
-    beside = torch.cuda.Stream(device) if device.type == "cuda" else None
+    copying = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
 
     def copied() -> tuple[MicroBatch, FeedState]:
         batch, after = next(batches)
-        with torch.cuda.stream(beside):  # of None, what there is
-            return {name: one.to(device) for name, one in batch.items()}, after
+        with torch.cuda.stream(copying):  # None: no change of stream
+            return {name: part.to(device) for name, part in batch.items()}, after
 
     try:
-        while beside is None:
+        while copying is None:
             yield copied()
         upcoming = copied()
         while True:
             batch, after = upcoming
-            working = torch.cuda.current_stream(device)
-            working.wait_stream(beside)
-            for one in batch.values():
-                one.used_by(working)
-            late: Exception | None = None
+            computing = torch.cuda.current_stream(device)
+            computing.wait_stream(copying)
+            for part in batch.values():
+                part.used_by(computing)
+            failure: Exception | None = None
             try:
                 upcoming = copied()
-            except Exception as error:  # of the next one: this one is whole, and may be the last that is wanted
-                late = error
+            except Exception as error:  # of the next batch: this one is complete, and may be the last one needed
+                failure = error
             yield batch, after
-            if late is not None:
-                raise late
+            if failure is not None:
+                raise failure
     finally:
         batches.close()  # type: ignore[attr-defined]

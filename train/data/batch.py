@@ -1,4 +1,4 @@
-"""Examples on their way to the device: a rank's rows of a step on the host, then one micro-batch as tensors.
+"""Examples on their way to the device: a rank's rows of a step on the host, then micro-batches as tensors.
 
 Rows (host) -> each objective's `collate` -> Columns -> Batch (device)
 """
@@ -15,7 +15,7 @@ from clearspan.shards.ragged import Ragged
 from clearspan.train.model.packing import Sequences, TokenSlices
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
-"""n examples' values on the host: token lists, numbers (n, ...) or, of the shards only, encoded files, texts, and
+"""n examples' values on the host: token lists, numbers (n, ...), or, in shards only, encoded files, texts, and
 spectrograms (frames, 128) of any length.
 """
 Columns = dict[str, Column]
@@ -23,10 +23,14 @@ Columns = dict[str, Column]
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """One rank's examples of one step of a dataset, on the host: the columns as the shards have them, ids (n,) int64.
+    """One rank's examples of one step of a dataset, on the host.
 
-    `dataset` is the recipe's name for it. `peer(row, uniform)` gives the id and the columns of another example of the
-    row's micro-batch, of any rank: the same one for the same number in [0, 1), however many ranks there are.
+    Attributes:
+        dataset: the dataset's name in the recipe.
+        columns: the columns as they are in the shards.
+        ids: (n,) int64.
+        peer: `peer(row, uniform)` returns id and columns of another example of the row's micro-batch, of any rank. The
+            same number in [0, 1) gives the same example, whatever the number of ranks.
     """
 
     dataset: str
@@ -36,19 +40,19 @@ class Rows:
     peer: Callable[[int, float], dict[str, Any]] | None = None
 
     def listed(self, name: str) -> list[Any]:
-        """A column of encoded files, texts or spectrograms."""
+        """Return a column of encoded files, texts or spectrograms."""
         column = self.columns[name]
         assert isinstance(column, list)
         return column
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column of numbers."""
+        """Return a column of numbers."""
         column = self.columns[name]
         assert isinstance(column, np.ndarray)
         return column
 
     def ragged(self, name: str) -> Ragged:
-        """A column of token lists."""
+        """Return a column of token lists."""
         column = self.columns[name]
         assert isinstance(column, Ragged)
         return column
@@ -56,7 +60,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class TokenLists:
-    """n lists of tokens: values (S,) int32, list i being values[offsets[i]:offsets[i + 1]]; offsets (n + 1,) int64."""
+    """n lists of tokens: values (S,) int32, offsets (n + 1,) int64; list i is values[offsets[i]:offsets[i + 1]]."""
 
     values: Tensor
     offsets: Tensor
@@ -67,11 +71,11 @@ class TokenLists:
 
     @property
     def lengths(self) -> Tensor:
-        """(n,) int64."""
+        """The lengths of the lists, (n,) int64."""
         return self.offsets.diff()
 
     def slices(self, max_tokens: int) -> TokenSlices:
-        """Return the lists to encode, each cut at `max_tokens` tokens."""
+        """Return the lists, each cut at `max_tokens` tokens."""
         return TokenSlices(self.values, self.offsets[:-1], self.lengths.clamp(max=max_tokens))
 
 
@@ -79,7 +83,7 @@ class TokenLists:
 class Batch:
     """One rank's examples of one micro-batch of a dataset: ids (B,) and epochs (B,) int64, and columns by name.
 
-    As the stream makes it, a column is named `OBJECTIVE/COLUMN`; `of` gives an objective its own, by their plain names.
+    In the stream's batches a column is named `OBJECTIVE/COLUMN`; `of` returns those of one objective by plain names.
     """
 
     columns: dict[str, TokenLists | Tensor]
@@ -87,13 +91,13 @@ class Batch:
     epochs: Tensor
 
     def lists(self, name: str) -> TokenLists:
-        """A column of token lists."""
+        """Return a column of token lists."""
         column = self.columns[name]
         assert isinstance(column, TokenLists)
         return column
 
     def values(self, name: str) -> Tensor:
-        """A column of numbers, (B, ...)."""
+        """Return a column of numbers, (B, ...)."""
         column = self.columns[name]
         assert isinstance(column, Tensor)
         return column
@@ -108,8 +112,10 @@ class Batch:
         return Sequences(self.lists(name).slices(max_tokens), keys)
 
     def of(self, objective: str) -> "Batch":
-        own = {name.split("/", 1)[1]: c for name, c in self.columns.items() if name.split("/", 1)[0] == objective}
-        return dataclasses.replace(self, columns=own)
+        """Return the batch with the columns of one objective, by their plain names."""
+        prefix = f"{objective}/"
+        columns = {name.removeprefix(prefix): c for name, c in self.columns.items() if name.startswith(prefix)}
+        return dataclasses.replace(self, columns=columns)
 
     def to(self, device: torch.device) -> "Batch":
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -118,16 +124,16 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def used_by(self, stream: torch.cuda.Stream) -> None:
-        """Tells the allocator that a stream reads what another one copied: the memory is not free before both say."""
+        """Tell CUDA's allocator that `stream` reads these tensors, so that it does not reuse their memory too early."""
 
-        def tell(tensor: Tensor) -> Tensor:
+        def record(tensor: Tensor) -> Tensor:
             tensor.record_stream(stream)
             return tensor
 
-        self._map(tell)
+        self._map(record)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The same of every tensor, once where several objectives have it."""
+        """Return the batch with every tensor changed; a tensor that several objectives share is changed once."""
         changed: dict[int, TokenLists | Tensor] = {}
         for column in self.columns.values():
             if id(column) in changed:
@@ -141,15 +147,15 @@ class Batch:
 
 
 def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: int, size: int) -> Iterator[Batch]:
-    """Cuts what the objectives made of a step's rows into batches of `size` examples; a column that several objectives
-    return is one tensor in all.
+    """Yield micro-batches of `size` examples, cut from the objectives' columns for a step's rows. A column that several
+    objectives return becomes one tensor.
     """
     for first in range(0, len(ids), size):
         part = slice(first, first + size)
         made: dict[int, TokenLists | Tensor] = {}
         columns = {}
-        for objective, own in collated.items():
-            for name, column in own.items():
+        for objective, its_columns in collated.items():
+            for name, column in its_columns.items():
                 if id(column) not in made:
                     made[id(column)] = _tensors(column, part)
                 columns[f"{objective}/{name}"] = made[id(column)]
@@ -161,4 +167,4 @@ def _tensors(column: Column, part: slice) -> TokenLists | Tensor:
         return TokenLists.of(column.part(part))
     if isinstance(column, np.ndarray):
         return torch.from_numpy(column[part])
-    raise TypeError("an objective returned a list, which no device takes: collate makes an array of it")
+    raise TypeError("an objective's collate returned a list: it must return arrays or Ragged token lists")

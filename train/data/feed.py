@@ -1,7 +1,7 @@
-"""Several datasets, read side by side: each has a stream of its own, and a step takes a batch from every one.
+"""Read several datasets side by side: each has its own stream, and a step takes a batch from every one.
 
-A dataset that ends begins its next epoch alone; the others go on. One of them is the primary: its epochs are the run's.
-The state is that of every stream.
+A dataset that ends starts its next epoch alone; the others go on. The epochs of the primary dataset are the run's. The
+state is that of all streams.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from clearspan.train.data.stream import ExampleStream, StreamState
 MicroBatch = dict[str, Batch]
 """One rank's examples of one micro-batch, by dataset."""
 FeedState = dict[str, StreamState]
-"""Where each dataset's next batch begins."""
+"""The position of each dataset's next batch."""
 
 
 class Feed:
@@ -33,30 +33,31 @@ class Feed:
         return self.streams[self.primary].steps_per_epoch
 
     def epochs(self, state: FeedState) -> dict[str, float]:
-        """How often each dataset was passed over, with the fraction of its examples in the epoch that it is in."""
+        """Return each dataset's number of epochs, with the fraction of the current one."""
         return {
             name: state[name].epoch + state[name].position / stream.dataset.num_examples
             for name, stream in self.streams.items()
         }
 
     def begun(self, before: FeedState, after: FeedState) -> list[str]:
-        """A line for each dataset that began a new epoch between two states: the second, the third, and from there on
-        each power of two, as a small dataset may have thousands.
+        """Return a line for each dataset that started a new epoch between two states.
+
+        Only epochs 2, 3 and powers of 2 are reported, as a small dataset may have thousands.
         """
         return [
-            f"data.{name}: begins anew, pass {after[name].epoch + 1} over its {_count(stream)} examples"
+            f"data.{name}: starts epoch {after[name].epoch + 1} over its {_count(stream)} examples"
             for name, stream in self.streams.items()
-            if any(_told(number) for number in range(before[name].epoch + 2, after[name].epoch + 2))
+            if any(_reported(number) for number in range(before[name].epoch + 2, after[name].epoch + 2))
         ]
 
     def notes(self, total: int) -> list[str]:
-        """A line for each dataset beside the primary one that so many steps pass over more or less than once."""
-        said = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
+        """Return a line for each dataset but the primary one that `total` steps do not read exactly once."""
+        times = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
         return [
-            f"data.{name}: its {_count(stream)} examples are passed over {said[name]} while data.{self.primary} is "
-            f"{said[self.primary]}"
+            f"data.{name}: its {_count(stream)} examples are read {times[name]} while data.{self.primary} is read "
+            f"{times[self.primary]}"
             for name, stream in self.streams.items()
-            if name != self.primary and said[name] != "once"
+            if name != self.primary and times[name] != "once"
         ]
 
     def start(self) -> FeedState:
@@ -65,12 +66,12 @@ class Feed:
     def prefetched(
         self, state: FeedState, columns: Mapping[str, list[str]], collate: Callable[[Rows], Mapping[str, Columns]]
     ) -> Iterator[tuple[MicroBatch, FeedState]]:
-        """Endless micro-batches from a state on, each with the state after its step; every dataset has a thread, which
-        stays at most one step and one batch ahead.
+        """Yield micro-batches from a state on, each with the state after its step; endless. Every dataset has a thread,
+        which is at most one step and one batch ahead.
 
         Args:
             columns: the shards' columns to read, by dataset.
-            collate: makes of a rank's rows each objective's columns; called in the dataset's thread.
+            collate: returns each objective's columns for a rank's rows; called in the dataset's thread.
 
         Raises:
             StreamError, ShardError: see `ExampleStream.batches`.
@@ -78,18 +79,18 @@ class Feed:
         sources = [stream.prefetched(state[name], columns[name], collate) for name, stream in self.streams.items()]
         try:
             while True:
-                found = [next(source) for source in sources]
+                items = [next(source) for source in sources]
                 yield (
-                    {name: batch for name, (batch, _) in zip(self.streams, found, strict=True)},
-                    {name: after for name, (_, after) in zip(self.streams, found, strict=True)},
+                    {name: batch for name, (batch, _) in zip(self.streams, items, strict=True)},
+                    {name: after for name, (_, after) in zip(self.streams, items, strict=True)},
                 )
         finally:
             for source in sources:
                 source.close()  # type: ignore[attr-defined]
 
 
-def _told(number: int) -> bool:
-    """Whether a pass is told when it begins."""
+def _reported(number: int) -> bool:
+    """Return whether the start of an epoch is reported."""
     return number == 3 or number & (number - 1) == 0
 
 
@@ -102,9 +103,10 @@ def _times(passes: float) -> str:
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:
-    """A state as plain values, for a checkpoint."""
-    return {name: dataclasses.asdict(one) for name, one in state.items()}
+    """Return a state as plain values, for a checkpoint."""
+    return {name: dataclasses.asdict(stream) for name, stream in state.items()}
 
 
 def from_plain(content: Mapping[str, Mapping[str, Any]]) -> FeedState:
-    return {name: StreamState(**one) for name, one in content.items()}
+    """Return the state that a checkpoint holds as plain values."""
+    return {name: StreamState(**stream) for name, stream in content.items()}

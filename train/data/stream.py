@@ -1,17 +1,18 @@
-"""The order of examples: a pure function of (seed, epoch, position), the same for any number of ranks.
+"""Stream of examples, in an order that is a pure function of (seed, epoch, position), for any number of ranks.
 
-    1. an epoch     permutes the shards                                       key (seed, dataset, epoch)
-    2. a window     the next `shuffle_shards` shards, decoded into memory
-    3. its order    permutes the window's examples; what is not of the share, and short documents, are left out
+    1. epoch        permutes the shards                                       key (seed, dataset, epoch)
+    2. window       the next `shuffle_shards` shards, decoded into memory
+    3. order        permutes the window's examples; skips examples outside the share, and short documents
                                                                               key (seed, dataset, epoch, window)
-    4. a step       the next B examples of that order; an epoch's last examples, fewer than B, are left out
-    5. a micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
-    6. a rank       its part, 1 / R, of each micro-batch; `whole`: of the step, which it cuts into micro-batches
-    7. collation    what the objectives make of that part's columns on the host, e.g. views
+    4. step         the next B examples of that order; an epoch's last examples, fewer than B, are dropped
+    5. micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
+    6. rank         its part, 1 / R, of each micro-batch; with `whole`, of the step, which it cuts into micro-batches
+    7. collation    the objectives' columns for that part, made on the host, e.g. views
 
-State is (epoch, position): examples passed in that epoch, those left out included. Every rank decodes every window (a
-shard decodes far faster than it trains) and gathers its part, so nothing depends on ranks or workers and a resume reads
-no window before the one it needs. A thread decodes and collates ahead; what it holds is not counted as consumed.
+State is (epoch, position): the number of examples passed in that epoch, skipped ones included. Every rank decodes every
+window, since a shard decodes far faster than it trains, and gathers its part. So nothing depends on ranks or workers,
+and a resumed run reads no window before the one it needs. A thread decodes and collates ahead; its examples count as
+not consumed.
 """
 
 import dataclasses
@@ -25,23 +26,23 @@ import pyarrow as pa
 import torch
 
 from clearspan.shards import Dataset, ShardError, ShardInfo, keyed
-from clearspan.shards.layouts import FRAMES, frames_of
+from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.ragged import Ragged
 from clearspan.shards.schema import token_columns
 from clearspan.train.data.batch import Batch, Column, Columns, Rows, cut_micro_batches
 from clearspan.train.draws import Purpose, integer_seed, name_key
 
 Collate = Callable[[Rows], Mapping[str, Columns]]
-"""What makes of a rank's rows each objective's columns."""
+"""A function from a rank's rows to each objective's columns."""
 
 
 class StreamError(ValueError):
-    """The shards do not suit the recipe. The message names the key and the mend."""
+    """The shards do not suit the recipe. The message names the key and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamState:
-    """Where the next batch begins."""
+    """The position of the next batch: epoch, and examples passed in it."""
 
     epoch: int = 0
     position: int = 0
@@ -51,18 +52,19 @@ class ExampleStream:
     """An endless stream of batches over one dataset.
 
     Args:
-        name: the recipe's name of the dataset.
-        batch_size: examples in a step over all ranks; a multiple of ranks x micro-batches.
-        min_tokens: shorter examples are an error, or with `skip_short` left out; `num_short` counts them.
-        micro_batches: of a step; a batch is one rank's part of one.
-        whole: whether a step's examples are learnt from together, as with gradient caching: any number of micro-batches
-            has them in the order that one has.
-        share: of the examples, by their ids; the others are left out.
+        name: the dataset's name in the recipe.
+        batch_size: examples of a step over all ranks; a multiple of ranks x micro-batches.
+        min_tokens: the shortest example allowed. Shorter ones are an error, or skipped with `skip_short`; `num_short`
+            counts them.
+        micro_batches: micro-batches of a step; a batch is one rank's part of one.
+        whole: whether the examples of a step are contrasted together, as with gradient caching: a rank then has the
+            same examples in the same order for any number of micro-batches.
+        share: the fraction of the examples to read, chosen by their ids.
 
     Raises:
-        StreamError: the dataset has too few examples for one step, an example is too short and not to be left out, or
-            the batch size does not suit the ranks.
-        ShardError: (on counting, or later on reading) a shard is damaged.
+        StreamError: the dataset has too few examples for one step, an example is too short, or the batch size is not a
+            multiple of ranks x micro-batches.
+        ShardError: a shard is damaged (on counting, or later on reading).
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class ExampleStream:
             times = f" x training.gradient_accumulation_steps {micro_batches}" if micro_batches > 1 else ""
             raise StreamError(
                 f"data.{name}.batch_size {batch_size} is not a multiple of the {ranks} ranks{times}: "
-                "take as many ranks as divide it, or another batch size"
+                "use a number of ranks that divides it, or another batch size"
             )
         self.name, self.dataset, self.batch_size, self.seed = name, dataset, batch_size, seed
         self.shuffle_shards, self.min_tokens, self.skip_short = shuffle_shards, min_tokens, skip_short
@@ -105,12 +107,12 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """Those that an epoch goes through."""
+        """The examples of an epoch: those of the share that are long enough."""
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """Return the number of examples of the share, and how many of these are too short. Shards are read only where
-        the manifest does not tell.
+        """Return the number of examples in the share, and how many of these are too short. Only shards for which the
+        manifest does not tell are read.
         """
         shared = short = 0
         for shard in self.dataset.shards:
@@ -119,44 +121,44 @@ class ExampleStream:
                 continue
             for batch in self.dataset.batches(shard):
                 ids = batch.column("id").to_numpy()
-                chosen = in_share(ids, self.share)
-                shared += int(chosen.sum())
+                in_it = in_share(ids, self.share)
+                shared += int(in_it.sum())
                 if self.min_tokens:
                     lengths = np.diff(batch.column("tokens").offsets.to_numpy())
-                    too_short = np.flatnonzero(chosen & (lengths < self.min_tokens))
+                    too_short = np.flatnonzero(in_it & (lengths < self.min_tokens))
                     for row in too_short[:1]:
                         self._check_short(int(ids[row]), int(lengths[row]))
                     short += len(too_short)
         return shared, short
 
     def _may_be_short(self, shard: ShardInfo) -> bool:
-        """Return whether a shard's examples may be too short, by its counts by length; True for one without counts."""
+        """Return whether a shard may hold examples that are too short, by its histogram of lengths if it has one."""
         return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:
-        """What an epoch does without, a line each."""
+        """Return what an epoch leaves out, a line each."""
         folder, kind = self.dataset.folder, self.dataset.manifest.kind
-        said = []
+        lines = []
         if self.share < 1:
-            said.append(
+            lines.append(
                 f"{folder}: {self.num_shared} of {self.dataset.num_examples} {kind} are read, data.{self.name}.share "
                 f"{self.share:g}"
             )
         if self.num_short:
-            said.append(f"{folder}: {self.num_short} of {self.num_shared} {kind} are too short, left out")
-        return said
+            lines.append(f"{folder}: {self.num_short} of {self.num_shared} {kind} are too short, left out")
+        return lines
 
     def batches(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Batches from a state on, `micro_batches` a step, each with the state after its step. Endless.
+        """Yield batches from a state on, `micro_batches` a step, each with the state after its step; endless.
 
         Args:
             columns: the shards' columns to read.
-            collate: makes of a rank's rows of a step what goes to the device.
+            collate: returns each objective's columns for a rank's rows of a step.
 
         Raises:
-            StreamError: an example is too short and not to be skipped.
+            StreamError: an example is too short, without `skip_short`.
             ShardError: a shard is damaged.
         """
         epoch, position = state.epoch, state.position
@@ -173,8 +175,8 @@ class ExampleStream:
                     rows.append((window, row))
                     if len(rows) == self.batch_size:
                         after = StreamState(epoch, position)
-                        found = self._gather(rows, epoch)
-                        for batch in cut_micro_batches(collate(found), found.ids, epoch, self.examples):
+                        part = self._gather(rows, epoch)
+                        for batch in cut_micro_batches(collate(part), part.ids, epoch, self.examples):
                             yield batch.pin() if torch.cuda.is_available() else batch, after
                         rows = []
             epoch, position = epoch + 1, 0
@@ -182,16 +184,16 @@ class ExampleStream:
     def prefetched(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """`batches`, made by a thread that stays at most one step and one batch ahead."""
+        """Yield `batches` from a thread that is at most one step and one batch ahead."""
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """This rank's rows of a step together: a few large blocks cost far less than many small ones."""
+        """Return this rank's rows of a step in one piece: few large columns cost far less than many small ones."""
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
         firsts = range(self.rank * each, len(rows), together)
         places = [place for first in firsts for place in range(first, first + each)]
-        own = [rows[place] for place in places]
+        part = [rows[place] for place in places]
 
         def peer(row: int, uniform: float) -> dict[str, Any]:
             first, place = divmod(places[row], together)
@@ -199,8 +201,8 @@ class ExampleStream:
             window, at = rows[first * together + other]
             return {"id": int(window.ids[at]), **{name: window.value(name, at) for name in window.columns}}
 
-        ids = np.array([window.ids[row] for window, row in own])
-        return Rows(self.name, {name: _column(name, own) for name in own[0][0].columns}, ids, epoch, peer)
+        ids = np.array([window.ids[row] for window, row in part])
+        return Rows(self.name, {name: _column(name, part) for name in part[0][0].columns}, ids, epoch, peer)
 
     def _check_short(self, document: int, length: int) -> None:
         if not self.skip_short:
@@ -210,7 +212,7 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """(order, window) of an epoch from a position on; windows before it are not read."""
+        """Yield (order, window) of an epoch from a position on; windows before it are not read."""
         shards = self.dataset.shards
         permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
         for start in range(0, len(shards), self.shuffle_shards):
@@ -224,7 +226,7 @@ class ExampleStream:
             position = 0
 
     def _batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
-        """A shard's batches; an id that the tokenizer lacks would end in another row of the embeddings, or in none."""
+        """Yield a shard's batches. Raise ShardError for a token id outside the vocabulary, which has no embedding."""
         for batch in self.dataset.batches(shard):
             for name in token_columns(batch.schema):
                 ids = batch.column(name).flatten().to_numpy()
@@ -242,7 +244,7 @@ class ExampleStream:
 
 
 class _Window:
-    """Decoded record batches as one indexable list of examples, without copying their tokens."""
+    """A window: decoded record batches as one indexable list of examples, without a copy of their tokens."""
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
@@ -253,43 +255,45 @@ class _Window:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column("tokens")).lengths for batch in batches])
 
     def value(self, name: str, row: int) -> Any:
+        """Return the value of an example in a column."""
         batch = int(np.searchsorted(self.ends, row, side="right"))
         value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
         if isinstance(value, pa.Scalar):
-            return frames_of(value) if value.type.equals(FRAMES) else value.as_py()
+            return array_of(value) if is_array(value.type) else value.as_py()
         return value
 
 
 def in_share(ids: np.ndarray, share: float) -> np.ndarray:
-    """Which examples a share of a dataset has, (n,) bool: about so many, by ids (n,) int64 alone."""
+    """Return which examples belong to a share of a dataset, (n,) bool, decided by ids (n,) int64 alone."""
     draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
-    return draws < share * 2.0**53
+    inside: np.ndarray = draws < share * 2.0**53
+    return inside
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
-    """A column in the form that its rows are taken from."""
-    if pa.types.is_list(column.type) and not column.type.equals(FRAMES):
+    """Return a column in a form that rows can be taken from quickly."""
+    if pa.types.is_list(column.type) and not is_array(column.type):
         return Ragged.from_arrow(column)
     return column.to_numpy() if pa.types.is_primitive(column.type) else column
 
 
 def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
-    """The values of these rows, in their order."""
+    """Return the values of these rows, in their order."""
     values = [window.value(name, row) for window, row in rows]
-    kept = rows[0][0].columns[name][0]
-    if isinstance(kept, Ragged):
+    stored = rows[0][0].columns[name][0]
+    if isinstance(stored, Ragged):
         return Ragged.of(values, values[0].dtype)
-    return np.array(values) if isinstance(kept, np.ndarray) else values
+    return np.array(values) if isinstance(stored, np.ndarray) else values
 
 
 def prefetch(
     make: Callable[[], Iterator[tuple[Batch, StreamState]]], depth: int
 ) -> Iterator[tuple[Batch, StreamState]]:
-    """Runs an endless iterator in a thread, at most `depth` items ahead; its exceptions are raised here."""
-    items: queue.Queue = queue.Queue(maxsize=depth)
+    """Run an endless iterator in a thread, at most `depth` items ahead; raise its exceptions here."""
+    items: queue.Queue[tuple[Batch, StreamState] | BaseException] = queue.Queue(maxsize=depth)
     stopped = threading.Event()
 
-    def put(item: object) -> None:
+    def put(item: tuple[Batch, StreamState] | BaseException) -> None:
         while not stopped.is_set():
             try:
                 items.put(item, timeout=0.1)

@@ -36,7 +36,7 @@ class ModalityConfig:
 
 
 class Modality(abc.ABC):
-    """How rows of a dataset become numbers on the host, and the module that embeds these.
+    """A modality: turns rows of a dataset into numbers on the host, and makes the module that embeds these.
 
     A class has its options as a dataclass and names it by annotating `config`. `data.NAME.modality.type: module:Class`
     chooses a class of your own, from an installed package or a file in the working folder.

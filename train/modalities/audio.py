@@ -17,7 +17,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from clearspan.shards import Dataset, ShardError
-from clearspan.shards.layouts import MEL_BINS
+from clearspan.shards.schema import MEL_BINS
 from clearspan.train import draws
 from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, check_view, in_threads
@@ -40,8 +40,8 @@ class Config(ModalityConfig):
         positions: whether patches have learned position embeddings. In the published code they have none.
         normalize: whether to normalize with the shards' mean and standard deviation, (x - mean) / (2 std), as SSAST
             does; else values stay as they are.
-        freq_mask, time_mask: SpecAugment (Park et al. 2019): the largest number of mel bins and of frames that are set
-            to 0; 0: none.
+        freq_mask: the largest number of adjacent mel bins that are set to 0 (SpecAugment, Park et al. 2019); 0: none.
+        time_mask: the largest number of adjacent frames that are set to 0 (SpecAugment); 0: none.
         mixup: the probability that a clip is mixed with another one of its batch; the louder one gives the label.
         mixup_alpha: the mixture's share is drawn from Beta(alpha, alpha). A lower value makes one clip dominate.
         views: 2 for two views that are masked differently, 1 for one view that is encoded twice.

@@ -41,7 +41,7 @@ class Config(ModalityConfig):
         image_size: height and width of a view, in pixels.
         patch_size: height and width of a patch, in pixels.
         hidden_size: the width of random embeddings; 0: the encoder's hidden size.
-        min_scale: the smallest fraction of an image's area that a crop covers.
+        min_scale: the smallest fraction of an image's area that a crop covers. Lower it for stronger augmentation.
         flip_probability: the probability that a view is mirrored.
         jitter: the largest change of brightness, contrast and saturation (as a factor) and of hue (as a fraction of the
             color circle).
@@ -70,7 +70,9 @@ class Config(ModalityConfig):
             f"image_size {self.image_size} and patch_size {self.patch_size}", 3 * self.image_size**2, self.patches
         )
         if self.hidden_size < 0 or (self.hidden_size and self.path):
-            raise ValueError(f"hidden_size {self.hidden_size}: set a positive size, or path, whose model has its own")
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be 0 or positive, and 0 with path, whose model has one"
+            )
         if not 0 < self.min_scale <= 1:
             raise ValueError(f"min_scale {self.min_scale} must lie above 0 and be at most 1")
         for name in ("flip_probability", "jitter_probability", "grey_probability"):

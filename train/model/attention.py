@@ -1,9 +1,9 @@
-"""Attention within each sequence of a packed batch, for any model that goes through transformers' attention interface.
+"""Attention within each sequence of a packed batch, for any model that uses transformers' attention interface.
 
-    CUDA, half precision: torch's variable-length flash attention, whose public call has no dropout; with dropout the
-        call that torch's own nested tensors make, and where a torch has none such, the last of these
-    CPU, where the host knows the lengths: SDPA of each run of one length; with dropout, `train.model.dropout`'s
-    else (CUDA in fp32, odd heads, a static budget on a CPU): one padded SDPA, which waits for nothing
+    CUDA, half precision    torch's variable-length flash attention. Its public call has no dropout: with dropout, the
+                            private call that torch's nested tensors make, or the last row if this torch lacks it
+    CPU, lengths on host    SDPA of each run of equal lengths; with dropout, `train.model.dropout.attention`
+    otherwise               one padded SDPA without host sync: CUDA in fp32, odd heads, a static budget on a CPU
 
 It is registered under a private name, which never reaches an exported configuration.
 """
@@ -26,14 +26,14 @@ PRIVATE = "_flash_attention_forward"
 
 
 def _takes_dropout() -> bool:
-    """Whether torch's private call takes dropout, in the place where it is given here, and says that it is random: what
-    is computed again in the backward then drops the same.
+    """Return whether torch's private call takes dropout as the argument that is passed here, and is marked as random,
+    so that activation checkpointing repeats the same dropout.
     """
     expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
     call = getattr(torch.ops.aten, PRIVATE, None)
     if call is None or torch.Tag.nondeterministic_seeded not in call.default.tags:
         return False
-    return [one.name for one in call.default._schema.arguments[: len(expected)]] == expected
+    return [argument.name for argument in call.default._schema.arguments[: len(expected)]] == expected
 
 
 VARLEN_DROPOUT = _takes_dropout()
@@ -52,9 +52,9 @@ def packed_attention(
     packed: Packed,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
+    """Compute attention with transformers' signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
 
-    With a sliding window w (ModernBERT's local layers) tokens further than w - 1 apart do not attend to each other.
+    With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other.
     """
     if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout):
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
@@ -64,7 +64,7 @@ def packed_attention(
         return padded_attention(query, key, value, packed, dropout, scaling, sliding_window), None
     if not module.training and not query.requires_grad:
         return attention_by_length(query, key, value, packed, dropout, scaling, sliding_window), None
-    q, k, v = query.float(), key.float(), value.float()  # bf16's backward is slower than fp32's
+    q, k, v = query.float(), key.float(), value.float()  # on a CPU, bf16's backward is slower than fp32's
     return attention_by_length(q, k, v, packed, dropout, scaling, sliding_window).to(query.dtype), None
 
 
@@ -78,11 +78,11 @@ def attention_by_length(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    """The same on a CPU: neighbours of one length share a call (`train.model.grouping` makes them neighbours)."""
+    """Compute attention on a CPU: neighbors of one length share a call (`train.model.grouping` sorts by length)."""
     assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths)]
     rows = [length * count for length, count in runs]
-    parts = zip(*(x[0].transpose(0, 1).split(rows) for x in (query, key, value)), strict=True)
+    parts = zip(*(torch.split(x[0].transpose(0, 1), rows) for x in (query, key, value)), strict=True)
     outs = []
     for (length, count), part in zip(runs, parts, strict=True):
         q, k, v = (x.view(count, length, *x.shape[1:]).transpose(1, 2) for x in part)
@@ -96,7 +96,7 @@ def attention_by_length(
 
 
 def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
-    """Whether torch's variable-length kernel computes such attention on CUDA."""
+    """Return whether torch's variable-length kernel supports such attention on CUDA."""
     fits = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     return fits and (dropout == 0.0 or VARLEN_DROPOUT)
 
@@ -110,7 +110,7 @@ def padded_attention(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    """The same by one padded SDPA, where the variable-length kernel does not go: no host sync."""
+    """Compute attention with one padded SDPA, for cases that the other kernels do not support; no host sync."""
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
@@ -118,14 +118,14 @@ def padded_attention(
     window = _window(packed.longest, sliding_window, query.device)
     if window is not None:
         mask = mask & window
-    mask = mask | (ends <= starts)[:, None, None]  # an empty sequence attends to anything: no softmax over nothing
+    mask = mask | (ends <= starts)[:, None, None]  # an empty sequence attends to all: a softmax needs a term
     q, k, v = (x[0].transpose(0, 1)[index].transpose(1, 2) for x in (query, key, value))
     out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scaling)
     return out.transpose(1, 2)[packed.sequence, packed.positions][None]
 
 
 def _window(length: int, sliding_window: int | None, device: torch.device) -> Tensor | None:
-    """The (L, L) mask of a sliding window; none where every token reaches every other."""
+    """Return the (L, L) mask of a sliding window; None if every token reaches every other one."""
     if sliding_window is None or length <= sliding_window:
         return None
     at = torch.arange(length, device=device)
@@ -135,7 +135,7 @@ def _window(length: int, sliding_window: int | None, device: torch.device) -> Te
 def _varlen(
     q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, dropout: float, scale: float | None, reach: int
 ) -> Tensor:
-    """Variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1 for all."""
+    """Compute variable-length flash attention, (T, heads, d); `reach` is the window to either side, -1: unlimited."""
     if dropout == 0.0:
         window: dict[str, Any] = {"window_size": (reach, reach)} if reach >= 0 else {}
         out = varlen_attn(q, k, v, cu, cu, longest, longest, scale=scale, **window)
@@ -143,7 +143,8 @@ def _varlen(
         return out
     sides = {"window_size_left": reach, "window_size_right": reach} if reach >= 0 else {}
     call = getattr(torch.ops.aten, PRIVATE)
-    return call(q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **sides)[0]
+    attended: Tensor = call(q, k, v, cu, cu, longest, longest, dropout, False, False, scale=scale, **sides)[0]
+    return attended
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -1,9 +1,8 @@
-"""Sequences of one length side by side, so that they share a call of attention on a CPU.
+"""Reorder a packed batch by length, so that sequences of one length share a call of attention on a CPU.
 
-    Packed -> by_length -> the same sequences, shortest first, and the rows that undo it on what the encoder gives
+    Packed -> by_length -> the same sequences, shortest first, and the permutation that restores the encoder's output
 
-There a call's own cost is that of a sentence's attention, and examples come in any order of lengths. Once a forward the
-rows change places, and once they change back.
+On a CPU the overhead of a call is as large as the attention of a sentence, and examples come in any order of lengths.
 """
 
 import torch
@@ -13,13 +12,15 @@ from clearspan.train.model.packing import Packed
 
 
 def by_length(packed: Packed) -> tuple[Packed, Tensor | None]:
-    """(the batch by length, (T,) int64: where each of its former rows lies now); None where lengths lie together as it
-    is. Patches stay first, in their order. `blocks` are of the order before, and left out.
+    """Return the batch sorted by length, and the new place of each former row, (T,) int64; or the batch itself and None
+    if sequences of one length are neighbors already.
+
+    Patches stay first, in their order. `blocks`, which refer to the former order, are left out.
     """
     assert packed.lengths is not None
     lengths = torch.tensor(packed.lengths)
     starts = lengths.cumsum(0) - lengths
-    if _runs(lengths) == len(lengths.unique()):
+    if _runs(lengths) == len(set(packed.lengths)):
         return packed, None
     order = torch.where(starts < packed.patch_rows, 0, lengths).argsort(stable=True)
     sorted_lengths = lengths[order]
@@ -44,5 +45,5 @@ def by_length(packed: Packed) -> tuple[Packed, Tensor | None]:
 
 
 def _runs(lengths: Tensor) -> int:
-    """How many stretches of one length follow each other."""
+    """Return the number of runs of equal lengths."""
     return 1 + int((lengths[1:] != lengths[:-1]).sum())

@@ -1,6 +1,6 @@
-"""Masks tokens of a packed batch (Devlin et al. 2019): of those chosen 80 % become the mask, 10 % random, 10 % stay.
+"""Mask tokens of a packed batch (Devlin et al. 2019): 80 % of those chosen become the mask, 10 % random, 10 % stay.
 
-Which tokens and what they become is keyed by their sequence's key and their position: the same in any batch.
+The choice is keyed by the sequence's key and the token's position, so it is the same in any batch.
 """
 
 import dataclasses
@@ -15,12 +15,13 @@ from clearspan.train.model.packing import Packed
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How a block's tokens are masked.
+    """The options of masking a block's tokens.
 
     Args:
-        probability: of each token, special tokens apart.
-        mask: the mask's id. vocab_size: random ids are below it.
-        slots: masked positions to make room for under a static budget.
+        probability: the probability that a token is chosen; special tokens never are.
+        mask: the id of the mask token.
+        vocab_size: the bound of random ids.
+        slots: the number of masked positions under a static budget.
     """
 
     probability: float
@@ -31,8 +32,9 @@ class Masking:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """Where a packed batch was masked, (k,) int64, and which ids stood there, (k,): -100 at unused slots; `cut` ()
-    int64 counts the chosen tokens that had no slot, and so were not masked.
+    """The masked rows of a packed batch, (k,) int64, and their original ids, (k,), -100 at unused slots.
+
+    `cut` () int64 counts the chosen tokens for which there was no slot; they are not masked.
     """
 
     index: Tensor
@@ -41,9 +43,9 @@ class Masked:
 
 
 def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked]:
-    """The batch with some tokens of the block's sequences masked, and which those are; one without a slot stays."""
+    """Return the batch with some tokens of the block's sequences masked, and which tokens these are."""
     rows = slice(None)
-    if packed.lengths is not None:  # the host knows where the block lies, and draws for no other token
+    if packed.lengths is not None:  # the host knows the block's rows, and draws for these only
         first = sum(packed.lengths[: block.start])
         rows = slice(first, first + sum(packed.lengths[block.start : block.stop]))
     sequence, positions = packed.sequence[rows], packed.positions[rows]
@@ -58,9 +60,9 @@ def mask(packed: Packed, block: slice, masking: Masking) -> tuple[Packed, Masked
         slots = min(masking.slots, len(chosen))
         index = at = chosen.int().sort(descending=True, stable=True).indices[:slots]
         cut = (chosen.sum() - slots).clamp(min=0)
-    stood, used = packed.ids[index], chosen[at]
+    original, used = packed.ids[index], chosen[at]
     _, fate, replacement = draws.uniform(keys[at], 3).unbind(-1)
     random_ids = (replacement * masking.vocab_size).long()
-    become = torch.where(fate < 0.8, masking.mask, torch.where(fate < 0.9, random_ids, stood))
-    ids = packed.ids.scatter(0, index, torch.where(used, become, stood))
-    return dataclasses.replace(packed, ids=ids), Masked(index, torch.where(used, stood, IGNORED), cut)
+    become = torch.where(fate < 0.8, masking.mask, torch.where(fate < 0.9, random_ids, original))
+    ids = packed.ids.scatter(0, index, torch.where(used, become, original))
+    return dataclasses.replace(packed, ids=ids), Masked(index, torch.where(used, original, IGNORED), cut)

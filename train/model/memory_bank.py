@@ -1,10 +1,9 @@
 """Cross-batch memory (Wang et al. 2020, arXiv 1912.06798): vectors of earlier micro-batches as further negatives.
 
-    this micro-batch's vectors -> NT-Xent against those of all ranks and of the memory -> into the memory, oldest out
+    a micro-batch's vectors -> NT-Xent against those of all ranks and of the memory -> into the memory, oldest out
 
-It starts empty, and is the same on every rank: a rank's rows stand in it in the order in which one rank alone would
-have them. No gradient goes into it. It is a buffer of the learner, so a checkpoint has it and a resumed run goes on
-with it.
+The memory starts empty and is the same on every rank, in the order that a single rank would have. No gradient flows
+into it. It is a buffer of the learner, so checkpoints hold it.
 """
 
 import torch
@@ -15,9 +14,9 @@ from clearspan.train.losses import in_fp32, nt_xent, unit
 
 
 class Memory(nn.Module):
-    """The last `size` vectors that were contrasted, a micro-batch's anchors before its positives; 0: none.
+    """The last `size` vectors that were contrasted: newest micro-batch first, its anchors before its positives.
 
-    Newest micro-batch first. A row of zeros is a place that holds none yet.
+    Rows that are not filled yet are zeros. `size` 0 disables the memory.
     """
 
     vectors: Tensor
@@ -27,7 +26,7 @@ class Memory(nn.Module):
         self.register_buffer("vectors", torch.zeros(size, dim), persistent=size > 0)
 
     def nt_xent(self, anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
-        """`train.losses.nt_xent` with what is remembered; in training these pairs are remembered after it."""
+        """Return `train.losses.nt_xent` with the memory as further negatives; in training, add these pairs to it."""
         loss = nt_xent(anchors, positives, temperature, self.vectors)
         if self.training and torch.is_grad_enabled() and len(self.vectors):
             self._add(anchors.detach(), positives.detach())
@@ -37,5 +36,5 @@ class Memory(nn.Module):
     @in_fp32
     def _add(self, anchors: Tensor, positives: Tensor) -> None:
         new = torch.cat([gather(unit(anchors)), gather(unit(positives))])
-        # A new tensor: the loss's backward still wants the one before.
+        # A new tensor: the loss's backward still needs the old one.
         self.vectors = torch.cat([new, self.vectors])[: len(self.vectors)]

@@ -1,12 +1,13 @@
-"""From sequences of tokens and of patches to one flat batch, without padding.
+"""Pack sequences of tokens and of patches into one flat batch, without padding.
 
     [Sequences, ...] -> pack -> Packed: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-Special tokens are put around every sequence of tokens here. Patches of images and audio come first: a fixed number of
-rows, never cut, whose embeddings the encoder writes over those of the ids there. With a static `budget` the number of
-tokens is the same at every step (what `torch.compile` and a host that must not wait for the device need): the rest is
-filled with filler sequences at the end, and in the rare step that overflows the last sequences are cut; `cut` counts
-those tokens.
+`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first: a fixed number of
+rows, never cut, where the encoder replaces the embeddings of the ids.
+
+With a static `budget` every step has the same number of tokens, which `torch.compile` needs, and a host that must not
+wait for the device. Filler sequences fill the end; in the rare step that overflows, the last sequences are cut, and
+`cut` counts the lost tokens.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class TokenSlices:
-    """N stretches of one flat array: `lengths[i]` tokens of `tokens` from `starts[i]` on.
+    """N slices of one flat array of tokens: slice i has the `lengths[i]` tokens from `starts[i]` on.
 
     tokens (S,) integers without special tokens; starts, lengths (N,) int64.
     """
@@ -35,9 +36,9 @@ class TokenSlices:
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """N sequences of `rows` patches each, as their modality takes them: values (N, ...).
+    """N sequences of `rows` patches each, as numbers that the modality understands: values (N, ...).
 
-    `dataset` is the recipe's name of the one whose patch embedding makes (N x rows, h) of the values.
+    The patch embedding of `dataset`, a name of the recipe, maps the values to (N x rows, h).
     """
 
     dataset: str
@@ -50,7 +51,7 @@ class Patches:
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """N sequences of one modality to encode; keys (N,) int64, a randomness key a sequence."""
+    """N sequences of one modality to encode, with a randomness key each, (N,) int64."""
 
     content: TokenSlices | Patches
     keys: Tensor
@@ -58,7 +59,7 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """Ids that the tokenizer puts before and after a sequence, and those that fill and mask."""
+    """The ids that the tokenizer puts before and after a sequence, and those of padding and of the mask."""
 
     prefix: list[int]
     suffix: list[int]
@@ -72,8 +73,9 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of a step's tokens: `tokens` in all, of which the last are `fillers` sequences of at most
-    `longest`. Patches, whose number is fixed, come on top.
+    """The fixed shape of a step: `tokens` in all, the last of them in `fillers` sequences of at most `longest` tokens.
+
+    Patches, whose number is fixed anyway, are not counted.
     """
 
     tokens: int
@@ -83,12 +85,21 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """One flat batch. Sequences from `num_sequences` on are fillers; the first `patch_rows` rows are patches.
+    """One flat batch of N sequences in T rows.
 
-    ids, positions, sequence, content: (T,); cu_seqlens (N + 1,) int32; keys (N,). `positions` counts from 0 in each
-    sequence, `sequence` is its number, `content` is False at special tokens, fillers and patches. `blocks` says where
-    what was asked for lies, in that order. `cut` () int64 counts the tokens that a budget left out. `lengths` is the
-    host's copy of the sequence lengths, None under a budget (it would cost a sync).
+    Attributes:
+        ids: (T,), with special tokens.
+        positions: (T,), from 0 in each sequence.
+        sequence: (T,), the number of each row's sequence.
+        content: (T,) bool, False at special tokens, fillers and patches.
+        cu_seqlens: (N + 1,) int32, cumulative lengths.
+        keys: (N,) int64, the sequences' randomness keys, without fillers'.
+        num_sequences: N without fillers, which come last.
+        longest: the longest sequence, or the budget's bound of it.
+        blocks: the sequences of each requested block, in the order of the requests.
+        cut: () int64, the tokens that a budget left out.
+        patch_rows: the first rows, which are patches.
+        lengths: the host's copy of the sequence lengths; None under a budget, as it would cost a sync.
     """
 
     ids: Tensor
@@ -106,34 +117,39 @@ class Packed:
 
     @property
     def num_tokens(self) -> Tensor:
-        """() int: rows that are no fillers."""
+        """The number of rows without fillers, () int."""
         return self.cu_seqlens[self.num_sequences]
 
 
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
-    """A budget of the mean plus four standard deviations of a step's tokens, at most what the sequences can have.
+    """Return a budget: a step's mean tokens plus four standard deviations, at most `num_sequences` x `longest`.
 
-    It holds all but 3 in 100,000 steps where the sum is normal, as that of many documents' spans is; that of a few
-    sentences has a longer tail and overflows more often, which `Packed.cut` counts. `shortest` and `longest` are the
-    sequence lengths in tokens, specials included.
+    All but 3 in 100,000 steps fit if the sum is normal, as that of many documents' spans is. The sum of a few sentences
+    has a longer tail and overflows more often; `Packed.cut` counts that.
+
+    Args:
+        mean, variance: of a step's tokens.
+        shortest, longest: the shortest and longest sequence, in tokens with special tokens.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
     tokens = -(-tokens // 64) * 64
     return Budget(tokens, max(1, math.ceil((tokens - num_sequences * shortest) / longest)), longest)
 
 
-def pack(asked: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> Packed:
-    """Lays all sequences end to end: patches, then tokens, each sequence of them between its special tokens; see the
-    module's docstring.
+def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> Packed:
+    """Return all sequences in one batch: patches, then tokens, each sequence of them between its special tokens.
+
+    Args:
+        requested: the blocks, in any order of modalities.
     """
-    order = sorted(range(len(asked)), key=lambda i: isinstance(asked[i].content, TokenSlices))  # stable
-    ends = itertools.accumulate(len(asked[i].content) for i in order)
-    block_of = {i: slice(end - len(asked[i].content), end) for i, end in zip(order, ends, strict=True)}
-    blocks = [block_of[i] for i in range(len(asked))]
-    contents = [asked[i].content for i in order]
+    order = sorted(range(len(requested)), key=lambda i: isinstance(requested[i].content, TokenSlices))  # stable
+    ends = itertools.accumulate(len(requested[i].content) for i in order)
+    block_of = {i: slice(end - len(requested[i].content), end) for i, end in zip(order, ends, strict=True)}
+    blocks = [block_of[i] for i in range(len(requested))]
+    contents = [requested[i].content for i in order]
     patches = [content for content in contents if isinstance(content, Patches)]
     slices = [content for content in contents if isinstance(content, TokenSlices)]
-    keys = torch.cat([asked[i].keys for i in order])
+    keys = torch.cat([requested[i].keys for i in order])
     packed = _pack_tokens(slices, special, budget, keys) if slices else None
     if not patches:
         assert packed is not None
@@ -143,9 +159,9 @@ def pack(asked: Sequence[Sequences], special: SpecialTokens, budget: Budget | No
 
 def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budget | None, keys: Tensor) -> Packed:
     device = keys.device
-    sources = list({id(one.tokens): one.tokens for one in slices}.values())  # one of several blocks is laid down once
+    sources = list({id(one.tokens): one.tokens for one in slices}.values())  # an array of several blocks is copied once
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
-    tokens = torch.cat([*sources, sources[0].new_zeros(1)])  # with one to point to where all texts are empty
+    tokens = torch.cat([*sources, sources[0].new_zeros(1)])  # an index is needed even if all texts are empty
     starts = torch.cat([one.starts + offsets[id(one.tokens)] for one in slices])
     lengths = torch.cat([one.lengths for one in slices])
     num_sequences = len(lengths)
@@ -184,10 +200,12 @@ def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budg
 
 
 def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) -> Packed:
-    """Ids of padding where the encoder will write embeddings."""
+    """Return a batch of patches, whose padding ids the encoder replaces with patch embeddings."""
     device = keys.device
     host_lengths = [one.rows for one in patches for _ in range(len(one))]
-    lengths = torch.cat([torch.full((len(one),), one.rows, device=device) for one in patches])  # a copy would be a sync
+    lengths = torch.cat(
+        [torch.full((len(one),), one.rows, device=device) for one in patches]
+    )  # copying host_lengths would be a sync
     cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     rows = sum(host_lengths)
     sequence = torch.arange(len(host_lengths), device=device).repeat_interleave(lengths, output_size=rows)
@@ -202,7 +220,7 @@ def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) 
 
 
 def _put_first(first: Packed, rest: Packed | None, blocks: list[slice]) -> Packed:
-    """One batch of two; the first has no fillers."""
+    """Return two batches as one; the first has no fillers."""
     if rest is None:
         return dataclasses.replace(first, blocks=blocks)
     assert first.lengths is not None
@@ -212,7 +230,7 @@ def _put_first(first: Packed, rest: Packed | None, blocks: list[slice]) -> Packe
         sequence=torch.cat([first.sequence, rest.sequence + first.num_sequences]),
         content=torch.cat([first.content, rest.content]),
         cu_seqlens=torch.cat([first.cu_seqlens, rest.cu_seqlens[1:] + first.patch_rows]),
-        keys=rest.keys,  # those of all sequences
+        keys=rest.keys,  # of all sequences
         num_sequences=first.num_sequences + rest.num_sequences,
         longest=max(first.longest, rest.longest),
         blocks=blocks,
@@ -223,7 +241,7 @@ def _put_first(first: Packed, rest: Packed | None, blocks: list[slice]) -> Packe
 
 
 def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:
-    """Packs sequences that already hold their special tokens, as an encoder's user has them."""
+    """Return a batch of sequences that already hold their special tokens."""
     lengths = torch.tensor([len(ids) for ids in sequences], device=device)
     tokens = torch.tensor([token for ids in sequences for token in ids], device=device)
     slices = TokenSlices(tokens, lengths.cumsum(0) - lengths, lengths)

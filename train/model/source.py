@@ -1,7 +1,7 @@
-"""A model folder that training goes on from: what its model does at inference, which the export does again.
+"""The model folder that training starts from: what its model does at inference, which the export repeats.
 
-A sentence-transformers folder says more than its weights: how it pools, a length limit, layers after the pooling,
-prompts. Training keeps all of it. A plain Hugging Face folder says nothing, and a fresh model neither.
+A sentence-transformers folder holds more than weights: pooling, a length limit, layers after the pooling, prompts.
+Training keeps all of it. A plain Hugging Face folder and a fresh model have none of these.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from clearspan.common.model_folder import EncoderError, read_modules
 
 @dataclasses.dataclass
 class Inference:
-    """What a model does with a text besides encoding and pooling it.
+    """The steps of embedding a text besides encoding and pooling.
 
     Attributes:
-        max_tokens: the longest sequence, special tokens included; None: what the architecture takes.
-        normalize: embeddings get unit length.
-        lower_case: texts are lower-cased first, whatever the tokenizer does.
-        prompts, default_prompt_name, similarity_fn_name, truncate_dim: as sentence-transformers has them.
+        max_tokens: the longest sequence, special tokens included; None: the architecture's limit.
+        normalize: whether embeddings are scaled to unit length.
+        lower_case: whether texts are lower-cased before tokenization.
+        prompts, default_prompt_name, similarity_fn_name, truncate_dim: as in sentence-transformers.
     """
 
     max_tokens: int | None = None
@@ -33,13 +33,13 @@ class Inference:
 
     @property
     def prompt(self) -> str:
-        """What goes before every text."""
+        """The prefix of every text."""
         return self.prompts.get(self.default_prompt_name or "", "")
 
 
 @dataclasses.dataclass
 class Source:
-    """What a folder gives: `weights` is where its transformer lies; `pooling` None, where it says nothing of that."""
+    """The contents of a model folder: `weights` is its transformer's folder; `pooling` is None if it states none."""
 
     weights: Path = Path()
     pooling: str | None = None
@@ -48,15 +48,15 @@ class Source:
 
 
 def read_source(folder: Path) -> Source:
-    """What to go on from, of a local folder.
+    """Return the contents of a local model folder.
 
     Raises:
-        EncoderError: it is a sentence-transformers folder that is not whole, or of modules that training cannot keep.
+        EncoderError: it is a sentence-transformers folder that is incomplete, or has modules that training cannot keep.
     """
     listed = read_modules(folder)
     if not listed:
         return Source(folder)
-    # Only now: sentence-transformers takes seconds to import.
+    # Imported late: sentence-transformers takes seconds.
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
     from clearspan.eval.models.library import load
@@ -77,7 +77,7 @@ def read_source(folder: Path) -> Source:
                 f"{folder}: training cannot keep a Dense of {dense.in_features} to {dense.out_features} dimensions"
             )
     if not pooling.include_prompt:
-        raise EncoderError(f"{folder}: training cannot keep a pooling that leaves the prompt out")
+        raise EncoderError(f"{folder}: training cannot keep a pooling that excludes the prompt")
     inference = Inference(
         max_tokens=transformer.max_seq_length,
         normalize=normalize,

@@ -1,4 +1,4 @@
-"""A folder's tokenizer: loaded within bounds and without its code; special tokens as its own template puts them."""
+"""Tokenizers: load one from a folder, with bounded size and without its code; read its special tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -27,37 +27,37 @@ PROBES = (
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The transformers tokenizer of a folder; one with a bare tokenizer.json gets its special tokens by usual names.
+    """Return the transformers tokenizer of a folder. A bare tokenizer.json gets special tokens by their usual names.
 
     Raises:
-        EncoderError: the folder holds none, or its files are not what a tokenizer's are.
+        EncoderError: the folder holds no tokenizer, or its files are not a tokenizer's.
     """
-    there = check_tokenizer_files(folder)
+    files = check_tokenizer_files(folder)
     try:
-        # First by itself: transformers copies a tokenizer id by id, up to the largest that the file names.
-        backend = Tokenizer.from_file(str(folder / there[0])) if there[0] == "tokenizer.json" else None
+        # Check the size first: transformers copies a tokenizer id by id, up to the largest id in the file.
+        backend = Tokenizer.from_file(str(folder / files[0])) if files[0] == "tokenizer.json" else None
         if backend is not None:
             vocab_size(backend.get_vocab(with_added_tokens=True))
         if backend is None or any((folder / name).is_file() for name in ("tokenizer_config.json", "config.json")):
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            if tokenizer.pad_token is None:  # GPT-2's: nothing here needs one, but who loads the export does
+            if tokenizer.pad_token is None:  # GPT-2's: not needed here, but by users of the export
                 tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         else:
             known = backend.get_vocab(with_added_tokens=True)
-            found = {key: next((name for name in names if name in known), None) for key, names in USUAL.items()}
-            tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in found.items() if v})
+            special = {key: next((name for name in names if name in known), None) for key, names in USUAL.items()}
+            tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **{k: v for k, v in special.items() if v})
         vocab_size(tokenizer.get_vocab())
-    except Exception as error:  # what tokenizers and transformers raise for odd files is of any type
+    except Exception as error:  # tokenizers and transformers raise any type for odd files
         raise EncoderError(f"{folder}: no usable tokenizer ({one_line(error, MOST_SAID)})") from None
     return tokenizer
 
 
 def load_shards_tokenizer(folder: Path) -> Any:
-    """The tokenizer beside shards, whose ids `tokenizers` made of its tokenizer.json, as transformers loads it.
+    """Return the tokenizer of shards as transformers loads it. The pipeline read tokenizer.json with `tokenizers`.
 
     Raises:
-        EncoderError: it gives other ids there: transformers makes some tokenizers anew, from their vocabulary and
-            class, and a model trained on one would be used with the other.
+        EncoderError: the two give different ids. transformers rebuilds some tokenizers from vocabulary and class; a
+            model would be trained with one and used with the other.
     """
     tokenizer, plain = load_tokenizer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     plain.no_truncation()
@@ -67,25 +67,25 @@ def load_shards_tokenizer(folder: Path) -> Any:
         if tokenizer(text, add_special_tokens=False)["input_ids"] != expected:
             raise EncoderError(
                 f"{folder}: transformers' {type(tokenizer).__name__} gives other ids than tokenizer.json, which made "
-                f'the shards, e.g. for {text!r}: make them with "tokenizer_class": "PreTrainedTokenizerFast" in '
+                f'the shards, e.g. for {text!r}: make the shards with "tokenizer_class": "PreTrainedTokenizerFast" in '
                 "tokenizer_config.json"
             )
     return tokenizer
 
 
 def num_ids(tokenizer: Any) -> int:
-    """Every id that the tokenizer gives is below it."""
+    """Return the bound of a tokenizer's ids: every id is below it."""
     return vocab_size(tokenizer.get_vocab())
 
 
 def special_tokens(tokenizer: Any) -> SpecialTokens:
-    """What the tokenizer puts around one sequence, by its own template; no text is encoded to find out.
+    """Return the special tokens around one sequence, read from the tokenizer's template without encoding a text.
 
     Raises:
-        EncoderError: it has no template that puts a sequence between special tokens.
+        EncoderError: there is no template that holds the sequence once.
     """
     if not tokenizer.is_fast:
-        raise EncoderError(f"{type(tokenizer).__name__} is not made by a tokenizer.json, which tells special tokens")
+        raise EncoderError(f"{type(tokenizer).__name__} is not made from a tokenizer.json, which states special tokens")
     template, pad = tokenizer.backend_tokenizer.post_processor, tokenizer.pad_token_id
     if template is None:
         return SpecialTokens([], [], 0 if pad is None else pad, tokenizer.mask_token_id)

@@ -1,4 +1,4 @@
-"""What a run learns: each objective asks for sequences to be encoded, and turns their states into one loss.
+"""Training objectives: each requests sequences to encode, and turns their encoded states into one loss.
 
 `Objective` is the contract. A built-in type is a file in this folder, which holds one such class and is found by its
 name; files that begin with an underscore hold none. `module:Class` names a class of the user's own.

@@ -34,8 +34,8 @@ class ContrastiveConfig(ObjectiveConfig):
     """The options of every contrastive objective. Its head is for training only: an export leaves it out.
 
     Args:
-        temperature: the divisor of cosine similarities. A lower one weighs hard negatives more, a higher one treats all
-            negatives more alike.
+        temperature: the divisor of cosine similarities. A lower one gives hard negatives more weight, a higher one
+            treats all negatives alike.
         head: the projection before the loss: none; tanh, a linear layer and tanh (SimCSE); relu, two linear layers with
             ReLU between them (SimCLR, CLEAR); or linear, two linear layers (DeCLUTR v1, Eq. 1).
         head_dim: the size of the head's output; 0: the encoder's hidden size.
@@ -68,7 +68,7 @@ class NTXentConfig(ContrastiveConfig):
 
     Args:
         memory: the number of vectors of earlier micro-batches that are further negatives (cross-batch memory, Wang et
-            al. 2020); 0: none.
+            al. 2020); 0: none. Raise it if the device's memory keeps batches small.
     """
 
     memory: int = 0
@@ -102,8 +102,7 @@ class ContrastiveObjective(Objective):
     @in_fp32
     def projected(self, *blocks: Tensor) -> Sequence[Tensor]:
         """Return the head's output for the vectors of blocks, (N, h) each -> (N, d) each, in fp32."""
-        projected: Tensor = self.head(torch.cat(blocks))
-        return projected.split([len(block) for block in blocks])
+        return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def joined(self, contexts: Sequence[Any]) -> Any:
         """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""

@@ -1,4 +1,4 @@
-"""COCO's pickles: read as the arrays, containers and texts that they are, and never run."""
+"""COCO's pickles are read as arrays, containers and texts, and none of their code runs."""
 
 import array
 import collections
@@ -18,7 +18,7 @@ FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
 
 
 def coco(features: Any = FEATURES) -> dict[str, Any]:
-    """What a split of COCO holds, of two pictures with six captions each, ids as COCO has them."""
+    """Return the content of a split of COCO: two images with six captions each, with ids like COCO's."""
     ids = {image: [1000 * image + number for number in range(6)] for image in range(2)}
     captions = {i: {"cleaned_caption": f"a man  rides horse {i}", "imgid": i // 1000} for j in ids.values() for i in j}
     return {"features": features, "image_to_caption_ids": ids, "captions": captions}
@@ -71,7 +71,7 @@ def test_ids_and_captions_may_be_lists(tmp_path: Path) -> None:
 
 
 def python_2_array(values: np.ndarray) -> bytes:
-    """An array as Python 2's numpy pickled it: names of the old module, byte strings for codes and numbers."""
+    """Return an array as numpy pickled it under Python 2: old module names, byte strings for codes and numbers."""
     raw = values.astype("<f4").tobytes()
     shape = b"".join(b"K" + bytes([size]) for size in values.shape)
     dtype = b"cnumpy\ndtype\nU\x02f4K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
@@ -95,7 +95,7 @@ def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
 
 
 class Runs:
-    """Would write a file when unpickled."""
+    """An object that would write a file when unpickled."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof
@@ -109,7 +109,7 @@ class Runs:
 def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, place: str, protocol: int) -> None:
     content = {**coco(), place: [Runs(tmp_path / "ran")]}
     message = refused(tmp_path, pickle.dumps(content, protocol))
-    assert "asks for 'posix.system'" in message and "restore the file from the original" in message
+    assert "needs 'posix.system'" in message and "restore the file from the original" in message
     assert not (tmp_path / "ran").exists()
 
 
@@ -128,7 +128,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, place: str, proto
     ],
 )
 def test_any_other_name_is_refused(tmp_path: Path, content: bytes, name: str) -> None:
-    assert f"asks for '{name}'" in refused(tmp_path, content)
+    assert f"needs '{name}'" in refused(tmp_path, content)
 
 
 START = b"cnumpy.core.multiarray\n_reconstruct\n"
@@ -142,9 +142,9 @@ DTYPE = b"cnumpy\ndtype\n"
         (pickle.dumps(coco(np.array(["text"]))), "of dtype 'U4'"),
         (pickle.dumps(coco(np.zeros(2, [("x", "f4")]))), "of dtype 'V4'"),
         (DTYPE + b"(VO\ntR.", "of dtype 'O'"),
-        (START + b"(N(I0\ntVb\ntR.", "an array of a kind of its own"),
-        (START + b"(" + START + b"(I0\ntVb\ntR.", "an array of a kind of its own"),
-        (b"cnumpy\nndarray\n(I9\ntR.", "no whole pickle"),
+        (START + b"(N(I0\ntVb\ntR.", "a subclass of an array"),
+        (START + b"(" + START + b"(I0\ntVb\ntR.", "a subclass of an array"),
+        (b"cnumpy\nndarray\n(I9\ntR.", "not a complete pickle"),
         (START + b"(cnumpy\nndarray\n(I0\ntVb\ntRVno state\nb.", "an array whose state is not numpy's"),
         (
             START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I-1\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
@@ -155,9 +155,9 @@ DTYPE = b"cnumpy\ndtype\n"
             "cannot reshape",
         ),
         (START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1\ntVf4\nI00\nVabcd\ntb.", "not of plain numbers"),
-        (DTYPE + b"}b.", "gives a state to what is no array"),
+        (DTYPE + b"}b.", "sets the state of an object that is no array"),
         (DTYPE + b"(Vf4\ntR(I3\nV?\ntb.", "a dtype whose state"),
-        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes in an encoding of its own"),
+        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes in another encoding than Latin-1"),
         (b"cnumpy.core.numeric\n_frombuffer\n(I5\n" + DTYPE + b"(Vf4\ntR(I1\ntVC\ntR.", "not of plain numbers"),
     ],
 )
@@ -187,13 +187,13 @@ def test_a_caption_s_id_that_is_nested_without_end_is_refused(tmp_path: Path) ->
     for _ in range(300):
         nested = (nested,)
     message = refused(tmp_path, {**coco(), "image_to_caption_ids": {0: [nested] * 5}})
-    assert "caption a tuple of picture 0 must be in captions" in message
+    assert "caption a tuple of image 0 must be in captions" in message
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
 def test_a_truncated_pickle_is_no_whole_one(tmp_path: Path, share: float) -> None:
     whole = pickle.dumps(coco())
-    assert "no whole pickle" in refused(tmp_path, whole[: int(share * len(whole))])
+    assert "not a complete pickle" in refused(tmp_path, whole[: int(share * len(whole))])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_truncated_pickle_is_no_whole_one(tmp_path: Path, share: float) -> Non
     ids=["text", "protocol 99", "4 EiB of bytes", "2 GiB of text", "persistent"],
 )
 def test_bytes_that_are_no_pickle_are_refused_without_taking_what_they_claim(tmp_path: Path, content: bytes) -> None:
-    assert "no whole pickle" in refused(tmp_path, content)
+    assert "not a complete pickle" in refused(tmp_path, content)
 
 
 def without(key: str) -> dict[str, Any]:
@@ -220,21 +220,21 @@ for _ in range(60):
         ([1, 2], "expected a dict with features, image_to_caption_ids, captions, found a list"),
         (without("features"), "expected a dict with features"),
         (without("captions"), "expected a dict with features"),
-        (coco(np.zeros(3, np.float32)), "features must be a row of numbers for each picture"),
-        (coco(np.zeros((0, 3), np.float32)), "features must be a row of numbers for each picture"),
-        (coco([[1.0, 2.0], [1.0]]), "features must be a row of numbers for each picture"),
-        (coco([["a"], ["b"]]), "features must be a row of numbers for each picture"),
-        (coco([[10**400], [1]]), "features must be a row of numbers for each picture"),
-        (coco(laughs), "features must be a row of numbers for each picture"),
+        (coco(np.zeros(3, np.float32)), "features must hold a row of numbers for each image"),
+        (coco(np.zeros((0, 3), np.float32)), "features must hold a row of numbers for each image"),
+        (coco([[1.0, 2.0], [1.0]]), "features must hold a row of numbers for each image"),
+        (coco([["a"], ["b"]]), "features must hold a row of numbers for each image"),
+        (coco([[10**400], [1]]), "features must hold a row of numbers for each image"),
+        (coco(laughs), "features must hold a row of numbers for each image"),
         (coco([[0.5] * 1000] * 1000), "more numbers than the file has bytes"),
         (coco(np.array([[1, np.nan, 2]], np.float32)), "a NaN or an infinity"),
-        ({**coco(), "image_to_caption_ids": {0: [1, 2]}}, "of picture 0 must be a list of 5 captions' ids at least"),
-        ({**coco(), "image_to_caption_ids": laughs}, "of picture 0 must be a list of 5 captions' ids"),
-        ({**coco(), "image_to_caption_ids": {0: [laughs] * 5}}, "caption a list of picture 0 must be in captions"),
-        (coco(np.zeros((3, 2), np.float32)), "of picture 2 must be a list of 5 captions' ids at least, found None"),
-        ({**coco(), "captions": {}}, "caption 0 of picture 0 must be in captions, a dict with a text"),
+        ({**coco(), "image_to_caption_ids": {0: [1, 2]}}, "of image 0 must be a list of at least 5 ids of captions"),
+        ({**coco(), "image_to_caption_ids": laughs}, "of image 0 must be a list of at least 5 ids"),
+        ({**coco(), "image_to_caption_ids": {0: [laughs] * 5}}, "caption a list of image 0 must be in captions"),
+        (coco(np.zeros((3, 2), np.float32)), "of image 2 must be a list of at least 5 ids of captions, found None"),
+        ({**coco(), "captions": {}}, "caption 0 of image 0 must be in captions, as a dict with a text"),
         ({**coco(), "captions": {0: {"cleaned_caption": 5}}}, "found a dict"),
-        ({**coco(), "captions": {0: {"cleaned_caption": b"bytes"}}}, "a dict with a text cleaned_caption"),
+        ({**coco(), "captions": {0: {"cleaned_caption": b"bytes"}}}, "as a dict with a text cleaned_caption"),
     ],
     ids=range(18),
 )

@@ -1,4 +1,4 @@
-"""GLUE's files as they ship, and an error with its line for what is malformed."""
+"""GLUE's files as downloaded; an error names the malformed line."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_a_task_has_the_rows_of_its_files(shared_data: Path, task: str, num_trai
 
 
 def test_a_byte_order_mark_and_quotes_belong_to_no_text(shared_data: Path) -> None:
-    """MRPC's header begins with the mark, and its second sentence here with a quotation mark that none closes."""
+    """MRPC's header begins with a byte order mark; the second sentence here begins with an unclosed quote."""
     split = read_glue(shared_data / "glue" / "MRPC" / "dev.tsv", LAYOUTS["MRPC"])
     assert split.texts[1][0].startswith('" The foodservice pie business')
     assert split.labels[:3].tolist() == [1, 0, 0]

@@ -1,4 +1,4 @@
-"""SentEval's labelled files as they are, with the published numbers of rows, and a sentence for each broken one."""
+"""SentEval's labelled files have the published numbers of rows; each malformed file has its message."""
 
 from collections.abc import Callable
 from functools import partial
@@ -107,7 +107,7 @@ def test_the_probing_folder_is_found_from_where_a_user_points(tmp_path: Path, in
         (read_mrpc, "Quality\tx\nyes\t2\t3\ta\tb\n", r"table:2: expected one of 0, 1 as label, found 'yes'"),
         (read_sick_entailment, "id\tentailment_judgment\n1\ta\tb\t3\tMAYBE\n", r"table:2: .*found 'MAYBE'"),
         (read_probing, "tr\tA\tx\nxx\tA\ty\n", r"table:2: expected tr, va or te"),
-        (read_probing, "tr\tA\tx\nva\tA\ty\n", r"table: holds no line of the split te; it may be cut off"),
+        (read_probing, "tr\tA\tx\nva\tA\ty\n", r"table: holds no line of the split te; it may be truncated"),
         (read_probing, "tr\tA\tx\nva\tB\ty\nte\tA\tz\n", r"table:2: the label 'B' does not occur in the training"),
         (read_trec, "", r"table: is empty"),
     ],

@@ -1,4 +1,4 @@
-"""Files of one's own pairs: what a person or a program writes as csv or tsv, and a sentence for what is neither."""
+"""The user's csv and tsv files of pairs, as people and programs write them; each malformed file has its message."""
 
 import csv
 import tempfile
@@ -92,10 +92,10 @@ def test_one_row_is_enough_to_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b,1\nno,score\n", r"csv:2: expected two sentences and a score with commas .* 2 fields: 'no,score'"),
-        ("a;b;1\n", r"csv:1: expected two sentences and a score with commas .* 1 fields: 'a;b;1'"),
-        ('"a\nb",c,1\nd,e,f,2\n', r"csv:3: expected two sentences and a score .* 4 fields"),
-        ("a,b,1,Ann\n", r"csv:1: expected two sentences and a score .* 4 fields"),
+        ("a,b,1\nno,score\n", r"csv:2: expected .* separated by commas, found 2 fields: 'no,score'"),
+        ("a;b;1\n", r"csv:1: expected two sentences and a score, separated by commas, .* 1 fields: 'a;b;1'"),
+        ('"a\nb",c,1\nd,e,f,2\n', r"csv:3: expected two sentences and a score, .* 4 fields"),
+        ("a,b,1,Ann\n", r"csv:1: expected two sentences and a score, .* 4 fields"),
         ("a,b,score,who\nc,d,1\n", r"csv:2: expected 4 fields, as in the header, found 3 fields"),
         ("sentence1,sentence2,points\n", r"csv:1: expected a number.*'points'"),
         ("a,b,1\nsentence1,sentence2,score\n", r"csv:2: expected a number.*'score'"),
@@ -122,7 +122,7 @@ def test_what_is_no_row_is_named_with_file_and_line(tmp_path: Path, content: str
 
 
 def test_a_tsv_with_commas_between_its_cells_is_told_of_tabs(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"tsv:1: expected two sentences and a score with TABs"):
+    with pytest.raises(DataError, match=r"tsv:1: expected two sentences and a score, separated by TABs"):
         read_pairs(written(tmp_path, "a,b,1\n", "pairs.tsv"))
 
 

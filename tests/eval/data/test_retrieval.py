@@ -1,4 +1,4 @@
-"""Retrieval collections as they are published, and a sentence naming file and line for every way to break them."""
+"""Retrieval collections as published; messages about malformed files name file and line."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
         ("corpus.jsonl", "[1]\n", r"corpus\.jsonl:1: expected a JSON object"),
         ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: field text must be a string, found None"),
         ("corpus.jsonl", '{"_id": 7, "text": "one"}\n', r"corpus\.jsonl:1: field _id must be a string, found 7"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' is there twice"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' occurs twice"),
         ("queries.jsonl", '\n{"_id": "q", "text": null}\n', r"queries\.jsonl:2: field text must be a string"),
         ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected the header"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
@@ -69,7 +69,7 @@ def test_files_with_windows_line_ends_read_the_same(tmp_path: Path) -> None:
         ("corpus.jsonl", f'{{"_id": "d1", "n": {"9" * 5000}}}\n', r"corpus\.jsonl:1: cannot be read as JSON"),
         ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: cannot be read as JSON: maximum recursion"),
         ("corpus.jsonl", f'{{"_id": {[1] * 9999}, "text": "a"}}\n', r":1: field _id must be a string, .{,70}$"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* is there twice"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* occurs twice"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t0\n", r"test\.tsv: grades no document above 0"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, file: str, cont
 
 
 def test_cranfields_queries_go_by_their_place(shared_data: Path) -> None:
-    """The second query is written as number 2 and the third as number 4; the judgements call that one 3."""
+    """The second query is numbered 2 and the third 4; the judgments number the third 3."""
     collection = read_cranfield(shared_data / "retrieval" / "cranfield")
     assert (len(collection.documents), len(collection.queries), collection.num_dropped) == (1400, 225, 0)
     rows = np.loadtxt(shared_data / "retrieval/cranfield/cranqrel", np.int64)
@@ -109,7 +109,7 @@ def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> Non
 
 
 def test_trecqa_keeps_questions_with_a_right_and_a_wrong_answer(shared_data: Path) -> None:
-    """68 questions, the number that papers on the clean test set give."""
+    """The clean test set has 68 questions, as papers report."""
     collection = read_trecqa(shared_data / "retrieval" / "trecqa_wang")
     assert (len(collection.queries), len(collection.documents), collection.num_dropped) == (68, 1442, 27)
     assert collection.candidates is not None
@@ -137,7 +137,7 @@ CRANFIELD = {
         (read_cranfield, "cran.qry", "wings ?\n", r"cran\.qry:1: expected \.I and a number"),
         (read_cranfield, "cran.all.1400", "", r"cran\.all\.1400: holds no record"),
         (read_flickr8k, "Flickr8k.token.txt", "a.jpg\tA dog .\n", r"token\.txt:1: expected photograph#number"),
-        (read_flickr8k, "Flickr8k.token.txt", "a.jpg#0\tA dog .\n", r"token\.txt: 'a\.jpg' has one caption"),
+        (read_flickr8k, "Flickr8k.token.txt", "a.jpg#0\tA dog .\n", r"token\.txt: 'a\.jpg' has only one caption"),
         (read_flickr8k, "Flickr8k.token.txt", "\n", r"token\.txt: holds no caption"),
         (read_trecqa, "test.csv", "q,l,a\n", r"test\.csv:1: expected the header"),
         (read_trecqa, "test.csv", "qtext,label,atext\nWho ?,1\n", r"test\.csv:2: expected a question"),

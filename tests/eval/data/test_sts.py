@@ -1,4 +1,4 @@
-"""SentEval's files as they are, and a sentence naming file and line for every way in which they can be broken."""
+"""SentEval's files of pairs as published; messages about malformed files name file and line."""
 
 from collections.abc import Callable
 from pathlib import Path

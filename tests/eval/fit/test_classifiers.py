@@ -1,4 +1,4 @@
-"""The batched trainer gives what SentEval's classifiers give one at a time: the same stops, the same weights."""
+"""The batched trainer equals SentEval's classifiers trained one at a time: same stops, same weights."""
 
 import copy
 
@@ -15,7 +15,7 @@ GRID = (1e-5, 1e-2)
 
 
 def problem() -> tuple[np.ndarray, np.ndarray]:
-    """Rows (300, 12) of three classes that overlap, so that fits stop at different checks."""
+    """Return rows (300, 12) of three overlapping classes, so that fits stop at different checks."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(NUM, DIM))
     noise = 2 * random.normal(size=(NUM, CLASSES))
@@ -23,7 +23,7 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 
 def plain(rows: np.ndarray, labels: np.ndarray, fold: Fold, l2: float, settings: Settings) -> tuple:
-    """One classifier as SentEval trains it, with autograd: (model, dev accuracy, passes)."""
+    """Train one classifier as SentEval does, with autograd, and return (model, dev accuracy, passes)."""
     x, y = torch.from_numpy(rows), torch.from_numpy(labels)
     np.random.seed(1111)
     torch.manual_seed(1111)
@@ -62,7 +62,7 @@ def plain(rows: np.ndarray, labels: np.ndarray, fold: Fold, l2: float, settings:
 
 
 def folds() -> list[Fold]:
-    """Different dev splits, rests of a pass and numbers of steps, and two of which the dev split is held out."""
+    """Folds with different dev splits, last batches and numbers of steps, two of them without a dev split."""
     order = np.random.default_rng(1).permutation(NUM)
     given = [Fold(np.sort(order[cut:]), np.sort(order[:cut])) for cut in (90, 91, 130)]
     return [*given, Fold(np.arange(190)), Fold(np.arange(250))]

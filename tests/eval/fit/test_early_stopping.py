@@ -1,4 +1,4 @@
-"""SentEval's early stopping, which papers' figures rest on."""
+"""SentEval's early stopping, on which published figures depend."""
 
 from clearspan.eval.fit.early_stopping import EarlyStopping
 

@@ -1,4 +1,4 @@
-"""The three schemes: which rows are learnt from, how L2 is chosen, what is averaged."""
+"""The three schemes: the rows of each fit, the choice of L2, the averages."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LABELS = np.array([0, 1] * (NUM // 2))
 
 
 class Recorded(Trainer):
-    """A trainer that fits nothing: dev accuracies are told beforehand, and class 1 is predicted for every row."""
+    """A trainer without fits: it has preset dev accuracies and predicts class 1 for every row."""
 
     def __init__(self, splits: dict[str, np.ndarray], dev_accuracies: list[np.ndarray], num_folds: int = 2) -> None:
         features = of_sentences(np.zeros((NUM, 3), np.float32))

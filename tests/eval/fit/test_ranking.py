@@ -1,4 +1,4 @@
-"""The projections of pictures and captions are those that SentEval's loop trains, and ties gain nothing."""
+"""The projections of images and captions equal those of SentEval's loop, and ties gain nothing."""
 
 import copy
 from typing import Any
@@ -14,7 +14,7 @@ SEED, PER_IMAGE, DIM = 1111, 5, 40
 
 
 def made_up(num_images: int, seed: int) -> ranking.Side:
-    """Captions whose embeddings tell something of their pictures' features."""
+    """Return images, and captions whose embeddings correlate with the features of their images."""
     generator = np.random.RandomState(seed)
     images = generator.randn(num_images, 16).astype(np.float32)
     shared = images[:, :12].repeat(PER_IMAGE, axis=0)
@@ -22,7 +22,7 @@ def made_up(num_images: int, seed: int) -> ranking.Side:
 
 
 class SentEvals:
-    """The original's loop, a caption a row with its picture's features repeated, lists and all."""
+    """SentEval's original loop: one row per caption, with its image's features repeated."""
 
     def __init__(self, train: ranking.Side, dev: ranking.Side) -> None:
         np.random.seed(SEED)
@@ -99,9 +99,9 @@ def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPa
 
 
 def test_ranks_are_counted_from_1_by_descending_product() -> None:
-    products = np.array([[0.9, 0.1, 0.5, 0.2], [0.8, 0.3, 0.6, 0.7]])  # two pictures, two captions each
+    products = np.array([[0.9, 0.1, 0.5, 0.2], [0.8, 0.3, 0.6, 0.7]])  # two images, two captions each
     to_text, to_image = ranking.ranks_of(products, 2)
-    assert to_text.tolist() == [1, 2]  # the second picture's best caption, 0.7, is behind 0.8
+    assert to_text.tolist() == [1, 2]  # the second image's best caption, 0.7, ranks behind 0.8
     assert to_image.tolist() == [1, 2, 1, 1]
 
 

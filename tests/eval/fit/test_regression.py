@@ -1,4 +1,4 @@
-"""The regressor of relatedness is the one that torch's own modules train, and its targets are Tai et al.'s."""
+"""The regressor equals one trained by torch's modules, and its targets are those of Tai et al."""
 
 import copy
 from typing import Any
@@ -17,7 +17,7 @@ DIM, SEED = 24, 1111
 
 
 def made_up(num: int, seed: int, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Features of pairs and scores from 0 to 5 that depend on them."""
+    """Return pair features, and scores from 0 to 5 that depend on them."""
     generator = np.random.RandomState(seed)
     left, right = generator.randn(2, num, DIM).astype(np.float32)
     features = regression.pair_features(left, right)
@@ -27,7 +27,7 @@ def made_up(num: int, seed: int, noise: float = 1.0) -> tuple[np.ndarray, np.nda
 
 
 def by_autograd(train: Any, dev: Any) -> tuple[nn.Module, int, int]:
-    """SentEval's loop with torch's modules: the best model, passes until it and in all."""
+    """Run SentEval's loop with torch's modules; return the best model, its passes and all passes."""
     np.random.seed(SEED)
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Linear(2 * DIM, 5), nn.Softmax(dim=-1))
@@ -97,7 +97,7 @@ def test_a_dev_split_of_one_score_keeps_the_first_model() -> None:
         (3.6, [0, 0, 0.4, 0.6, 0]),
         (4.75, [0, 0, 0, 0.25, 0.75]),
         (5.0, [0, 0, 0, 0, 1]),
-        (0.75, [0.75, 0, 0, 0, 0]),  # no distribution: SentEval's way with STS-B's scores below 1
+        (0.75, [0.75, 0, 0, 0, 0]),  # not a distribution: SentEval's treatment of STS-B's scores below 1
         (0.0, [0, 0, 0, 0, 0]),
     ],
 )

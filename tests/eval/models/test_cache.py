@@ -1,4 +1,4 @@
-"""Embeddings on disk: what was kept is found again as it was, and whatever else is there is never taken for it."""
+"""The cache returns the embeddings that were written, and never the content of damaged or foreign files."""
 
 import errno
 import multiprocessing
@@ -19,12 +19,12 @@ FORK = multiprocessing.get_context("fork")
 
 
 def rows_of(texts: list[str]) -> np.ndarray:
-    """Known vectors, another for each text."""
+    """Return known vectors, a different one for each text."""
     return np.array([[len(text), *np.frombuffer(text.encode()[:5].ljust(5), np.uint8)] for text in texts], np.float32)
 
 
 def found(folder: Path, texts: list[str]) -> list[list[float] | None]:
-    """What a new run finds."""
+    """Return the embeddings that a new run reads."""
     cache = Cache(folder, DIM)
     assert cache.warnings == []
     rows = np.concatenate([np.empty((0, DIM), np.float32), *cache.blocks])
@@ -106,7 +106,7 @@ def test_a_damaged_row_is_not_found_but_counted_until_a_new_one_replaces_it(tmp_
 
 
 def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.embeddings").write_text("a list of rows, by hand, that is longer than a header")
+    (tmp_path / "2026-notes.embeddings").write_text("a list of rows, by hand, that is longer than a header")
     (tmp_path / "notes.txt").write_text("more")
     Cache(tmp_path / "other", DIM + 1).add(["text"], np.ones((1, DIM + 1), np.float32))
     (other,) = (tmp_path / "other").glob("*.embeddings")
@@ -114,13 +114,13 @@ def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) 
     cache = Cache(tmp_path, DIM)
     assert cache.find(["text"]).tolist() == [-1]
     assert sorted("another program" in warning for warning in cache.warnings) == [False, True]
-    cache.add(["text"], rows_of(["text"]))  # which does not stop it
+    cache.add(["text"], rows_of(["text"]))  # still works
     assert Cache(tmp_path, DIM).find(["text"]).tolist() == [0]
     assert len(list(tmp_path.glob("*.embeddings"))) == 3
 
 
 def killed(folder: Path) -> None:
-    """Everything is written but the name."""
+    """Add an embedding, and die before its complete file is renamed."""
     os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
     Cache(folder, DIM).add(["during"], rows_of(["during"]))
 

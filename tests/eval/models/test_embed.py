@@ -13,7 +13,7 @@ from clearspan.eval.models.embed import Embedder, batches_by_length, unit_vector
 
 
 class Recorder:
-    """An encoder of known vectors that remembers what it was asked for."""
+    """An encoder of known vectors that records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""What a model's fingerprint is of: all that decides an embedding."""
+"""A model's fingerprint covers everything that affects an embedding."""
 
 import shutil
 from pathlib import Path

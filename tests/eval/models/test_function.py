@@ -1,4 +1,4 @@
-"""A Python function as a model: whatever it gives is an embedding of each text, or one line that says why not."""
+"""A Python function as a model: it embeds each text, or an error says in one line why not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ TEXTS = ["a text", "a much longer text, of many more words than the others have"
 
 
 def counts(texts: list[str]) -> np.ndarray:
-    """(n, 2): characters and words."""
+    """Return the numbers of characters and words, (n, 2)."""
     assert isinstance(texts, list)
     return np.array([[len(text), len(text.split())] for text in texts])
 

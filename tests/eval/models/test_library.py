@@ -1,4 +1,4 @@
-"""The model that is scored: what sentence-transformers makes of a folder, and what of folders it is not shown."""
+"""Models in folders embed as with sentence-transformers, and invalid folders are refused."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 
 @pytest.fixture(scope="module")
 def roberta(roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plain folder whose tokenizer knows no limit."""
+    """A plain folder whose tokenizer has no length limit."""
     folder = tmp_path_factory.mktemp("models") / "roberta"
     config = RobertaConfig(**SIZE, vocab_size=50265, max_position_embeddings=66, type_vocab_size=1)
     torch.manual_seed(0)
@@ -42,7 +42,7 @@ def roberta(roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def loaded() -> Callable[..., Model]:
-    """Models of folders that no test changes, each loaded once."""
+    """Models of unmodified folders, each loaded once."""
     return functools.cache(load)
 
 
@@ -51,7 +51,7 @@ def norms(embeddings: np.ndarray) -> np.ndarray:
 
 
 def saved(minilm: Path, folder: Path, *after: torch.nn.Module) -> Path:
-    """all-MiniLM-L6-v2's transformer with other modules after it."""
+    """Save all-MiniLM-L6-v2's transformer with other modules after it."""
     SentenceTransformer(modules=[Transformer(str(minilm)), *after], device="cpu").save_pretrained(str(folder))
     return folder
 
@@ -97,7 +97,7 @@ def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     loaded: Callable[..., Model], roberta: Path, pooling: str
 ) -> None:
-    """RoBERTa's positions begin at 2: of 66 rows, 64 are for tokens, which sentence-transformers does not know."""
+    """RoBERTa's positions begin at 2, so 64 of 66 serve tokens; sentence-transformers ignores this."""
     ours = loaded(roberta, pooling)
     together, few = ours.encode(TEXTS), ours.encode(TEXTS, batch_tokens=1)
     model, tokenizer = AutoModel.from_pretrained(roberta).eval(), AutoTokenizer.from_pretrained(roberta)
@@ -120,7 +120,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
     loaded: Callable[..., Model], roberta: Path
 ) -> None:
-    """The library pads a batch to its longest text, whatever order they come in."""
+    """sentence-transformers pads a batch to its longest text, in whatever order."""
     for pooling in POOLINGS:
         model = loaded(roberta, pooling)
         padded = model.modules.encode(TEXTS, batch_size=len(TEXTS))
@@ -128,7 +128,7 @@ def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
 
 
 def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
-    """A drawn one would give scores that mean nothing, and [CLS] without it another published figure."""
+    """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
     mended = "--pooling cls-before-head"
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
@@ -162,7 +162,7 @@ def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
             assert embeddings.dtype == np.float32
             assert not np.array_equal(embeddings, expected)
             np.testing.assert_allclose(cosines(embeddings, expected), 1, atol=1e-3)
-            for one in range(2):  # what a task sees: cosines of texts
+            for one in range(2):  # tasks use the cosines of texts
                 found, wanted = (cosines(rows[[one]], rows[one + 1 :]) for rows in (embeddings, expected))
                 np.testing.assert_allclose(found, wanted, atol=1e-2)
 
@@ -171,7 +171,7 @@ def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: 
     torch.manual_seed(0)
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 48), Normalize())
     embeddings = load(folder, dtype="bf16").encode(TEXTS[:3])
-    np.testing.assert_allclose(norms(embeddings), 1, atol=1e-6)  # bfloat16 knows 1 to 2^-9
+    np.testing.assert_allclose(norms(embeddings), 1, atol=1e-6)  # in bfloat16, 1 is accurate to 2^-9
     np.testing.assert_allclose(cosines(embeddings, load(folder).encode(TEXTS[:3])), 1, atol=1e-2)
 
 
@@ -229,7 +229,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
 
 
 def test_a_pooler_that_is_used_must_be_there(loaded: Callable[..., Model], minilm: Path, tmp_path: Path) -> None:
-    """BERT's is drawn where it is missing, which does no harm only where nothing reads it."""
+    """A missing pooler of BERT is initialized at random, which matters only if it is used."""
     from safetensors.torch import load_file, save_file
 
     folder = shutil.copytree(minilm, tmp_path / "model", ignore=shutil.ignore_patterns("model.safetensors"))

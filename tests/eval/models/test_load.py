@@ -1,4 +1,4 @@
-"""Which kind of model a `--model` is, and what results call it."""
+"""The kind of model that `--model` names, and its name in results."""
 
 import subprocess
 import sys
@@ -94,7 +94,7 @@ def test_a_function_is_called_as_it_is_given() -> None:
 
 
 def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
-    """Mistakes in arguments shall show before its seconds."""
+    """Importing torch takes seconds, and mistakes in arguments must show before."""
     code = f"import sys; from eval.models.load import default_name; default_name({str(tmp_path)!r}); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], timeout=60, check=False)
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""Model folders that are damaged, half copied or not what they say: refused in one line, never scored or trained on."""
+"""Damaged, incomplete and inconsistent model folders are refused in one line, by evaluator and trainer."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ PROMPTS = "config_sentence_transformers.json"
 
 
 def saved(config: PretrainedConfig, folder: Path, with_head: bool = True) -> Path:
-    """A small model of an architecture as transformers saves it, tied weights once."""
+    """Save a small model of an architecture with transformers, tied weights once."""
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_config(copy.deepcopy(config))
     (model if with_head else model.base_model).save_pretrained(folder)
@@ -35,7 +35,7 @@ def saved(config: PretrainedConfig, folder: Path, with_head: bool = True) -> Pat
 
 
 def change(folder: Path, edit: Callable[[Weights], Any]) -> Path:
-    """Edits a folder's weights in place."""
+    """Edit a folder's weights in place."""
     weights = load_file(folder / "model.safetensors")
     edit(weights)
     (folder / "model.safetensors").unlink()
@@ -45,7 +45,7 @@ def change(folder: Path, edit: Callable[[Weights], Any]) -> Path:
 
 @pytest.fixture
 def folder(minilm: Path, tmp_path: Path) -> Path:
-    """A copy of a real sentence-transformers folder; its weights are a link to the real ones."""
+    """A copy of a real sentence-transformers folder, with a link to its weights."""
     folder = tmp_path / "model"
     shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("model.safetensors"))
     (folder / "model.safetensors").symlink_to(minilm / "model.safetensors")
@@ -69,7 +69,7 @@ def test_a_whole_folder_is_loaded_and_only_a_head_that_it_has_not_is_new(
 
 
 def new_names(name: str) -> set[str]:
-    """All of an architecture's head but what is tied to the embeddings."""
+    """Return the names of a head's weights, without those tied to the embeddings."""
     model = AutoModelForMaskedLM.from_config(copy.deepcopy(CONFIGS[name]))
     embeddings = model.get_input_embeddings().weight
     states = model.state_dict(keep_vars=True)
@@ -203,7 +203,7 @@ def test_a_file_of_settings_that_has_no_end_is_not_read(folder: Path) -> None:
 
 
 def test_the_length_limit_is_found_under_its_older_names(folder: Path) -> None:
-    """sentence-transformers reads them too."""
+    """sentence-transformers accepts them too."""
     from sentence_transformers import SentenceTransformer
 
     (folder / SETTINGS).rename(folder / "sentence_roberta_config.json")
@@ -261,7 +261,7 @@ ANOTHERS = {
     with_a_vocabulary_cut_at_2000: "its tokenizer has 2,000 tokens, and its model 30,522 embeddings",
     with_other_ids: r"its tokenizer and vocab\.txt give 2 of 30,522 tokens different ids, e\.g\. '\w+' [\d,]+ and .*",
 }
-"""Ways to give a model a tokenizer of another one, and what is said of it."""
+"""Ways to give a model the tokenizer of another model, and the message of each."""
 
 
 @pytest.mark.parametrize("damage", ANOTHERS)
@@ -276,7 +276,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path, damage: Callable[
     [
         (50265, 50265),  # RoBERTa
         (50257, 50257),  # GPT-2
-        (50258, 50257),  # GPT-2 with a padding token that got no embedding
+        (50258, 50257),  # GPT-2 with a padding token without embedding
         (30522, 30528),  # BERT, padded to a multiple of 16
         (128_001, 128_100),  # DeBERTa-v3
         (32_000, 32_128),  # T5 without its 100 extra ids
@@ -328,7 +328,7 @@ def test_merges_that_do_not_make_the_vocabulary_are_refused(name: str, shared_da
     path.write_text("\n".join(["#version: 0.2", *merges[:2000]]), encoding="utf-8")
     with pytest.raises(EncoderError, match=r"merges\.txt: lacks the merges for 4[78],\d+ of the [45]\d,\d+ tokens"):
         check_tokenizer(tmp_path, content["vocab"], 50_265)
-    (tmp_path / "tokenizer.json").touch()  # which is used in its place
+    (tmp_path / "tokenizer.json").touch()  # takes precedence over merges.txt
     check_tokenizer(tmp_path, content["vocab"], 50_265)
 
 
@@ -337,7 +337,7 @@ def as_int8(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def test_integer_weights_are_refused_and_integer_buffers_are_not(folder: Path) -> None:
-    load(folder)  # whose file holds embeddings.position_ids, int64
+    load(folder)  # its file holds embeddings.position_ids, int64
     name = "encoder.layer.3.output.dense.weight"
     change(folder, lambda weights: weights.update({name: as_int8(weights[name])}))
     with pytest.raises(EncoderError, match=rf"model\.safetensors: {name} holds int8, not floating-point weights"):

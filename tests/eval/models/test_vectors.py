@@ -1,4 +1,4 @@
-"""Word vectors: SentEval's bag of words, of the formats that vectors are published in."""
+"""Word vectors: SentEval's bag of words, from all formats in which vectors are published."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ def glove(words: Vectors) -> bytes:
 
 
 def word2vec_text(words: Vectors) -> bytes:
-    """As its program and fastText's write it: a space ends each line."""
+    """Return word2vec's text format as its program and fastText write it, with a space at the end of each line."""
     return f"{len(words)} 3\n".encode() + glove(words).replace(b"\n", b" \n")
 
 
@@ -33,7 +33,7 @@ def word2vec_binary(words: Vectors) -> bytes:
 
 
 def word2vec_binary_without_new_lines(words: Vectors) -> bytes:
-    """As gensim writes it."""
+    """Return word2vec's binary format as gensim writes it."""
     rows = [f"{word} ".encode() + struct.pack("<3f", *values) for word, values in words.items()]
     return f"{len(words)} 3\n".encode() + b"".join(rows)
 
@@ -139,17 +139,17 @@ def test_words_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"the 1 2 3\nowl 1 2\n", r":2: expected a word and 3 numbers, found 3 fields: 'owl 1 2': take the whole"),
+        (b"the 1 2 3\nowl 1 2\n", r":2: expected a word and 3 numbers, found 3 fields: 'owl 1 2': copy the complete"),
         (b"the 1 2\n\nowl 1 2\n", r":2: expected a word and 2 numbers, found 1 fields"),
-        (b"the 1 2\nowl 1 2 3\n", r":2: expected a word and 2 numbers, with single spaces between, found 4 fields"),
-        (b"the  1 2\nowl  1 2\n", r":1: expected a word and 2 numbers, with single spaces between"),
-        (b"2 1\nthe 1 2\nowl 1 2\n", r":2: expected a word and 1 numbers, with single spaces between"),
+        (b"the 1 2\nowl 1 2 3\n", r":2: expected a word and 2 numbers, separated by single spaces, found 4 fields"),
+        (b"the  1 2\nowl  1 2\n", r":1: expected a word and 2 numbers, separated by single spaces"),
+        (b"2 1\nthe 1 2\nowl 1 2\n", r":2: expected a word and 1 numbers, separated by single spaces"),
         (word2vec_binary(WORDS).replace(b"4 3", b"3 3"), "goes on after the 3 words of 3 numbers that it promises"),
-        (b"just a line of text\n", r":1: expected a word and its numbers with spaces between"),
+        (b"just a line of text\n", r":1: expected a word and its numbers, separated by spaces"),
         (b"the 1 2\nowl 1 two\n", r":2: expected 2 numbers after 'owl'"),
         (b"the 1 2\nowl 1 nan\n", r":2: the vector of 'owl' holds a NaN or an infinity"),
         (b"the 1 2\nowl 1 1e99\n", r":2: the vector of 'owl' holds a NaN or an infinity"),
-        (b"3 2\nthe 1 2\nowl 1 2\n", "holds 2 of the 3 words that it promises: take the whole file"),
+        (b"3 2\nthe 1 2\nowl 1 2\n", "holds 2 of the 3 words that it promises: copy the complete file"),
         (b"2 0\nthe\nowl\n", ":1: promises vectors of 0 numbers"),
         (word2vec_binary(WORDS)[:-3], "ends within word 4 of the 4 that it promises"),
         (word2vec_binary(WORDS).replace(b"owl ", b"owl"), "ends within word"),

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing cut off at 1,200 and at 400 px, no request to outside, no script.
+"""The report in a real browser: nothing is cut off at 1,200 and 400 px, and nothing is requested or run.
 
 report.html, and a script that measures ──> in a frame of the width asked for ──> chromium --dump-dom ──> findings
 """
@@ -51,7 +51,7 @@ MEASURE = """<script>addEventListener("load", () => setTimeout(() => {
 
 
 def chromium(url: str, profile: Path) -> tuple[str, list[str]]:
-    """The page's elements as the browser has them, and what it said on its console."""
+    """Return the page's elements as the browser has them, and the lines of its console."""
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium is installed: apt-get install chromium to read the report in a browser")
@@ -61,7 +61,7 @@ def chromium(url: str, profile: Path) -> tuple[str, list[str]]:
 
 
 def measured(report: Path, width: int, fragment: str = "") -> dict[str, Any]:
-    """What the script finds in the report in a frame of `width` pixels, all of its folded parts open."""
+    """Return the script's measurements of the report in a frame of `width` pixels, with all folded parts open."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy".*', "", report.read_text("utf-8"))
     (report.parent / "measured.html").write_text(page.replace("</body>", MEASURE + "</body>"), "utf-8")
     frame = report.parent / "frame.html"
@@ -74,7 +74,7 @@ def measured(report: Path, width: int, fragment: str = "") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three models, one of a long name, on two dozen tasks, beside two published ones."""
+    """Write a report of three models, one with a long name, on two dozen tasks, beside two published models."""
     names = ("all-MiniLM-L6-v2", "clearspan-simcse-roberta-base_2026-11-20_seed_1111", "tiny")
     summary = Summary([made_up.scored(name, seed) for seed, name in enumerate(names, 1)], made_up.BASELINES)
     path = tmp_path_factory.mktemp("report") / "report.html"
@@ -85,7 +85,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found_at(report: Path) -> dict[int, dict[str, Any]]:
-    """Width -> what was measured."""
+    """Return width -> measurements."""
     return {width: measured(report, width) for width in (1200, 400)}
 
 
@@ -145,7 +145,7 @@ def test_the_browser_has_nothing_to_complain_of(report: Path) -> None:
 
 
 def test_what_would_be_cut_or_asked_for_is_seen(tmp_path: Path) -> None:
-    """The measurements are able to fail."""
+    """The measurements can fail."""
     path = tmp_path / "report.html"
     write_report(path, "Bad", [Section("s", "text")])
     bad = '<img src="http://example.invalid/x.png" alt=""><p style="width:90rem;max-width:none">wide</p></body>'

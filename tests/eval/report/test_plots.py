@@ -1,4 +1,4 @@
-"""The charts: what they say in words, and that no name or value breaks one."""
+"""Charts: their descriptions in words, and names and values of any form."""
 
 import io
 import itertools
@@ -14,7 +14,7 @@ ODD = "_é$_{\x1b"
 
 
 def drawn(figure: Figure) -> str:
-    """The chart as SVG, its words as text."""
+    """Return the chart as SVG, with its words as text."""
     import matplotlib
 
     buffer = io.StringIO()

@@ -1,4 +1,4 @@
-"""Tables as text and HTML, and those of several models beside each other."""
+"""Tables as text and HTML, and tables of several models side by side."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from clearspan.eval.report.side_by_side import side_by_side
 
 
 def table_html(table: Table, heading: str, folder: Path) -> str:
-    """The table as a report shows it in a section of this heading."""
+    """Return the table's HTML in the report, in a section of this heading."""
     write_report(folder / "report.html", "", [Section(heading, tables=[table])])
     return (folder / "report.html").read_text("utf-8").split("<main>")[1]
 

@@ -1,4 +1,4 @@
-"""The averages that papers print, against values computed by hand, and against every row that the papers print."""
+"""The papers' averages, checked against values computed by hand and against every printed row."""
 
 import math
 
@@ -110,7 +110,7 @@ def test_an_undefined_score_makes_its_average_undefined() -> None:
 
 
 MISPRINTS = {("nonling-g1", "BERT (SimCLR)"): (77.00, 76.99)}
-"""Table and row -> the average as printed, and what the row's figures make."""
+"""Table and row -> the average as printed, and as computed from the row."""
 
 
 def head_cells(table: PaperTable, row: Row) -> dict[str, Cell]:
@@ -118,7 +118,7 @@ def head_cells(table: PaperTable, row: Row) -> dict[str, Cell]:
 
 
 def scores_of(*rows: tuple[PaperTable, Row]) -> dict[str, dict[str, float]]:
-    """The printed figures of rows, as if an evaluation had found them."""
+    """Return the printed figures of rows in the form of an evaluation's scores."""
     found: dict[str, dict[str, float]] = {}
     for table, row in rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
@@ -140,7 +140,7 @@ AVERAGED = [
 
 @pytest.mark.parametrize(("table", "row", "column"), AVERAGED)
 def test_a_printed_average_is_ours_of_the_printed_figures(table: PaperTable, row: Row, column: Column) -> None:
-    """To rounding: SimCSE's is of the figures as printed, the others' of figures that the paper rounded too."""
+    """Equality is up to rounding: only SimCSE averages the figures as printed."""
     assert column.average
     found = average(column.average, scores_of((table, row)))
     assert found is not None and not found["missing"]

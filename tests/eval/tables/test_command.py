@@ -1,4 +1,4 @@
-"""`python -m eval.tables`: published rows and one's own, in three forms; what is missing is named."""
+"""`python -m clearspan.eval.tables`: published rows and one's own, in three forms; what is missing is named."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ ENVIRONMENT = {"versions": {}, "protocol": "full", "embedding_dim": 384}
 
 
 def write(folder: Path, model: str = "mine", scores: dict | None = None, **environment: object) -> Path:
-    """An evaluation's folder as `python -m eval` leaves it."""
+    """An evaluation's folder as `python -m clearspan.eval` leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     results = Results(model, scores=SENTEVAL if scores is None else scores, environment={**ENVIRONMENT, **environment})
     (folder / "results.json").write_text(results.to_json())
@@ -120,11 +120,11 @@ def test_every_table_prints_in_every_form(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a results.json that python -m eval wrote (no JSON: "),
+        ("{", "not a results.json of python -m clearspan.eval (not JSON: "),
         ("[]", "not a results.json"),
         ("{}", "it has no 'model'"),
-        ('{"model": "x", "environment": {}, "scores": []}', "'[]' where a dict belongs"),
-        ('{"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}', "'80' where a number belongs"),
+        ('{"model": "x", "environment": {}, "scores": []}', "'[]', expected a dict"),
+        ('{"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}', "'80', expected a number"),
     ],
 )
 def test_what_is_no_results_json_is_said_to_be_none(
@@ -136,10 +136,10 @@ def test_what_is_no_results_json_is_said_to_be_none(
 
 
 def test_bad_arguments_are_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no table 'declutr-9'; there are declutr-1, " in complaint(capsys, 2, "declutr-9")
+    assert "no table 'declutr-9'; choose from declutr-1, " in complaint(capsys, 2, "declutr-9")
     assert "; did you mean 'nonling-e1'?" in complaint(capsys, 2, "nonlinge1")
     assert "name a table" in complaint(capsys, 2)
-    assert "neither the folder nor one in it holds results.json" in complaint(capsys, 1, "clear-1", tmp_path)
+    assert "neither the folder nor its subfolders hold results.json" in complaint(capsys, 1, "clear-1", tmp_path)
     assert "no such file" in complaint(capsys, 1, "clear-1", tmp_path / "nowhere")
     assert "invalid choice: 'word'" in complaint(capsys, 2, "clear-1", "--format", "word")
 

@@ -1,4 +1,4 @@
-"""The papers' figures: spot checks against the papers' pages, and what a report gets of them."""
+"""The papers' figures: spot checks against the papers, and the baselines in a report."""
 
 import yaml
 
@@ -47,7 +47,7 @@ def test_every_column_names_an_average_that_there_is_or_figures() -> None:
 
 
 def test_no_cell_of_the_files_is_lost() -> None:
-    """Each cell that is no null is one of `tables()`: YAML could have read a name, or a row, otherwise."""
+    """Each non-null cell occurs in `tables()`: YAML might misread a name or a row."""
     for paper in _PAPERS:
         content = yaml.safe_load((_FOLDER / f"{paper}.yaml").read_text())
         for name in content.keys() - {"paper"}:

@@ -1,4 +1,4 @@
-"""Image-caption retrieval on pictures of our own making, in COCO's format."""
+"""Image-caption retrieval on made-up images in COCO's format."""
 
 import pickle
 from pathlib import Path
@@ -22,7 +22,7 @@ def features(generator: np.random.RandomState, num: int) -> np.ndarray:
 
 
 def caption_of(picture: np.ndarray, number: int) -> str:
-    """Names what the picture shows most of, the less of it the later the caption."""
+    """Return a caption that names what the image shows most of; later captions name less of it."""
     return "a " + " and a ".join(THINGS[i] for i in np.argsort(-picture)[: 5 - number])
 
 
@@ -32,7 +32,7 @@ def by_things(texts: list[str]) -> np.ndarray:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A SentEval folder with a COCO of ours."""
+    """A SentEval folder with a made-up COCO."""
     folder = tmp_path / "downstream" / "COCO"
     folder.mkdir(parents=True)
     generator = np.random.RandomState(0)
@@ -89,7 +89,8 @@ def test_what_is_missing_is_named(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "width", "message"), [(25, 10, "25 pictures.*give 26 or more"), (40, 7, "features of 10 numbers for the 7")]
+    ("num", "width", "message"),
+    [(25, 10, "25 images.*give 26 or more"), (40, 7, "10 numbers per image, train.pkl has 7")],
 )
 def test_splits_that_do_not_do_are_refused(data: Path, num: int, width: int, message: str) -> None:
     content = {

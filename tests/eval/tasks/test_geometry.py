@@ -1,4 +1,4 @@
-"""Alignment and uniformity are what a double loop over the pairs gives, over splits that are named."""
+"""Alignment and uniformity equal a double loop over the pairs, for all splits and for each."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GLUE: fine-tuning of a tiny encoder on rows that it can learn, and figures that are scikit-learn's."""
+"""GLUE: a tiny encoder is fine-tuned on rows that it can learn, and scores equal scikit-learn's."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ QUICK = Settings(epochs=2, batch_size=16, learning_rate=1e-3)
 
 @pytest.fixture(scope="module")
 def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT, not trained, as a plain Hugging Face folder."""
+    """A tiny untrained BERT as a plain Hugging Face folder."""
     folder = tmp_path_factory.mktemp("model") / "tiny"
     tokenizer = AutoTokenizer.from_pretrained(shared_data / "tokenizers" / "bert-base-uncased")
     torch.manual_seed(0)
@@ -39,7 +39,7 @@ def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def rows(num: int, num_classes: int) -> Split:
-    """Rows of many lengths, whose first text alone tells the class; `num_classes` 0: whose score is 0 or 5."""
+    """Return rows of many lengths whose class depends on the first text; with `num_classes` 0, a score of 0 or 5."""
     labels = GENERATOR.integers(0, num_classes or 2, num)
     lengths = GENERATOR.integers(1, 9, num)
     first = [f"it was {('awful', 'lovely', 'blue')[label]} today" for label in labels]
@@ -72,7 +72,7 @@ def test_a_seed_decides_the_predictions(encoder: Path) -> None:
 
 
 def test_what_is_fine_tuned_is_the_folders_transformer(encoder: Path, tmp_path: Path) -> None:
-    """Of a sentence-transformers folder too; other weights give other predictions, so they are not drawn anew."""
+    """Also from a sentence-transformers folder; other weights change the predictions, so they are used as saved."""
     transformer = Transformer(str(encoder))
     SentenceTransformer(modules=[transformer, Pooling(32)], device="cpu").save_pretrained(str(tmp_path / "same"))
     with torch.no_grad():
@@ -155,7 +155,7 @@ def test_the_first_best_epoch_and_the_median_run_are_taken() -> None:
 
 
 def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three runs of two epochs, whose predictions are given: the best epoch of each, then the median of these."""
+    """Three runs of two epochs with fixed predictions: the best epoch of each, then the median run."""
     gold = np.array([0.0, 0, 0, 0])
     right = {7: [1, 2], 8: [4, 0], 9: [3, 3]}
     monkeypatch.setattr("clearspan.eval.tasks.glue.SEEDS", {"fast": 3})
@@ -174,7 +174,7 @@ def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.Monk
 
 
 def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
-    """The table in fairseq's examples/roberta/README.glue.md; the rest is Liu et al. 2019, section 5.1."""
+    """The values of fairseq's examples/roberta/README.glue.md; all others are from Liu et al. 2019, section 5.1."""
     tasks = ("MNLI", "QNLI", "QQP", "RTE", "SST-2", "MRPC", "CoLA", "STS-B")
     rates = (1e-5, 1e-5, 1e-5, 2e-5, 1e-5, 1e-5, 1e-5, 2e-5)
     sizes = (32, 32, 32, 16, 32, 16, 16, 16)
@@ -207,7 +207,7 @@ def test_a_task_without_its_files_is_missing_with_a_reason(shared_data: Path) ->
 def test_the_command_fine_tunes_on_real_rows(
     encoder: Path, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first rows of CoLA and STS-B; stdout is the results alone."""
+    """The first rows of CoLA and STS-B are scored; stdout holds the results only."""
     for task, num in (("CoLA", 200), ("STS-B", 100)):
         (tmp_path / "data" / "glue" / task).mkdir(parents=True)
         for name in ("train.tsv", "dev.tsv"):
@@ -241,5 +241,5 @@ def test_where_nothing_can_be_scored_the_command_says_why(
     arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
     assert main([*arguments, "--device", "cpu"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "skipped glue/RTE: transformers' Trainer cannot be told --device cpu" in "\n".join(lines)
+    assert "skipped glue/RTE: transformers' Trainer cannot use --device cpu" in "\n".join(lines)
     assert lines[-1].endswith("no task of --tasks can be scored with it")

@@ -1,4 +1,4 @@
-"""STS-B in other languages: one task a language that is there, scored as STS-B is."""
+"""STS-B in other languages: one task per language with data, scored like STS-B."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ from clearspan.eval.tasks.task import Run
 
 
 def letters(texts: list[str]) -> np.ndarray:
-    """An encoder for any script: counts of characters."""
+    """Encode texts in any script as counts of characters."""
     return np.array([np.bincount([ord(c) % 256 for c in text], minlength=256) for text in texts], np.float32)
 
 

@@ -1,4 +1,4 @@
-"""One's own pairs: a task a file, named after it, with `--pairs` alone."""
+"""The user's own pairs: one task per file, named after it, with `--pairs` alone."""
 
 import json
 import math
@@ -119,4 +119,4 @@ def test_a_file_that_does_not_do_is_one_line_and_exit_1(
         written(path, content)
     assert main([*command, "--pairs", str(path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("python -m eval: --pairs: ") and str(path) in line and message in line
+    assert line.startswith("python -m clearspan.eval: --pairs: ") and str(path) in line and message in line

@@ -1,4 +1,4 @@
-"""Supervised relatedness: SentEval's rows in SentEval's order, and a score that a fitted model earns."""
+"""Supervised relatedness: SentEval's rows in SentEval's order, and the score of a fitted model."""
 
 import shutil
 from pathlib import Path

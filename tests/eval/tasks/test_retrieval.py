@@ -1,4 +1,4 @@
-"""Retrieval: ranks and figures against a slow, obvious reference and against sentence-transformers' own evaluator."""
+"""Retrieval: ranks and scores against a slow, simple reference and against sentence-transformers' evaluator."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from tests.eval.data.test_retrieval import beir
 
 @pytest.fixture
 def captions(shared_data: Path, tmp_path: Path) -> Path:
-    """Captions of 60 photographs: given one, find the four others. A data folder in BEIR's layout."""
+    """A data folder in BEIR's layout: captions of 60 photographs; each query must find the four other captions."""
     lines = (shared_data / "retrieval/flickr8k/Flickr8k.token.txt").read_text("utf-8").split("\n")[: 60 * 5]
     corpus, queries, qrels = [], [], []
     for i, (image, caption) in enumerate((line.split("#")[0], line.split("#", 1)[1][1:].strip()) for line in lines):
@@ -35,7 +35,7 @@ def captions(shared_data: Path, tmp_path: Path) -> Path:
 
 
 def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int, int]]) -> dict[str, float]:
-    """BEIR's figures from the whole sorted ranking of each query, one at a time."""
+    """Return BEIR's scores from the complete sorted ranking of each query, one at a time."""
     mrr, recall_1, recall_10, ndcg = [], [], [], []
     for query, judged in zip(queries, grades, strict=True):
         scores = [float(sum(q * d for q, d in zip(query, document, strict=True))) for document in documents]
@@ -51,7 +51,7 @@ def reference(queries: np.ndarray, documents: np.ndarray, grades: list[dict[int,
 
 
 def collection(num_documents: int, judged: list[dict[int, int]]) -> Collection:
-    """Of texts that do not matter: query -> position of a relevant document -> its grade."""
+    """Return a collection with placeholder texts; `judged`: query -> position of a relevant document -> its grade."""
     return Collection(
         documents=[""] * num_documents,
         queries=[""] * len(judged),
@@ -104,7 +104,7 @@ def test_a_document_below_the_depth_counts_as_not_found() -> None:
 
 
 def test_a_query_that_is_a_document_does_not_find_itself() -> None:
-    """Three captions of one photograph and one of another, each nearest to itself."""
+    """Three captions of one photograph and one of another; each is nearest to itself."""
     documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
     judged = replace(collection(4, [{1: 1, 3: 1}, {0: 1, 3: 1}]), itself=np.array([0, 1]))
     found = search(documents[:2], documents, judged)
@@ -122,7 +122,7 @@ def test_a_query_that_no_document_is_ranks_all_beside_one_that_is() -> None:
 
 
 def test_a_query_of_beirs_layout_does_not_find_the_document_of_its_id(tmp_path: Path) -> None:
-    """As BEIR: ArguAna's arguments and Quora's questions are documents and queries. But q3 answers q3."""
+    """As in BEIR, where ArguAna's arguments and Quora's questions are documents and queries; here q3 answers q3."""
     texts = {"q1": "an owl hunts", "q2": "hunting owls", "q3": "the night train"}
     corpus = [{"_id": name, "title": "", "text": text} for name, text in texts.items()]
     queries = [{"_id": name, "text": text} for name, text in {**texts, "q4": "an owl hunts"}.items()]
@@ -144,7 +144,7 @@ def test_a_query_of_beirs_layout_does_not_find_the_document_of_its_id(tmp_path: 
 
 
 def test_a_query_with_candidates_ranks_these_alone() -> None:
-    """By hand: right answers second and third of three, and first of two."""
+    """By hand: correct answers at ranks 2 and 3 of three, and at rank 1 of two."""
     documents = np.array([[3.0], [2.0], [1.0], [9.0], [8.0]])
     judged = replace(collection(5, [{1: 1, 2: 1}, {3: 1}]), candidates=[np.array([0, 1, 2]), np.array([3, 4])])
     found = search(np.ones((2, 1)), documents, judged).figures

@@ -1,4 +1,4 @@
-"""STS: the figures that papers publish, under names that tell the aggregations apart."""
+"""STS: the scores that papers publish, under the names of their aggregations."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from clearspan.eval.tasks.task import Run
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:
-    """An encoder that needs no weights: counts of hashed lower-cased words, (n, 1024)."""
+    """Encode texts without weights: counts of hashed lower-cased words, (n, 1024)."""
     out = np.zeros((len(texts), 1024), np.float32)
     for row, text in zip(out, texts, strict=True):
         for word in text.lower().split():

@@ -1,4 +1,4 @@
-"""Transfer and probing: SentEval's order of rows, its features, figures on real files, and what cannot be scored."""
+"""Transfer and probing: SentEval's order of rows and features, scores on real files, and data that cannot be scored."""
 
 import shutil
 import zlib
@@ -18,7 +18,7 @@ from clearspan.eval.tasks.task import Run
 
 
 def bag_of_words(texts: Sequence[str]) -> np.ndarray:
-    """An encoder that needs no weights: signs of hashed lower-cased words, (n, 64)."""
+    """Encode texts without weights: signs of hashed lower-cased words, (n, 64)."""
     out = np.zeros((len(texts), 64), np.float32)
     for row, text in zip(out, texts, strict=True):
         for word in text.lower().split():
@@ -63,7 +63,7 @@ def test_a_folder_that_is_no_senteval_folder_misses_every_task(tmp_path: Path) -
 
 
 def sentences(num: int, seed: int = 0) -> Labelled:
-    """Sentences of one to nine words, the class told by one of them."""
+    """Return sentences of one to nine words, one of which determines the class."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, num)
     texts = [" ".join(["good" if label else "bad", *["word"] * random.integers(0, 9)]) for label in labels]

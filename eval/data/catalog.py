@@ -1,14 +1,14 @@
-"""Which data an evaluation needs, whether it is there and whole, and where it is obtained.
+"""Catalog of evaluation data: which data sets a folder holds, whether they are complete, and where to obtain them.
 
-    catalogue.yaml + a data folder ──> Finding, one a data set: whole, not whole, absent
+    catalog.yaml + a data folder ──> Finding per data set: whole, not whole, absent
 
-Files are read as streams and never parsed: rows are counted, bytes hashed. Row counts decide: a file that has its rows
-but other bytes than the copy we know is whole, and said to differ: line ends and tokenization do that.
+Files are streamed, not parsed: rows are counted, bytes hashed. A file is whole if it has the expected number of rows.
+If its bytes differ from the known copy, a note says so: line ends and tokenization may differ.
 """
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -27,11 +27,11 @@ class File:
     """A file of a data set.
 
     Attributes:
-        count: what is a row: a line; a line but the first; a line that is not blank; a line that opens a record (`.I`);
-            or nothing is, as in a pickle.
-        rows: how many there are; several where copies differ, none where we do not know.
-        like: a file beside it that must have as many lines.
-        sha256: of the copy we know.
+        count: what counts as a row: every line; every line but the first; every line that is not blank; every line that
+            opens a record (`.I`); or nothing, as in a pickle.
+        rows: expected number of rows; several if copies differ, none if it is unknown.
+        like: a file in the same folder that must have the same number of lines.
+        sha256: hash of the known copy.
     """
 
     name: str
@@ -43,12 +43,12 @@ class File:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files that are obtained together.
+    """A set of files from one source.
 
     Attributes:
-        tasks: what is scored on them.
-        root: the folder of DATA that holds `folder`, found as the tasks find it.
-        source: where they are obtained.
+        tasks: the tasks that use the files.
+        root: the folder in DATA that contains `folder`, located as the tasks locate it.
+        source: where to obtain the files.
         licence: as far as known.
     """
 
@@ -63,13 +63,13 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a data folder holds of a data set.
+    """The state of a data set in a data folder.
 
     Attributes:
-        place: where it is, or belongs.
-        rows: file -> how many it has, of those that are there and have rows of their own.
-        problems: what makes it not whole, a sentence each.
-        notes: what else should be known.
+        place: the folder of its files, whether it exists or not.
+        rows: file -> number of rows, for existing files that have rows of their own.
+        problems: the reasons why it is not whole, one sentence each.
+        notes: further remarks.
     """
 
     data_set: DataSet
@@ -81,9 +81,9 @@ class Finding:
 
 
 @cache
-def catalogue() -> tuple[DataSet, ...]:
-    """Every data set, SentEval's first."""
-    content = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
+def catalog() -> tuple[DataSet, ...]:
+    """Return all data sets, SentEval's first."""
+    content = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
     return tuple(
         DataSet(
             name=name,
@@ -99,24 +99,24 @@ def catalogue() -> tuple[DataSet, ...]:
 
 
 def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Finding]:
-    """What a data folder holds of each data set (default: of all)."""
-    return [_check(data, one) for one in (catalogue() if data_sets is None else data_sets)]
+    """Return the state of each data set (default: all of the catalog) in a data folder."""
+    return [_check(data, data_set) for data_set in (catalog() if data_sets is None else data_sets)]
 
 
 def other_rows(files: Iterable[Path]) -> list[str]:
-    """Of files that a task was read from, those without the rows that are known to belong there, a few words each."""
+    """Describe, in a few words each, the files of a task whose number of rows differs from the catalog's."""
     known = {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
-        for data_set in catalogue()
+        for data_set in catalog()
         for file in data_set.files
     }
     longest = max(map(len, known))
-    found = []
+    differing = []
     for path in files:
         file = next((known[end] for n in range(longest, 0, -1) if (end := path.parts[-n:]) in known), None)
         if file and file.rows and (num_rows := _read(path, file.count)[1]) not in file.rows:
-            found.append(f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}")
-    return found
+            differing.append(f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}")
+    return differing
 
 
 def _check(data: Path, data_set: DataSet) -> Finding:
@@ -124,38 +124,36 @@ def _check(data: Path, data_set: DataSet) -> Finding:
     present = [file for file in data_set.files if (place / file.name).is_file()]
     if not present:
         return Finding(data_set, place, "absent")
-    found = Finding(data_set, place, "whole")
+    finding = Finding(data_set, place, "whole")
     lines: dict[str, int] = {}
     for file in data_set.files:
         if file not in present:
-            found.problems.append(f"no {place / file.name}")
+            finding.problems.append(f"no {place / file.name}")
             continue
         try:
             lines[file.name], num_rows, checksum = _read(place / file.name, file.count)
         except OSError as error:
-            found.problems.append(f"{place / file.name}: cannot be read ({error.strerror})")
+            finding.problems.append(f"{place / file.name}: cannot be read ({error.strerror})")
             continue
         if file.count != "bytes" and not file.like:
-            found.rows[file.name] = num_rows
+            finding.rows[file.name] = num_rows
         if file.rows and num_rows not in file.rows:
             expected = " or ".join(f"{rows:,}" for rows in file.rows)
-            found.problems.append(f"{place / file.name}: {num_rows:,} rows, and {expected} belong there")
+            finding.problems.append(f"{place / file.name}: {num_rows:,} rows instead of {expected}")
         elif file.sha256 and checksum != file.sha256:
-            found.notes.append(f"{file.name} has other bytes than the copy we know")
+            finding.notes.append(f"{file.name} differs from the known copy")
         elif not file.rows and not file.like:
-            found.notes.append(f"{file.name}: how many rows belong there is not known")
+            finding.notes.append(f"{file.name}: the expected number of rows is unknown")
     for file in present:
         if file.like and file.like in lines and lines.get(file.name, 0) != lines[file.like]:
-            found.problems.append(
-                f"{place / file.name}: {lines.get(file.name, 0):,} lines for the {lines[file.like]:,} of {file.like}"
+            finding.problems.append(
+                f"{place / file.name}: {lines.get(file.name, 0):,} lines, but {file.like} has {lines[file.like]:,}"
             )
-    if not found.problems:
-        return found
-    return Finding(data_set, place, "not whole", found.rows, found.problems, found.notes)
+    return replace(finding, state="not whole") if finding.problems else finding
 
 
 def _root(data: Path, root: str) -> Path:
-    """Where the tasks would find it, else where it belongs."""
+    """Return the folder where the tasks look for the data, whether it exists or not."""
     if find := {"downstream": find_downstream, "probing": find_probing}.get(root):
         try:
             return find(data)
@@ -166,11 +164,11 @@ def _root(data: Path, root: str) -> Path:
 
 
 def _read(path: Path, count: Count) -> tuple[int, int, str]:
-    """(lines, rows, SHA-256) of a file, in one reading."""
+    """Return (lines, rows, SHA-256) of a file, read once."""
     digest = hashlib.sha256()
     num_lines = num_filled = num_records = 0
     with path.open("rb") as file:
-        for line in file:  # a pickle too: its bytes are hashed, whatever its lines
+        for line in file:  # also for a pickle, of which only the hash matters
             digest.update(line)
             num_lines += 1
             num_filled += not line.isspace()

@@ -1,4 +1,4 @@
-"""`python -m eval.data check`: what is there, what is whole, and where the rest is obtained."""
+"""`python -m clearspan.eval.data check`: the data in a folder, its state, and the source of the rest."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.eval.data.__main__ import main
-from clearspan.eval.data.catalogue import DataSet, File, Finding, catalogue, check, other_rows
+from clearspan.eval.data.catalog import DataSet, File, Finding, catalog, check, other_rows
 from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.tables.averages import AVERAGES
 from clearspan.eval.tables.published import tables
@@ -18,19 +18,19 @@ from clearspan.eval.tasks import sts
 
 
 def finding(data: Path, name: str) -> Finding:
-    (found,) = check(data, [one for one in catalogue() if one.name == name])
+    (found,) = check(data, [one for one in catalog() if one.name == name])
     return found
 
 
 def copied(shared_data: Path, tmp_path: Path, folder: str) -> Path:
-    """A data folder that holds one data set's files, to be spoilt."""
+    """A data folder with the files of one data set, which tests may damage."""
     place = tmp_path / "senteval" / "downstream" / folder
     shutil.copytree(shared_data / "senteval" / "downstream" / folder, place, copy_function=shutil.copyfile)
     return place
 
 
-def test_every_task_of_the_papers_tables_has_data_in_the_catalogue() -> None:
-    known = {task for one in catalogue() for task in one.tasks}
+def test_every_task_of_the_papers_tables_has_data_in_the_catalog() -> None:
+    known = {task for one in catalog() for task in one.tasks}
     wanted = {task for rule in AVERAGES.values() for task in rule.metrics}
     wanted |= {task for table in tables().values() for column in table.columns for task, _ in column.of}
     assert wanted <= known
@@ -47,7 +47,7 @@ def test_a_task_read_from_a_cut_file_is_told_from_one_read_from_the_whole(shared
 
 
 def test_every_data_set_says_where_it_is_from_and_has_files() -> None:
-    for one in catalogue():
+    for one in catalog():
         assert one.source.startswith("http") and one.licence and one.files, one.name
         for file in one.files:
             assert file.like is None or file.like in {other.name for other in one.files}
@@ -93,23 +93,23 @@ def test_a_truncated_file_is_not_whole(shared_data: Path, tmp_path: Path) -> Non
     rows = content[: len(content) // 2].count(b"\n") + 1
     found = finding(tmp_path, "TREC")
     assert found.state == "not whole"
-    assert found.problems == [f"{file}: {rows:,} rows, and 5,452 belong there"]
+    assert found.problems == [f"{file}: {rows:,} rows instead of 5,452"]
 
 
 def test_sentences_and_scores_must_be_as_many(shared_data: Path, tmp_path: Path) -> None:
-    """STS16's score files have lines that are empty, so the lines must match and not the scores."""
+    """STS16's score files have blank lines, so the check compares lines, not scores."""
     place = copied(shared_data, tmp_path, "STS/STS16-en-test")
     file = place / "STS.input.headlines.txt"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-3]))
     found = finding(tmp_path, "STS16")
-    assert f"{file}: 1,495 lines for the 1,498 of STS.gs.headlines.txt" in found.problems
+    assert f"{file}: 1,495 lines, but STS.gs.headlines.txt has 1,498" in found.problems
 
 
 def test_other_bytes_with_the_same_rows_are_whole_and_noted(shared_data: Path, tmp_path: Path) -> None:
     file = copied(shared_data, tmp_path, "MR") / "rt-polarity.pos"
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     found = finding(tmp_path, "MR")
-    assert (found.state, found.notes) == ("whole", ["rt-polarity.pos has other bytes than the copy we know"])
+    assert (found.state, found.notes) == ("whole", ["rt-polarity.pos differs from the known copy"])
 
 
 def test_each_kind_of_row_is_counted(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_data_is_found_where_the_evaluator_finds_it(shared_data: Path) -> None:
     folders = (shared_data, shared_data / "senteval", shared_data / "senteval" / "downstream")
     assert [finding(folder, "TREC").state for folder in folders] == ["whole"] * 3
     assert finding(shared_data / "stsb_multi_mt", "stsb/de").state == "whole"
-    assert finding(shared_data / "glue", "glue/RTE").state == "absent"  # --tasks glue wants the folder around it
+    assert finding(shared_data / "glue", "glue/RTE").state == "absent"  # --tasks glue needs its parent folder
 
 
 def test_a_file_of_unknown_rows_is_said_to_be_one(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_file_of_unknown_rows_is_said_to_be_one(tmp_path: Path) -> None:
         (folder / name).write_text("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\tWhy?\tHow?\t0\n")
     found = finding(tmp_path, "glue/QQP")
     assert (found.state, found.rows) == ("whole", {"train.tsv": 1, "dev.tsv": 1})
-    assert "train.tsv: how many rows belong there is not known" in found.notes
+    assert "train.tsv: the expected number of rows is unknown" in found.notes
 
 
 def test_the_command_names_what_is_missing_and_where_it_is(
@@ -156,7 +156,7 @@ def test_the_command_names_what_is_missing_and_where_it_is(
     assert err == ""
     assert "MR whole MR see source 10,662" in lines
     assert "SNLI absent SNLI CC BY-SA 4.0" in lines
-    source = lines.index("obtained from https://dl.fbaipublicfiles.com/glue/data/RTE.zip:")
+    source = lines.index("obtain from https://dl.fbaipublicfiles.com/glue/data/RTE.zip:")
     assert lines[source + 1] == f"glue/RTE into {tmp_path / 'glue' / 'RTE'}"
 
 
@@ -167,7 +167,7 @@ def test_what_is_there_and_not_whole_fails_the_command(
     assert main(["check", str(tmp_path), "--json"]) == 1
     found = {one["data"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["MR"]["state"] == "not whole"
-    assert "1 rows, and 5,331 belong there" in found["MR"]["problems"][0]
+    assert "1 rows instead of 5,331" in found["MR"]["problems"][0]
     assert found["CR"]["state"] == "absent" and found["CR"]["source"].startswith("https://")
 
 

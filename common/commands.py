@@ -1,0 +1,100 @@
+"""Commands of this project run from Python: keyword arguments as options, one-line errors as exceptions.
+
+    min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
+
+`run_module` runs a command in a process of its own and prints its output as it comes. `RaisingParser` checks options
+in this process, for a command whose work is done here.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from clearspan.common.terminal import Parser
+
+Option = str | int | float | bool | Path | Sequence[str | Path] | None
+"""Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
+out."""
+HINT = " (see --help)"
+
+
+class UsageError(ValueError):
+    """An option is unknown, missing or has a value that cannot work. The message is one line for the user."""
+
+
+class CommandError(RuntimeError):
+    """A command failed. The message is its own, in one line.
+
+    Attributes:
+        code: the exit code.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RaisingParser(Parser):
+    """Argument parser that raises UsageError instead of exiting."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Raise the message of an error, without the command's name and the pointer to its help."""
+        raise UsageError((message or "").strip().removeprefix(f"{self.prog}: ").removesuffix(HINT))
+
+
+def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]:
+    """Return the words of a command line that set the options.
+
+    Args:
+        underscores: whether the command writes its options with underscores, as DeepSpeed's launcher does.
+    """
+    line = []
+    for name, value in options.items():
+        flag = f"--{name if underscores else name.replace('_', '-')}"
+        if value is True:
+            line.append(flag)
+        elif isinstance(value, str | int | float | Path) and value is not False:
+            line.append(f"{flag}={value}")
+        elif value:
+            line += [f"{flag}={item}" for item in value]
+    return line
+
+
+def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False) -> None:
+    """Run `python -m MODULE LINE` to its end; print its output as it comes.
+
+    An interrupt is passed on to the process, which saves what it does, before KeyboardInterrupt is raised.
+
+    Args:
+        name: what the command begins its error lines with.
+        quiet: print nothing.
+
+    Raises:
+        UsageError: the command refused an option.
+        CommandError: the command failed.
+    """
+    usage, problems = [], []
+    command = [sys.executable, "-m", module, *line]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for text in process.stdout:
+                if text.startswith(f"{name}: "):
+                    problems.append(text.removeprefix(f"{name}: ").strip())
+                elif text.endswith(f"{HINT}\n"):
+                    usage.append(text.partition(": ")[2].strip().removesuffix(HINT))
+                elif not quiet:
+                    print(text, end="")
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            for text in process.stdout:
+                print(text, end="")
+            raise
+    if process.returncode and usage:
+        raise UsageError(usage[-1])
+    if process.returncode:
+        message = "; ".join(dict.fromkeys(problems)) or f"{module} ended with exit code {process.returncode}"
+        raise CommandError(message, process.returncode)

@@ -1,0 +1,124 @@
+"""`import clearspan`: quick, complete, and with the commands' own checks as exceptions."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clearspan
+from clearspan.common.commands import UsageError, words
+from clearspan.pipelines.errors import PipelineError
+from clearspan.train.options import RecipeError
+from tests.conftest import ROOT
+
+HEAVY = ("apache_beam", "deepspeed", "numpy", "omegaconf", "pyarrow", "torch", "transformers")
+
+
+def test_the_import_loads_nothing_heavy() -> None:
+    code = f"import sys, clearspan; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", clearspan.__all__)
+def test_every_name_is_there_and_documented(name: str) -> None:
+    assert getattr(clearspan, name).__doc__
+    assert name in dir(clearspan) and re.search(rf"\b{name}\b", str(clearspan.__doc__))
+
+
+def test_type_checkers_see_the_names_that_are_loaded() -> None:
+    tree = ast.parse(Path(clearspan.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == clearspan._PLACES and list(imported) and sorted(imported) == clearspan.__all__
+
+
+def test_no_name_is_hidden_by_a_package() -> None:
+    """After `import clearspan.train` the package would stand in place of a function `train`."""
+    assert not {path.name for path in (ROOT / "clearspan").iterdir()} & set(clearspan.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'trian_model'"):
+        _ = clearspan.trian_model
+
+
+def test_keyword_arguments_are_a_commands_options() -> None:
+    options = {"min_tokens": 512, "dedup": True, "nli": False, "size": None, "exclude": ["a", Path("b")], "x": 0}
+    assert words(options) == ["--min-tokens=512", "--dedup", "--exclude=a", "--exclude=b", "--x=0"]
+    assert words({"num_gpus": 2}, underscores=True) == ["--num_gpus=2"]
+
+
+@pytest.mark.slow
+def test_an_option_that_a_pipeline_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such option: --min-token; did you mean '--min-tokens'"):
+        clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", min_token=3)
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_fails_raises_its_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=f"{tmp_path}/absent.txt") as raised:
+        clearspan.make_tokenizer(tmp_path / "absent.txt", tmp_path / "out")
+    assert "\n" not in str(raised.value) and not str(raised.value).startswith("pipelines: ")
+
+
+def test_a_recipe_takes_values_of_python() -> None:
+    changes = {"data.text.path": Path("shards"), "output": "out", "training.bf16": False, "model.config": None}
+    recipe = clearspan.load_recipe("demo", {**changes, "model.path": "folder", "optimizer.betas": [0.8, 0.9]})
+    assert (recipe.training.bf16, recipe.model.config, recipe.model.path) == (False, {}, "folder")
+    assert recipe.optimizer.betas == [0.8, 0.9] and recipe.data["text"].path == "shards"
+
+
+def test_a_recipe_that_cannot_work_is_refused_before_a_process_starts() -> None:
+    with pytest.raises(RecipeError, match="max_step"):
+        clearspan.train_model("demo", {"training.max_step": 1})
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_raises_its_one_line(tmp_path: Path) -> None:
+    recipe = clearspan.load_recipe("demo", {"data.text.path": tmp_path / "absent", "output": tmp_path / "run"})
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/absent") as raised:
+        clearspan.train_model(recipe)
+    assert "\n" not in str(raised.value) and not str(raised.value).startswith("train: ")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "animals.csv"
+    path.write_text("A cat sleeps.,A kitten naps.,5\nA cat sleeps.,Prices rose.,0\nDogs bark.,A dog is barking.,4\n")
+    return path
+
+
+@pytest.mark.slow
+def test_a_model_embeds_and_is_scored_and_compared(minilm: Path, pairs: Path, tmp_path: Path) -> None:
+    model = clearspan.load_model(minilm)
+    assert model.encode(["A cat sleeps.", "A kitten naps."]).shape == (2, model.dim)
+    assert model.encode(["A cat sleeps."]).dtype == np.float32
+    results = [clearspan.evaluate(minilm, pairs=pairs, output=tmp_path / name, quiet=True) for name in "ab"]
+    saved = json.loads((tmp_path / "a" / "results.json").read_text())
+    assert results[0].scores == saved["scores"] and "pairs/animals" in results[0].scores
+    comparison = clearspan.compare(tmp_path / "a", tmp_path / "b")
+    assert "A and B are the same model" in comparison.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": ["stss"], "data": "."}, "unknown task 'stss'"),
+        ({"tasks": ["sts"]}, "--tasks needs --data"),
+        ({"pairs": "x.csv", "protocol": "quick"}, "invalid choice: 'quick'"),
+    ],
+)
+def test_an_evaluation_that_cannot_work_is_refused(options: dict, message: str, minilm: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        clearspan.evaluate(minilm, **options)

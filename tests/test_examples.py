@@ -1,0 +1,67 @@
+"""Every example runs as it stands, on small inputs."""
+
+import csv
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.processes import environment, run_commands
+
+pytestmark = pytest.mark.slow
+EXAMPLES = ROOT / "examples"
+
+
+def run(script: str, *words: str | Path) -> str:
+    """Run an example; return what it printed."""
+    done = run_commands([f"examples/{script}", *map(str, words)], [environment()])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def some_lines(source: Path, target: Path, number: int) -> Path:
+    with source.open("rb") as lines:
+        target.write_bytes(b"".join(itertools.islice(lines, number)))
+    return target
+
+
+def test_own_domain_on_a_cpu(shared_data: Path, tmp_path: Path) -> None:
+    corpus = some_lines(shared_data / "text" / "peps.jsonl", tmp_path / "peps.jsonl", 60)
+    sizes = ("--steps", "2", "--batch-size", "4", "--vocabulary", "1000")
+    printed = run("own_domain_cpu.py", corpus, "--output", tmp_path / "out", *sizes)
+    last = printed.splitlines()[-1]
+    assert last.startswith(f"{tmp_path / 'out' / 'run' / 'model'}: ") and "held-out documents" in last
+
+
+def test_one_gpu(shared_data: Path, minilm: Path, tmp_path: Path) -> None:
+    """A dry run: the machine of the tests has no GPU."""
+    corpus = some_lines(shared_data / "text" / "openwebtext_sample.jsonl", tmp_path / "text.jsonl", 250)
+    places = ("--data", shared_data / "senteval", "--output", tmp_path / "out")
+    printed = run("one_gpu.py", corpus, "--model", minilm, *places, "--dry-run")
+    assert "memory estimate" in printed and not (tmp_path / "out" / "run").exists()
+
+
+def test_own_language(shared_data: Path, tmp_path: Path) -> None:
+    pairs = some_lines(shared_data / "stsb_multi_mt" / "stsb-de-dev.csv", tmp_path / "pairs.csv", 100)
+    with (shared_data / "stsb_multi_mt" / "stsb-de-train.csv").open(encoding="utf-8") as file:
+        sentences = [row[0] for row in itertools.islice(csv.reader(file), 300)]
+    (tmp_path / "german.txt").write_text("\n".join(sentences), encoding="utf-8")
+    words = ("--language", "de", "--pairs", pairs, "--output", tmp_path / "out")
+    printed = run("own_language.py", tmp_path / "german.txt", *words, "--steps", "2", "--vocabulary", "800")
+    assert "'pairs/test': {'spearman'" in printed.splitlines()[-1]
+    assert (tmp_path / "out" / "scores" / "report.html").is_file()
+
+
+def test_the_tour_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+    """The code cells in one namespace, as a kernel runs them; they need no shared data."""
+    notebook = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    (tmp_path / "tour.py").write_text("\n\n".join(cells), encoding="utf-8")
+    inside = f"import os, runpy; os.chdir({str(tmp_path)!r}); runpy.run_path('tour.py', run_name='__main__')"
+    done = run_commands(["-c", inside], [environment(TMPDIR=str(tmp_path), PYTHONPATH=os.pathsep.join(sys.path))])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rows packed" in done.stdout and "95 % interval" in done.stdout
