@@ -1,4 +1,4 @@
-"""JSON arrays, Arrow tables, texts of many documents, and folders that hold what is none of these."""
+"""JSON arrays, Arrow tables, texts of many documents, and folders with files of no known format."""
 
 import io
 import json
@@ -22,7 +22,7 @@ READING = Reading(10**6)
 
 
 class Few(io.BytesIO):
-    """Bytes that come a few at a time."""
+    """Stream that returns a few bytes at a time."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(min(size or 0, 7))
@@ -99,7 +99,7 @@ def test_an_element_above_the_limit_takes_little_memory() -> None:
 
 
 def saved_to_disk(texts: list[str]) -> dict[str, bytes]:
-    """As Hugging Face's DatasetDict.save_to_disk lays it out."""
+    """Write tables like Hugging Face's DatasetDict.save_to_disk."""
     table = pa.table({"id": list(range(len(texts))), "text": texts})
     half = len(texts) // 2
     state = json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}, indent=2).encode()
@@ -255,7 +255,7 @@ def test_a_byte_a_letter_is_told_from_damage(data: bytes, encoding: str | None) 
 
 
 def test_latin_1_says_how_to_convert_it_and_one_bad_line_stays_a_bad_record(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"a\.txt: no UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
+    with pytest.raises(PipelineError, match=r"a\.txt: not UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
         read_all({"a.txt": GERMAN.encode("latin-1")}, tmp_path, 10**9)
     found = read_all({"b.txt": b"Good.\nna\xefve caf\xe9\nGood.\n"}, tmp_path, 10**9, "line")
     assert [bool(record.problem) for record in found] == [False, True, False]
