@@ -67,7 +67,7 @@ def test_a_picture_of_broken_exif_is_kept(direct: Command, zoo: Path, tmp_path: 
 def test_a_gif_by_its_name_is_of_no_known_kind(direct: Command, zoo: Path, tmp_path: Path) -> None:
     (zoo / "ant" / "waving.gif").write_bytes(animated("GIF"))
     done = direct("images", "--input", zoo)
-    assert done.code == 1 and "1 file of no known kind, e.g. ant/waving.gif: expected .jpg" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. ant/waving.gif: expected .jpg" in done.err
 
 
 def test_a_hundred_megapixels_take_little_memory(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_empty_class_folder_is_refused(direct: Command, zoo: Path, tmp_path: 
     (zoo / "cow").mkdir()
     done = direct("images", "--input", zoo)
     assert done.code == 1
-    assert f"{zoo / 'cow'}: a class without files: fill or remove it, or go on with --skip-unknown" in done.err
+    assert f"{zoo / 'cow'}: a class without files: fill or remove it, or add --skip-unknown" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
 
@@ -118,13 +118,13 @@ def test_licences_and_readmes_are_passed_over_and_counted(direct: Command, zoo: 
     (zoo / "ant" / "README.md").write_text("Ants.\n")
     write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("COPYING", b"As you like.\n")])
     done = direct("images", "--input", zoo / inputs)
-    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of no known kind skipped" in done.out
+    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of unknown type skipped" in done.out
 
 
 def test_a_readme_that_is_named_itself_is_no_picture(direct: Command, zoo: Path) -> None:
     (zoo / "README.md").write_text("Animals.\n")
     done = direct("images", "--input", zoo, zoo / "README.md")
-    assert done.code == 1 and "1 file of no known kind, e.g. README.md" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. README.md" in done.err
 
 
 def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
     write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("cow/list.csv", b"a,b\n")])
     done = direct("images", "--input", zoo)
     assert done.code == 1
-    assert "3 files of no known kind, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
+    assert "3 files of unknown type, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
 
@@ -182,7 +182,7 @@ def test_a_list_named_from_the_working_folder_gives_its_classes(
 def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
     inner = write_tar(tmp_path / "ant.tar", members(zoo / "ant"))
     done = direct("images", "--input", write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())]))
-    assert done.code == 1 and "1 file of no known kind, e.g. all.tar/ant.tar" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. all.tar/ant.tar" in done.err
     assert done.err.endswith("unpack the tar that holds tars\n")
 
 
@@ -237,11 +237,14 @@ def test_the_order_of_a_samples_files_decides_nothing(
     ("members", "said"),
     [
         (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
-        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: nothing beside it says its class, as of a.tar/1.jpg"),
+        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: no file beside it states its class, unlike a.tar/1.jpg"),
         (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not a class"),
         (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
         (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not a class'),
-        (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "what says a class must lie in a tar, next to what it is said"),
+        (
+            ["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"],
+            "a file that states a class must be in a tar, next to its example",
+        ),
     ],
 )
 def test_samples_whose_class_is_in_doubt_are_refused(
@@ -283,4 +286,4 @@ def test_a_file_that_is_linked_into_two_classes_is_refused(
     link(zoo / "bass" / "ant.jpg", linked)
     done = direct("images", "--input", *inputs)
     assert done.code == 1 and "of class 'bass'" in done.err and "of class 'ant'" in done.err
-    assert done.err.endswith("make a copy of it, or take one of the two away\n")
+    assert done.err.endswith("make a copy of it, or remove one of the two\n")

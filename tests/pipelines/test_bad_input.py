@@ -192,7 +192,7 @@ def test_an_output_that_holds_other_files_is_left_alone(pipeline, head: Path, tm
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.docx").write_bytes(b"years of work")
     before = tree(tmp_path)
-    assert_fails(pipeline("--input", head), "holds other files (thesis.docx): choose an --output that is new or empty")
+    assert_fails(pipeline("--input", head), "holds other files (thesis.docx): choose a new or empty --output")
     assert tree(tmp_path) == before
 
 

@@ -365,7 +365,8 @@ def test_nothing_reaches_the_screen(photographs: list[Image.Image], tmp_path: Pa
     (tmp_path / "large.png").write_bytes(encoded(Image.new("1", (9_500, 9_500)), "PNG"))
     (tmp_path / "cut.tiff").write_bytes(encoded(photographs[0], "TIFF")[:2000])
     program = (
-        "import pathlib, sys; from clearspan.pipelines.media.pictures import shrunk; from clearspan.pipelines.tally import RecordError\n"
+        "import pathlib, sys\nfrom clearspan.pipelines.media.pictures import shrunk\n"
+        "from clearspan.pipelines.tally import RecordError\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
         "    try: print(path.name, len(shrunk(path.read_bytes(), 64)) > 500)\n"
         "    except RecordError as error: print(path.name, error)\n"
