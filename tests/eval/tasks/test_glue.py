@@ -51,7 +51,7 @@ def run_of(folder: Path | None, device: str = "cpu") -> Run:
 
 
 @pytest.mark.parametrize("num_classes", [0, 2])
-def test_a_tiny_encoder_learns_what_can_be_learnt(encoder: Path, num_classes: int) -> None:
+def test_a_tiny_encoder_learns_a_learnable_task(encoder: Path, num_classes: int) -> None:
     train, dev = rows(320, num_classes), rows(50, num_classes)
     settings = replace(QUICK, epochs=8, learning_rate=2e-3)
     history = finetune(encoder, (train.texts, train.labels), dev.texts, num_classes, settings, seed=1)
@@ -188,7 +188,7 @@ def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
 
 def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tmp_path: Path) -> None:
     task = GlueTask("glue/RTE", rows(8, 2), {"dev": rows(8, 2)}, 2)
-    with pytest.raises(UnscoredError, match="takes a model folder with a transformer"):
+    with pytest.raises(UnscoredError, match="needs a model folder with a transformer"):
         task.score(run_of(None))
     with pytest.raises(UnscoredError, match="CUDA_VISIBLE_DEVICES"):
         task.score(run_of(encoder, "cuda:1"))
