@@ -52,12 +52,13 @@ setup(
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",
+        "annotated-types>=0.6",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
         "jinja2>=3.1,<4",
         "matplotlib>=3.9",
-        "omegaconf>=2.3,<3",
         "psutil>=5.9",
+        "pydantic>=2.10,<3",
         "pytrec-eval-terrier>=0.5.9,<0.6",
         "pyyaml>=6",
         "rich>=13",
@@ -95,6 +96,7 @@ setup(
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
         "dask": ["apache-beam[dask]>=2.77,<3"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "blingfire>=0.1.8",
             "datasets>=4",
