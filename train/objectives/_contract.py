@@ -185,8 +185,8 @@ class Objective(nn.Module, abc.ABC):
         `TokenObjective`         predicts masked tokens with the model's masked-LM head
         `ExampleObjective`       any other mean over examples, such as a classifier's cross-entropy
 
-    A class has its options as a dataclass and names it by annotating `config`; `request` and `loss` must be written,
-    all else has a default. State of a batch is passed as values (`Request.context`), never kept on `self`: with
+    A class has its options as a dataclass and names it by annotating `config`; `workload`, `request` and `loss` must be
+    written, all else has a default. Pass the state of a batch as values (`Request.context`), never on `self`: with
     accumulation and gradient caching several batches are in flight.
 
         @dataclasses.dataclass
@@ -239,9 +239,9 @@ class Objective(nn.Module, abc.ABC):
         """The shards' columns that `collate` reads. Shards that lack one are refused."""
         return ("tokens",)
 
+    @abc.abstractmethod
     def workload(self) -> Workload:
-        """Return the load that one example puts on a forward."""
-        return Workload()
+        """Return the load that one example puts on a forward; `Workload()` if the objective encodes nothing itself."""
 
     def block_moments(self, block: str) -> tuple[float, float]:
         """Return mean and variance of the tokens that one example has in a block; sizes the mask budget of an objective
