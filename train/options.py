@@ -1,7 +1,7 @@
 """A recipe's sections as typed dataclasses, and which of their values cannot work.
 
 A field's annotation states its type and its range, which `train.config.keys` enforces when a recipe is loaded; `check`
-covers what several values decide together. The docstrings are the users' reference: `train.config.reference` makes
+covers what several values decide together. The docstrings are the users' reference: `train.reference` makes
 docs/recipes.md of them.
 """
 
