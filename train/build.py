@@ -13,7 +13,7 @@ from clearspan.common.model_folder import EncoderError, check_tokenizer, some
 from clearspan.common.pretrained import load_model, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.keys import answer_to
+from clearspan.train.config.keys import nearest_key
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
@@ -79,7 +79,7 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
     options = {key: value for key, value in ids.items() if hasattr(defaults, key)}
     options |= {"vocab_size": num_ids(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
     if unknown := [key for key in stated if not hasattr(defaults, key)]:
-        near = answer_to(unknown[0], list(vars(defaults)))
+        near = nearest_key(unknown[0], list(vars(defaults)))
         raise RecipeError(
             f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
         )

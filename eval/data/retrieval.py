@@ -219,7 +219,7 @@ def _collection(
         queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
-        itself=np.array(places, np.int64) if by_id and max(places) >= 0 else None,
+        itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
         num_dropped=len(queries) - len(answerable),
     )
 

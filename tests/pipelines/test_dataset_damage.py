@@ -19,7 +19,7 @@ CUTS = 3
 
 @pytest.fixture(scope="module")
 def command(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Command for sentences with views, hold-out, excluded texts, bad records and duplicates: it writes all kinds of files."""
+    """Command for sentences with views, hold-out, exclusions, bad records and duplicates: every kind of file."""
     folder = tmp_path_factory.mktemp("damage")
     lines = wiki.read_bytes().splitlines(keepends=True)[:600]
     (folder / "wiki.txt").write_bytes(b"".join([*lines[:550], *lines[:9], b"\xff\xfe broken\n"]))

@@ -1,4 +1,4 @@
-"""Failures at any point: the folder is a complete dataset, or the command says why not, and the same command, run again,
+"""Failures at any point: the folder is a complete dataset, or the command says why not. The same command, run again,
 ends with the bytes of an undisturbed run.
 
 Each call of storage fails in turn: before it does anything, or after it has (a lost answer).
