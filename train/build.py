@@ -54,6 +54,41 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
         return dense
 
 
+def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
+    """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
+    if not (folder / "config.json").is_file():
+        raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
+    models_tokenizer = load_tokenizer(folder)
+    if not extends(tokenizer, models_tokenizer):
+        raise RecipeError(
+            f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
+            f"with --tokenizer {folder}"
+        )
+    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
+        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+    check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
+    if model.config.vocab_size < num_ids(tokenizer):
+        add_embeddings(model, num_ids(tokenizer), seed)
+    return model, new_weights
+
+
+def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+    """Return a model with random weights; `stated` are the recipe's options of its configuration."""
+    defaults = AutoConfig.for_model(stated["model_type"])
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
+    options = {key: value for key, value in ids.items() if hasattr(defaults, key)}
+    options |= {"vocab_size": num_ids(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
+    if unknown := [key for key in stated if not hasattr(defaults, key)]:
+        near = nearest_key(unknown[0], list(vars(defaults)))
+        raise RecipeError(
+            f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
+        )
+    config = AutoConfig.for_model(**{**options, **stated})
+    with seeded(seed):
+        model: PreTrainedModel = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+    return model
+
+
 def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
@@ -67,35 +102,9 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     try:
         if recipe.model.path:
             source = read_source(Path(recipe.model.path))
-            folder = source.weights
-            if not (folder / "config.json").is_file():
-                raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
-            models_tokenizer = load_tokenizer(folder)
-            if not extends(tokenizer, models_tokenizer):
-                raise RecipeError(
-                    f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
-                    f"with --tokenizer {folder}"
-                )
-            with seeded(recipe.training.seed):  # a masked-LM head that the folder lacks is drawn
-                model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
-            check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
-            if model.config.vocab_size < vocab_size:
-                add_embeddings(model, vocab_size, recipe.training.seed)
+            model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed)
         else:
-            known = AutoConfig.for_model(recipe.model.config["model_type"])
-            ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
-            options = {key: value for key, value in ids.items() if hasattr(known, key)}
-            options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
-            unknown = [key for key in recipe.model.config if not hasattr(known, key)]
-            if unknown:
-                near = nearest_key(unknown[0], list(vars(known)))
-                raise RecipeError(
-                    f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}"
-                    + (f"; {near}" if near else "")
-                )
-            config = AutoConfig.for_model(**{**options, **recipe.model.config})
-            with seeded(recipe.training.seed):
-                model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+            model = _fresh(recipe.model.config, tokenizer, recipe.training.seed)
         if model.config.vocab_size < vocab_size:
             sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {vocab_size:,} ids"
             raise RecipeError(f"model: {sizes}: there must be at least as many embeddings as ids")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearspan.train.distributed import sum_over_ranks
+from clearspan.train.collectives import sum_over_ranks
 from clearspan.train.losses import in_fp32
 from clearspan.train.model.encoded import Encoded, Vectors
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearspan.train.distributed import gather, gather_labels, sum_over_ranks, world
+from clearspan.train.collectives import gather, gather_labels, sum_over_ranks, world
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

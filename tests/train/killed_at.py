@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from clearspan.train import run
-from clearspan.train.distributed import world
+from clearspan.train.collectives import world
 from clearspan.train.engine import checkpoint
 
 write = checkpoint._StatesFile.write

@@ -78,7 +78,7 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
             "del_spans 4: the views of {sentences} have 5",
             2,
         ),
-        (["objectives.clear.synonyms=''"], "subs needs synonyms: give objectives.clear.synonyms=FILE", 2),
+        (["objectives.clear.synonyms=''"], "subs needs synonyms: set objectives.clear.synonyms=FILE", 2),
         (["objectives.clear.views=stored"], "synonyms {table} has no effect with views: stored", 2),
         (["objectives.clear.augment=del-span"], "synonyms {table} has no effect: augment del-span has no subs", 2),
         (["objectives.clear.synonyms={list}"], "{list}: a JSON list: expected a JSON object of words", 2),

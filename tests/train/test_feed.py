@@ -134,7 +134,7 @@ def test_of_many_passes_fewer_and_fewer_are_told(two: list[str]) -> None:
     _, feed = feed_of(two)
     states = [{"text": StreamState(0, 8), "more": StreamState(epoch, 4)} for epoch in range(1000)]
     lines = [line for before, after in itertools.pairwise(states) for line in feed.begun(before, after)]
-    told = [int(re.findall(r"pass (\d+)", line)[0]) for line in lines]
+    told = [int(re.findall(r"epoch (\d+)", line)[0]) for line in lines]
     assert told == [2, 3, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
@@ -148,9 +148,9 @@ def test_what_is_told_in_training_does_not_tear_the_bar(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
     tracker = Tracker(tmp_path, Display(4, 0, quiet=False))
-    tracker.tell("data.more: begins anew")
+    tracker.tell("data.more: starts epoch 2")
     tracker.close()
-    assert re.search(r"train: +0%.*\r +\rdata\.more: begins anew\n.*train: +0%", screen.getvalue(), re.DOTALL)
+    assert re.search(r"train: +0%.*\r +\rdata\.more: starts epoch 2\n.*train: +0%", screen.getvalue(), re.DOTALL)
 
 
 def test_datasets_of_different_tokenizers_are_refused(two: list[str], sentences_folder: Path) -> None:

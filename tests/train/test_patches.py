@@ -219,7 +219,7 @@ def test_one_class_gives_supcon_nothing_to_tell_apart(
 ) -> None:
     folder = write_images(tmp_path / "one", pictures[:12], [0] * 12, ["terrapin"])
     words = [*recipes["images"], f"data.others.path={folder}"]
-    said = rf"^objectives\.patches: {folder} has examples of 1 class: loss khosla .*: take loss: simclr$"
+    said = rf"^objectives\.patches: {folder} has examples of 1 class: loss khosla needs two .*: set loss: simclr$"
     with pytest.raises(RecipeError, match=said):
         learner_and_batch(words)
     learner, batches, _ = learner_and_batch([*words, "objectives.patches.loss=simclr"])

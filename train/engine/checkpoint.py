@@ -25,7 +25,7 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from clearspan.common.files import COPY_BYTES, TEMPORARY, path_in_errors, sync
 from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.shards.sealed import FileInfo, HashingFile
-from clearspan.train.distributed import world
+from clearspan.train.collectives import world
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
 from clearspan.train.engine.partitions import from_adamw, repartition, to_adamw

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.data.batch import Batch
-from clearspan.train.distributed import autocast, sum_over_ranks, world
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.objectives import Metrics
 

@@ -24,11 +24,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.config.resume_policy import flat, lengthened
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
-from clearspan.train.distributed import autocast, sum_over_ranks, world
 from clearspan.train.draws import Purpose, integer_seed
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.engine.display import Display, device_name

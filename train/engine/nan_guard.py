@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearspan.common.files import write_text
-from clearspan.train.distributed import world
+from clearspan.train.collectives import world
 from clearspan.train.engine.ranks import gathered
 
 WATCHED = ("grad_norm", "weights_norm")

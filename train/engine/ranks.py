@@ -19,7 +19,7 @@ from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined, 
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from clearspan.common import terminal
-from clearspan.train.distributed import world
+from clearspan.train.collectives import world
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"

@@ -9,7 +9,7 @@ into it. It is a buffer of the learner, so checkpoints hold it.
 import torch
 from torch import Tensor, nn
 
-from clearspan.train.distributed import gather
+from clearspan.train.collectives import gather
 from clearspan.train.losses import in_fp32, nt_xent, unit
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from clearspan.train.distributed import sum_over_ranks, world
+from clearspan.train.collectives import sum_over_ranks, world
 from clearspan.train.options import Recipe
 from clearspan.train.selection.validation import PREFIX, HeldOut
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
-from clearspan.train.distributed import autocast, sum_over_ranks, world
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 
