@@ -41,6 +41,8 @@ GROUPS = {
 """Headings of `catalog`, and how the names of their recipes begin; a recipe stands under the first that matches."""
 INTRODUCTION = """# Recipes and their keys
 
+For everyone who chooses or writes a recipe: the recipes, and every key with its type, default and meaning.
+
 Written by `python -m train.reference`: change the recipes or the options' docstrings, not this page.
 
 A run is a recipe and what the command line changes of it:
