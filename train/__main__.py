@@ -1,6 +1,6 @@
-"""Train on one or more devices: the deepspeed launcher on this package.
+"""Train on one or more devices: DeepSpeed's launcher with this package's trainer.
 
---num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, a process a device
+--num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, one process per device
 """
 
 import contextlib
@@ -13,36 +13,24 @@ from clearspan.common import terminal
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher, ending_at_once
 
-OPTIONS = {
-    "num_accelerators": ("N", "devices of each machine to use, the first N (default: all)"),
-    "num_gpus": ("N", "the same"),
-    "include": ("DEVICES", "to use, as 0,2 or NODE:0,2@NODE"),
-    "exclude": ("DEVICES", "not to use, likewise"),
-    "master_port": ("PORT", "where the ranks of several machines meet (default 29500)"),
-    "master_addr": ("ADDRESS", "the first machine's, for the others"),
-    "hostfile": ("FILE", "the machines, a line 'NODE slots=N' each"),
-    "num_nodes": ("N", "machines to use, the first N of the hostfile"),
-    "node_rank": ("N", "which of them this is, with --no_ssh"),
-    "launcher": ("NAME", "how to start on several machines: pdsh, openmpi, slurm, ..."),
-    "launcher_args": ("WORDS", "options of that"),
-    "ssh_port": ("PORT", "of the machines"),
-    "venv_script": ("FILE", "to source on each machine first"),
-    "bind_core_list": ("CORES", "to bind to, as 0,2-4"),
-    "enable_each_rank_log": ("DIR", "each rank's output into a file there"),
-    "log_level": ("LEVEL", "what the launcher prints: debug, info, warning, error, critical (default)"),
-}
-SWITCHES = {
-    "bind_cores_to_rank": "each rank on cores of its own",
-    "no_ssh": "start on this machine alone, as one of several",
-    "no_ssh_check": "do not try whether machines are reached",
-    "force_multi": "as on several machines where there is one",
-    "save_pid": "the launcher's process number into /tmp",
+OPTIONS = (
+    *("num_accelerators", "num_gpus", "include", "exclude", "hostfile", "num_nodes", "node_rank", "master_addr"),
+    *("master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list", "enable_each_rank_log"),
+    "log_level",
+)
+SWITCHES = ("bind_cores_to_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid")
+HELP = {
+    "num_accelerators": "devices to use on each machine, the first N (default: all)",
+    "include": "devices to use, as 0,2 or NODE:0,2@NODE",
+    "hostfile": "file with the machines, one line 'NODE slots=N' each",
+    "enable_each_rank_log": "folder for a log file of each rank",
+    "log_level": "what the launcher prints: debug, info, warning, error or critical (default)",
 }
 USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [--dry-run] [--quiet] [key=value ...]"
 
 
 def parser() -> terminal.Parser:
-    """Knows the launcher's options; all others are `train.run`'s."""
+    """Return the parser of the launcher's options; all other options belong to `train.run`."""
     root = terminal.Parser(
         prog="clearspan-train",
         usage=USAGE,
@@ -51,23 +39,25 @@ def parser() -> terminal.Parser:
     )
     root.add_argument("--list", action=run.ListRecipes)
     root.add_argument("--version", action="version", version=terminal.version())
-    launcher = root.add_argument_group("the launcher's options (`deepspeed --help` says more)")
-    for name, (metavar, text) in OPTIONS.items():
-        launcher.add_argument(f"--{name}", metavar=metavar, help=text)
-    for name, text in SWITCHES.items():
-        launcher.add_argument(f"--{name}", action="store_true", help=text)
+    launcher = root.add_argument_group("the launcher's options (`deepspeed --help` explains all of them)")
+    for name in OPTIONS:
+        launcher.add_argument(f"--{name}", metavar="VALUE", help=HELP.get(name))
+    for name in SWITCHES:
+        launcher.add_argument(f"--{name}", action="store_true")
     return root
 
 
 def command(argv: Sequence[str] | None = None) -> list[str]:
-    """The deepspeed command's arguments; an option that neither the launcher nor `train.run` has ends the command."""
-    root, own = parser(), run.parser()._option_string_actions
+    """Return the arguments of the deepspeed command; exit with 2 for an option that is neither the launcher's nor
+    `train.run`'s.
+    """
+    root, trainer = parser(), run.parser()._option_string_actions
     options, rest = root.parse_known_args(argv)
-    if mistyped := [word for word in rest if word.startswith("-") and word.split("=", 1)[0] not in own]:
-        root.error(root.unknown(mistyped, own))
-    given = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
-    given += [f"--{name}" for name in SWITCHES if getattr(options, name)]
-    return [*given, "--module", "clearspan.train.run", *rest]
+    if mistyped := [word for word in rest if word.startswith("-") and word.split("=", 1)[0] not in trainer]:
+        root.error(root.unknown(mistyped, trainer))
+    words = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
+    words += [f"--{name}" for name in SWITCHES if getattr(options, name)]
+    return [*words, "--module", "clearspan.train.run", *rest]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def launch(arguments: Sequence[str]) -> int:
-    """Run the launcher to its end. A rank's exit code is this process's, by SystemExit.
+    """Run the launcher to its end. A rank's exit code becomes this process's, by SystemExit.
 
-    Unless its log is asked for, the launcher prints nothing: ranks and this process say more of what fails.
+    Without --log_level the launcher prints nothing: the ranks and this process report failures better.
     """
-    shown = any(word.startswith("--log_level=") for word in arguments)
+    verbose = any(word.startswith("--log_level=") for word in arguments)
     with ending_at_once("train", "run it again"):
         from clearspan.train.engine.ranks import name_accelerator
 
@@ -88,8 +78,8 @@ def launch(arguments: Sequence[str]) -> int:
         from deepspeed.launcher import runner
 
         runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
-        with contextlib.nullcontext() if shown else contextlib.redirect_stdout(io.StringIO()):
-            runner.main(arguments if shown else ["--log_level=critical", *arguments])
+        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
+            runner.main(arguments if verbose else ["--log_level=critical", *arguments])
     return 0
 
 

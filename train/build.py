@@ -13,7 +13,7 @@ from clearspan.common.model_folder import EncoderError, check_tokenizer, some
 from clearspan.common.pretrained import load_model, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.keys import answer_to
+from clearspan.train.config.keys import nearest_key
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
@@ -88,7 +88,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             options |= {"vocab_size": vocab_size, "pad_token_id": tokenizer.pad_token_id or 0}
             unknown = [key for key in recipe.model.config if not hasattr(known, key)]
             if unknown:
-                near = answer_to(unknown[0], list(vars(known)))
+                near = nearest_key(unknown[0], list(vars(known)))
                 raise RecipeError(
                     f"model.config: {recipe.model.config['model_type']} has no option {unknown[0]!r}"
                     + (f"; {near}" if near else "")

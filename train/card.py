@@ -1,9 +1,9 @@
-"""The model card of an export: how to use the model, and how it came about, so that a folder alone tells it.
+"""The model card of an export: how to use the model, and where it comes from.
 
     recipe, manifests of the shards, metrics.jsonl -> README.md, with the front matter that the Hub reads
 
-The data is named by the sha256 of its manifest, which holds that of every shard: `sha256sum DIR/manifest.json` tells
-whether a dataset is the one.
+A dataset is identified by the sha256 of its manifest, which holds that of every shard: compare it with
+`sha256sum DIR/manifest.json`.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import yaml
 DEV = "dev_score"
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
-"""The remark on a run whose best checkpoint is the one before the first step, wherever its result is told."""
+"""The remark on a run whose best checkpoint is the one before the first step."""
 USE = """# {name}
 
 {origin}: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
@@ -32,12 +32,12 @@ embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a run knows of an export besides its recipe.
+    """The origin of an exported model, besides its recipe.
 
     Attributes:
-        step: the checkpoint's; None: it is not of a run.
-        data: what it learnt from, as `facts` says it, by dataset.
-        scores: how it was judged in training, by step: the first weights, and the checkpoint's.
+        step: the checkpoint's step; None: the model is not from a run.
+        data: the `facts` about each training dataset, by name.
+        scores: the scores in training by step: of step 0 and of the checkpoint's.
     """
 
     step: int | None = None
@@ -46,37 +46,37 @@ class Origin:
 
 
 def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies `shards.Dataset`s, by their names in the recipe, as plain values.
+    """Return plain values that identify each `shards.Dataset`, by its name in the recipe.
 
     Raises:
-        OSError: a manifest is not there any more.
+        OSError: a manifest cannot be read.
     """
     from clearspan.shards import manifest, storage
 
-    found = {}
+    by_name = {}
     for name, dataset in datasets.items():
         about = {"kind": dataset.manifest.kind, "path": dataset.folder, **dataset.manifest.totals}
         about["manifest"] = storage.sha256(storage.join(dataset.folder, manifest.NAME))
         tokenizer = dataset.manifest.tokenizer
-        found[name] = about | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
-    return found
+        by_name[name] = about | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
+    return by_name
 
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
-    """What a metrics.jsonl says of how good the first weights and those of a step are."""
+    """Return the scores of step 0 and of another step that a metrics.jsonl holds, by step."""
     from clearspan.train.engine.tracking import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
-    found: dict[int, dict[str, float]] = {}
+    steps: dict[int, dict[str, float]] = {}
     for line in map(json.loads, lines_up_to(metrics, step)):
         scores = {name: value for name, value in line.items() if name == DEV or name.startswith(PREFIX)}
         if scores and line["step"] in (0, step):
-            found.setdefault(line["step"], {}).update(scores)
-    return found
+            steps.setdefault(line["step"], {}).update(scores)
+    return steps
 
 
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
-    """The card's text; `recipe` is the run's YAML."""
+    """Return the card's text; `recipe` is the run's YAML."""
     training = (yaml.safe_load(recipe) or {}).get("training", {})
     dev = str(training.get("eval_data", ""))
     pairs = Path(dev).name if dev.endswith(".csv") else "STS-B dev"
@@ -100,7 +100,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
 
 
 def _index(name: str, pairs: str, origin: Origin) -> dict[str, Any]:
-    """The score as the Hub shows it beside the card; {}: there is none."""
+    """Return the score as front matter for the Hub, or {}."""
     score = origin.scores.get(origin.step or 0, {}).get(DEV)
     if origin.step is None or score is None:
         return {}
@@ -113,14 +113,14 @@ def _index(name: str, pairs: str, origin: Origin) -> dict[str, Any]:
 
 
 def _scores(pairs: str, origin: Origin) -> str:
-    """How the weights were judged; "" where they were not."""
-    if origin.step is None or not (found := origin.scores.get(origin.step)):
+    """Return the card's section with the scores in training, or ""."""
+    if origin.step is None or not (scores := origin.scores.get(origin.step)):
         return ""
     first = origin.scores.get(0, {})
     lines = ["## Scores in training", "", f"| | before it | step {origin.step:,} |", "|---|---|---|"]
-    for name, value in found.items():
-        said = f"{pairs}, Spearman by cosine in percent" if name == DEV else f"{name}, on examples held out"
-        lines.append(f"| {said} | {_number(first.get(name))} | {_number(value)} |")
+    for name, value in scores.items():
+        label = f"{pairs}, Spearman by cosine in percent" if name == DEV else f"{name}, on examples held out"
+        lines.append(f"| {label} | {_number(first.get(name))} | {_number(value)} |")
     return "\n".join([*lines, "", "These picked the checkpoint where one was picked: they are no test scores.", ""])
 
 
@@ -129,7 +129,7 @@ def _number(value: float | None) -> str:
 
 
 def _data(origin: Origin) -> str:
-    """The datasets with their fingerprints; "" where they are not known."""
+    """Return the card's section with the datasets and their fingerprints, or ""."""
     lines = ["## Data", ""]
     for name, about in origin.data.items():
         tokens = f", {about['tokens']:,} tokens" if about["tokens"] else ""

@@ -1,9 +1,9 @@
-"""What a run costs, before it is begun: what `--dry-run` prints after the recipe.
+"""A run's cost before it starts: the lines that `--dry-run` prints after the recipe.
 
-    recipe, learner, feed -> parameters, device, examples used and left out, a forward's tokens, memory, time
+    recipe, learner, feed -> parameters, device, examples used and left out, tokens in a forward pass, memory, time
 
-The time is a bound from below: the floating-point operations of all steps at the speed of plain matrix products on this
-device, measured in a moment. Training also samples, normalises, sums over ranks and saves.
+The time is a lower bound: the floating-point operations of all steps, at the speed of plain matrix products that is
+measured on this device. Training also samples, normalizes, sums over ranks and saves.
 """
 
 import time
@@ -21,13 +21,14 @@ from clearspan.train.selection.validation import HeldOut
 
 GIB = 1 << 30
 LAYER_INPUT = 4
-"""Bytes a token and dimension of what a layer is given."""
+"""Bytes per token and dimension of a layer's input."""
 ROWS = 1024
 MEASURED_S = 0.2
+"""Seconds that the measured products must take."""
 
 
 def matrix_rate(dim: int, bf16: bool, device: torch.device) -> float:
-    """FLOP/s of products of (ROWS, dim) with (dim, 4 dim), as the layers have them, on one device."""
+    """Return the FLOP/s of products of (ROWS, dim) with (dim, 4 dim), the shapes of a layer, on one device."""
     dtype = torch.bfloat16 if bf16 else torch.float32
     left, right = (
         torch.ones(ROWS, dim, dtype=dtype, device=device),
@@ -50,7 +51,7 @@ def matrix_rate(dim: int, bf16: bool, device: torch.device) -> float:
 
 
 def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], ranks: int) -> float:
-    """Of one step on all ranks: the encoder's layers and their attention, without the masked-LM head."""
+    """Return the FLOP of one step on all ranks: the encoder's layers and attention, without the masked-LM head."""
     encoder, total = learner.encoder, 0.0
     for size in sizes.values():
         rows = size.mean_tokens + size.patches
@@ -59,15 +60,15 @@ def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], 
         )
         total += rows * each
     training = recipe.training
-    # A backward is as two forwards, and each of the two options makes one more of these.
+    # A backward pass costs about two forward passes; each of the two options adds one forward pass.
     forwards = (3 + training.gradient_caching + training.activation_checkpointing) / 3
     return total * ranks * training.gradient_accumulation_steps * forwards
 
 
 def used(key: str, stream: ExampleStream) -> list[str]:
-    """How many examples of a dataset are used, and what is left out."""
-    said = f"{key:<15} {stream.num_examples:,} {stream.dataset.manifest.kind} ({stream.dataset.folder})"
-    return [said, *(f"{'':<15} {line}" for line in stream.left_out())]
+    """Return lines with the number of a dataset's examples that are used, and those that are left out."""
+    line = f"{key:<15} {stream.num_examples:,} {stream.dataset.manifest.kind} ({stream.dataset.folder})"
+    return [line, *(f"{'':<15} {reason}" for reason in stream.left_out())]
 
 
 def describe(
@@ -79,15 +80,15 @@ def describe(
     total: int,
     ranks: int,
 ) -> str:
-    """A line for each thing that a run needs or uses."""
+    """Return one line for each thing that a run needs or uses."""
     parameters = sum(p.numel() for p in learner.parameters())
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 else 68
     largest = max(size.rows for size in sizes.values())
-    layers, kept = encoder.config.num_hidden_layers, width
+    layers, stored = encoder.config.num_hidden_layers, width
     if recipe.training.activation_checkpointing:
-        kept = LAYER_INPUT + -(-width // layers)  # and one layer whole, while its backward is computed
-    activations = kept * encoder.dim * layers * largest
+        stored = LAYER_INPUT + -(-width // layers)  # and one whole layer, while its backward pass is computed
+    activations = stored * encoder.dim * layers * largest
     states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [
@@ -102,15 +103,15 @@ def describe(
     for stream in (held_out.streams if held_out else {}).values():
         lines += used("  held out", stream)
     for turn, size in sizes.items():
-        of = f"of turn {turn}, " if len(sizes) > 1 else ""
+        prefix = f"of turn {turn}, " if len(sizes) > 1 else ""
         patches = f" and {size.patches:,} patches" if size.patches else ""
         tokens = f"{size.mean_tokens:,.0f} tokens on average{patches}"
-        lines.append(f"a rank's part   {of}{size.sequences:,} sequences, {tokens} in a forward")
+        lines.append(f"a rank's part   {prefix}{size.sequences:,} sequences, {tokens} in a forward")
         if size.budget:
-            lines.append(f"token budget    {of}{size.budget.tokens:,} (mean + 4 standard deviations)")
+            lines.append(f"token budget    {prefix}{size.budget.tokens:,} (mean + 4 standard deviations)")
     lines.append(
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
-        f"({kept} bytes a token, layer and dimension)"
+        f"({stored} bytes a token, layer and dimension)"
     )
     flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
     seconds = flops / (rate * ranks)

@@ -1,9 +1,9 @@
-"""From a run to a model folder that transformers, sentence-transformers and `python -m eval` load.
+"""Export of a run as a model folder that transformers, sentence-transformers and `python -m eval` load.
 
     python -m train.export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-Weights are safetensors; what was for training only (masked-LM head, objectives) is left out. The folder is sealed
-(`train.engine.integrity`): only one that is as an export left it is replaced by another.
+Weights are safetensors; parts for training only (masked-LM head, objectives) are left out. The folder is sealed
+(`train.engine.integrity`): an export replaces only a folder that an export wrote and nobody changed.
 """
 
 import argparse
@@ -33,8 +33,12 @@ EXAMPLE = """example:
 def save_model(
     encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "", origin: Origin | None = None
 ) -> None:
-    """Writes an encoder as a model folder. For its card, `recipe` is the run's YAML, `name` the model's, and `origin`
-    what is known besides of how it came about.
+    """Write an encoder as a model folder.
+
+    Args:
+        recipe: the run's YAML, for the model card.
+        name: the model's name on the card; "": the folder's.
+        origin: what the card says of the checkpoint, its data and its scores.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -42,7 +46,7 @@ def save_model(
     from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
 
-    what = encoder.inference
+    settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_transformers(), temporary_folder(folder) as stage:
         encoder.base.save_pretrained(stage)
@@ -50,12 +54,12 @@ def save_model(
         transformer = _transformer(encoder, stage)
         after = [Pooling(encoder.dim, encoder.pooling), *copy.deepcopy(list(encoder.head))]
         model = SentenceTransformer(
-            modules=[transformer, *after, *([Normalize()] if what.normalize else [])],
+            modules=[transformer, *after, *([Normalize()] if settings.normalize else [])],
             device="cpu",
-            prompts=what.prompts,
-            default_prompt_name=what.default_prompt_name,
-            similarity_fn_name=what.similarity_fn_name,
-            truncate_dim=what.truncate_dim,
+            prompts=settings.prompts,
+            default_prompt_name=settings.default_prompt_name,
+            similarity_fn_name=settings.similarity_fn_name,
+            truncate_dim=settings.truncate_dim,
         )
         model.save_pretrained(str(folder), create_model_card=False)
     text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
@@ -63,7 +67,7 @@ def save_model(
 
 
 def _transformer(encoder: Any, stage: str) -> Any:
-    """What was saved there, as sentence-transformers' first module; a pooler that is not there is not asked for."""
+    """Return the saved encoder as sentence-transformers' first module, without a pooler, which was not trained."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     options = {"add_pooling_layer": False}
@@ -75,18 +79,19 @@ def _transformer(encoder: Any, stage: str) -> Any:
         processor_kwargs={"model_max_length": encoder.max_tokens},
         do_lower_case=encoder.inference.lower_case,
     )
-    if options:  # the library reads them from its settings, but does not write them there
+    if options:  # the library reads this setting from its configuration, but does not save it there
         transformer.config_keys = [*transformer.config_keys, "model_args"]
         transformer.model_args = options
     return transformer
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
-    """Writes what an export needs besides the weights, in place of what was there before: configuration, tokenizer,
-    what else is done with a text, the layers after the pooling, and which data it learns from (`train.card.facts`).
+    """Write everything that an export needs besides the weights, and replace an older version: configuration,
+    tokenizer, inference settings, the layers after the pooling, and the facts about the training data
+    (`train.card.facts`).
 
     Raises:
-        CheckpointError, OSError: they cannot be written.
+        CheckpointError, OSError: a file cannot be written.
     """
     from clearspan.common.files import TEMPORARY, path_in_errors
     from clearspan.common.terminal import one_line
@@ -98,23 +103,24 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         with path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
-            does = {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
-            (part / INFERENCE).write_text(json.dumps(does, indent=2) + "\n")
+            inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
+            inference |= dataclasses.asdict(encoder.inference)
+            (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
             (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
             for number, dense in enumerate(encoder.head):
                 (part / f"head-{number}").mkdir()
-                copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO keeps all weights in one tensor
+                copy.deepcopy(dense).save(str(part / f"head-{number}"))  # ZeRO's weights are views of one large tensor
         _replace(folder, part, SKELETON)
     except OSError:
         raise
-    except Exception as error:  # what tokenizers and safetensors raise on a full disk is of any type
+    except Exception as error:  # on a full disk, tokenizers and safetensors raise errors of any type
         raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def load_skeleton(folder: Path) -> Any:
-    """The encoder that `save_skeleton` described, its weights not yet those of a checkpoint."""
+    """Return the encoder that `save_skeleton` wrote, with weights that a checkpoint must replace."""
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig, AutoModelForMaskedLM
 
@@ -125,40 +131,39 @@ def load_skeleton(folder: Path) -> Any:
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-    does = read_json(folder / INFERENCE)
-    pooling, layers = does.pop("pooling"), range(does.pop("layers"))
+    inference = read_json(folder / INFERENCE)
+    pooling, layers = inference.pop("pooling"), range(inference.pop("layers"))
     head = [Dense.load(str(folder / f"head-{number}"), local_files_only=True) for number in layers]
-    return Encoder(model, pooling, head=head, inference=Inference(**does))
+    return Encoder(model, pooling, head=head, inference=Inference(**inference))
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raises CheckpointError where a folder holds what no export wrote, or what was changed since. Hidden files do not
-    count.
+    """Raise CheckpointError for a folder with files that no export wrote, or that changed since; hidden files are
+    ignored.
     """
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.engine.integrity import NAME, AddedError, DamageError, check_folder, files_in
 
-    found = files_in(folder) if folder.is_dir() else []
-    if not found and not (folder / NAME).exists():
+    files = files_in(folder) if folder.is_dir() else []
+    if not files and not (folder / NAME).exists():
         return
     try:
-        if link := next((folder / name for name in found if (folder / name).is_symlink()), None):
+        if link := next((folder / name for name in files if (folder / name).is_symlink()), None):
             raise AddedError(f"{link}: not part of it")
-        check_folder(folder, KIND, whole=False)  # an export that was stopped leaves one that lacks files
+        check_folder(folder, KIND, whole=False)  # an export that was stopped leaves a folder without some files
     except DamageError as error:
         raise CheckpointError(
-            f"{folder}: holds something other than a model as it was exported ({error}): "
-            "move it away, or name another folder"
+            f"{folder}: holds something other than an unchanged export ({error}): move it away, or name another folder"
         ) from None
 
 
 def export(run: Path, out: Path, which: str | None = None) -> str:
-    """Exports a run's checkpoint, the best where there is one, else the last; returns which.
+    """Export a run's checkpoint, by default the best one, else the last; return "best" or "last".
 
     Raises:
-        CheckpointError, EncoderError: the folder is not that of a run, its checkpoint cannot be used, or the one to
-            write to holds something else.
-        InUseError: another export writes there.
+        CheckpointError, EncoderError: the folder is not a run's, the checkpoint cannot be used, or `out` holds
+            something else.
+        InUseError: another export writes to `out`.
     """
     from clearspan.common import files, terminal
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
@@ -178,7 +183,7 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
         try:
             save_model(encoder, tokenizer, part, recipe, out.resolve().name, origin)
             _replace(out, part, KIND)
-        except Exception as error:  # what transformers, tokenizers and safetensors raise on a full disk is of any type
+        except Exception as error:  # on a full disk, the libraries raise errors of any type
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -194,19 +199,18 @@ def described(run: Path, which: str) -> str:
 
 
 def _origin(run: Path, step: int) -> Origin:
-    """What a run knows of its data, of which one begun by an earlier version knows nothing, and of a step's scores."""
+    """Return the facts about a run's data, and the scores of a step."""
     from clearspan.common.model_folder import read_json
 
-    known = run / SKELETON / DATA
-    return Origin(step, read_json(known) if known.is_file() else {}, read_scores(run / "metrics.jsonl", step))
+    return Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step))
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
-    """(encoder, tokenizer, recipe's YAML) of a run, with the weights of those states."""
-    from clearspan.train.build import load_tokenizer
+    """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
     from clearspan.train.config.recipe import is_written
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.engine.integrity import AddedError, DamageError, check_folder
+    from clearspan.train.model.tokenizer import load_tokenizer
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
     mend = "the run's own command with --resume writes it anew"
@@ -221,32 +225,32 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     encoder = load_skeleton(skeleton)
     encoder.drop_mlm_head()
     wanted = set(encoder.state_dict())
-    found = {}
+    weights = {}
     for key, tensor in states.items():
         name = key.removeprefix("encoder.")
         for candidate in (name, name.replace(f"model.{encoder.base.base_model_prefix}.", "model.", 1)):
             if candidate in wanted:
-                found[candidate] = tensor
-    if missing := sorted(wanted - set(found)):
+                weights[candidate] = tensor
+    if missing := sorted(wanted - set(weights)):
         raise CheckpointError(f"{run}: the checkpoint lacks {missing[0]} and {len(missing) - 1} other weights")
-    if broken := [name for name, tensor in found.items() if not tensor.isfinite().all()]:
+    if broken := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
         raise CheckpointError(
             f"{run}: {broken[0]} and {len(broken) - 1} other weights of the checkpoint are not finite numbers: "
             "its training failed; nothing is exported"
         )
-    encoder.load_state_dict(found)
+    encoder.load_state_dict(weights)
     return encoder, load_tokenizer(skeleton), recipe.read_text()
 
 
 def _replace(out: Path, part: Path, kind: str) -> None:
-    """Moves new files into a sealed folder, in place of those that it was sealed with. Stopped anywhere, the folder is
-    one that lacks files, and holds no weights until all else is there.
+    """Move new files into a sealed folder, in place of the files that it was sealed with. If this is stopped, the
+    folder lacks files; the weights come last.
     """
     from clearspan.train.engine.integrity import NAME, DamageError, files_in, read_manifest, seal_folder
 
     seal_folder(part, kind)
-    mode = (part / NAME).stat().st_mode  # as the umask has it; safetensors' files are for their owner alone
-    with contextlib.suppress(DamageError):  # without a manifest nothing there is known to be ours
+    mode = (part / NAME).stat().st_mode  # from the umask; safetensors makes files that only their owner can read
+    with contextlib.suppress(DamageError):  # without a manifest, no file there is known to be an export's
         for name in read_manifest(out, kind)[1]:
             (out / name).unlink(missing_ok=True)
     (part / NAME).replace(out / NAME)
@@ -265,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
         parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
         parser.add_argument(
-            "--checkpoint", choices=("best", "last"), help="default: best where there is one, else last"
+            "--checkpoint", choices=("best", "last"), help="the checkpoint to export (default: best, else last)"
         )
         parser.add_argument("--version", action="version", version=terminal.version())
         options = parser.parse_args(argv)

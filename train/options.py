@@ -1,122 +1,175 @@
-"""A recipe's sections as typed dataclasses, and which of their values cannot work."""
+"""A recipe's sections as typed dataclasses, and which of their values cannot work.
+
+A field's annotation states its type and its range, which `train.config.keys` enforces when a recipe is loaded; `check`
+covers what several values decide together. The docstrings are the users' reference: `train.config.reference` makes
+docs/recipes.md of them.
+"""
 
 import dataclasses
 import math
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from omegaconf import MISSING
+from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.parsing import did_you_mean
-from clearspan.train.schedules import SCHEDULES, WARMED, OptimizerConfig
+from clearspan.train.schedules import WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
-"""What is logged by dataset, by turn or by held-out metric, as `METRIC/NAME`."""
+"""Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
+POOLINGS = ("mean", "cls")
+"""Values of `model.pooling`."""
 ALL = "all"
-"""The one turn of `optimization: sum`."""
-
-
-POOLINGS, SHORT, OPTIMIZATIONS = ("mean", "cls"), ("error", "skip", "shrink"), ("sum", "alternate")
-"""The values of `model.pooling`, `data.NAME.short_documents` and `optimization`."""
+"""The only turn of `optimization: sum`."""
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot run. The message names the key and the mend."""
+    """A recipe that cannot run. The message names the key and says what to do."""
 
 
 @dataclasses.dataclass
 class ModelConfig:
-    """Where the encoder comes from: a local folder of pretrained weights, or an HF configuration with fresh weights.
+    """The encoder: a local folder of pretrained weights, or a Hugging Face configuration with fresh weights.
 
     Args:
-        path: a folder of Hugging Face's or of sentence-transformers', with or without a masked-LM head.
-        config: options of transformers' configuration, `model_type` among them; the vocabulary size and special ids
-            come from the shards' tokenizer.
+        path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
+            either this or `config`.
+        config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
+            tokens come from the shards' tokenizer. Give it to train from scratch.
+        pooling: mean: the mean of all token vectors; cls: the first token's vector. "": as the folder of `path` says,
+            else mean.
+        head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
+            pooling in the folder of `path`, if any.
     """
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: str = ""  # mean | cls; "": as the folder of `path` says, or mean
-    head: str = ""  # tanh: a linear layer and tanh after the pooling; "": none but what the folder of `path` has
+    pooling: Literal["", "mean", "cls"] = ""
+    head: Literal["", "tanh"] = ""
 
 
 @dataclasses.dataclass
 class DatasetConfig:
-    """Which shards, and how they are read.
+    """A dataset of shards and how it is read.
 
     Args:
-        path: the shards' folder, local, `gs://` or `s3://`.
-        batch_size: examples of a step, over all ranks and micro-batches.
-        share: of the examples that are read, the same whatever the seed; what 0.4 reads, 0.7 reads too. Epochs are of
-            these.
-        shuffle_shards: so many are held in memory and shuffled together.
-        short_documents: those too short for the spans: error | skip | shrink.
-        modality: of a dataset other than text, the options of its modality: those of its kind below, or those of a
-            modality of your own and `type: module:Class`.
-        validation: shards of examples held out (`--holdout-fraction` makes them): every `training.eval_steps` steps the
-            losses on all of them, in batches as large as a micro-batch over all ranks, without dropout and with the
-            same draws each time. They pick the best checkpoint where `training.eval_data` is not set, except for losses
-            that tell nothing without dropout, such as SimCSE's on sentences without pairs. "": none.
+        path: the shards' folder: local, `gs://` or `s3://`.
+        batch_size: examples in one step, over all ranks and micro-batches. The number of ranks times
+            `training.gradient_accumulation_steps` must divide it.
+        share: the fraction of the examples that is used, chosen independently of the seed; a larger share contains a
+            smaller one. An epoch is one pass over the chosen examples.
+        shuffle_shards: the number of shards that are held in memory and shuffled together. Increase it if neighboring
+            shards are alike; memory grows with it.
+        short_documents: what to do with documents that are too short for the spans: error: stop; skip: leave them out;
+            shrink: shorten the spans. The number is reported.
+        modality: for a dataset other than text, the options of its modality: those of its kind below, or
+            `type: module:Class` and the options of a modality of your own.
+        validation: a folder of held-out shards (`--holdout-fraction` makes them). Every `training.eval_steps` steps
+            their losses are computed, without dropout, with the same random draws each time, in batches as large as a
+            micro-batch over all ranks. Without `training.eval_data` these losses choose the best checkpoint, except
+            losses that mean nothing without dropout, such as that of SimCSE on sentences without pairs. "": none.
     """
 
-    path: str = MISSING
-    batch_size: int = 16
-    share: float = 1.0
-    shuffle_shards: int = 2
-    short_documents: str = "error"
+    path: str
+    batch_size: Annotated[int, Ge(1)] = 16
+    share: Annotated[float, Gt(0), Le(1)] = 1.0
+    shuffle_shards: Annotated[int, Ge(1)] = 2
+    short_documents: Literal["error", "skip", "shrink"] = "error"
     modality: dict[str, Any] = dataclasses.field(default_factory=dict)
     validation: str = ""
 
 
 @dataclasses.dataclass
-class TrainingConfig:
-    """The loop. `max_steps` 0 means `epochs` of the dataset `primary`; the others begin anew as often as they end. Who
-    gives both in one place must set one of them to 0.
-
-    A step's examples go through the encoder in `gradient_accumulation_steps` micro-batches. Its gradient is the mean of
-    theirs: a contrastive loss sees the negatives of one micro-batch, on all ranks, and a masked-LM loss is a mean of
-    means.
-
-    A run goes on with any number of ranks that divides its batches: the examples, spans, views and masks stay the same,
-    and so do losses but for rounding. Dropout does not: it is drawn by rank, so that other ranks drop other values, as
-    another seed would. On as many ranks as before it is repeated.
+class ObjectiveConfig:
+    """The options of every objective.
 
     Args:
-        gradient_accumulation_steps: micro-batches of a step.
-        gradient_caching: the gradient is that of one batch of all the step's examples, contrasted with each other (Gao
-            et al. 2021): in the memory of one micro-batch, for one more forward of each.
-        activation_checkpointing: keeps of each layer its input alone, and computes the layer again in the backward: the
-            same numbers in less memory, for one more forward.
-        epochs: the run's length, in passes over the dataset `primary`, 0.5 being half of one.
-        max_steps: the run's length in steps; 0: that of `epochs`.
-        seed: of every draw: order, spans, views, masks, dropout, fresh weights.
-        bf16: matrix products in bfloat16, by torch's autocast; weights, gradients and AdamW stay fp32.
-        compile: on CUDA with bf16, the encoder runs as one graph, which is compiled at the first step.
-        zero_stage: DeepSpeed's ZeRO: 0, 1 to share AdamW's state out to the ranks, or 2 its gradients too. A run may
-            go on with another.
-        logging_steps: metrics are logged, and looked at, every so many steps.
-        save_steps: a checkpoint is saved every so many steps, besides the best and the last.
+        type: the kind of objective: a built-in type, or `module:Class` for a class of your own (an installed package,
+            or a file in the working folder). "": the type that has the objective's name.
+        data: the dataset that the objective reads. "": the recipe's only dataset.
+        weight: the factor of the objective's loss in the sum. Change it to balance several losses.
+        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
+            summed. "": a turn of its own, named as the objective.
     """
 
-    gradient_accumulation_steps: int = 1
+    type: str = ""
+    data: str = ""
+    weight: float = 1.0
+    turn: str = ""
+
+    def check(self) -> None:
+        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
+
+    def needs(self) -> dict[str, str]:
+        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
+        column are refused, even if the objective could train without it.
+        """
+        return {}
+
+
+@dataclasses.dataclass
+class TrainingConfig:
+    """The training loop. A run's length is `max_steps`, or `epochs` passes over the dataset `primary`; the other
+    datasets start over as often as they end. A file or command line that sets both must set one of them to 0.
+
+    Each step's examples pass through the encoder in `gradient_accumulation_steps` micro-batches, and the gradients are
+    averaged. A contrastive loss therefore sees the negatives of one micro-batch, over all ranks, unless
+    `gradient_caching` is set.
+
+    A run can resume on any number of ranks that divides its batches: examples, spans, views and masks stay the same,
+    and losses differ by rounding only. Dropout is drawn by rank, so another number of ranks changes it as another seed
+    would; on the same number of ranks it repeats exactly.
+
+    Args:
+        gradient_accumulation_steps: micro-batches in a step. Increase it if a step does not fit in memory.
+        gradient_caching: compute the gradient of one batch of all the step's examples, contrasted with each other (Gao
+            et al. 2021), in the memory of one micro-batch. Costs one more forward pass.
+        activation_checkpointing: store only the input of each layer and recompute the layer in the backward pass. Same
+            numbers, less memory, one more forward pass.
+        epochs: the run's length in passes over the dataset `primary`; 0.5 is half a pass.
+        primary: the dataset whose epochs count. "": the first one.
+        max_steps: the run's length in steps. 0: `epochs` decides.
+        seed: the seed of every random draw: order, spans, views, masks, dropout and fresh weights.
+        bf16: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. Set it to false on a
+            device without bfloat16.
+        compile: compile the encoder into one graph at the first step; only on CUDA with `bf16`. Set it to false if
+            compilation fails.
+        zero_stage: DeepSpeed's ZeRO stage: 1 partitions AdamW's state over the ranks, 2 the gradients too. A run can
+            resume with another stage. `optimization: alternate` needs 0.
+        logging_steps: log metrics every this many steps.
+        save_steps: save a checkpoint every this many steps, besides the best and the last one.
+        eval_steps: evaluate on `eval_data` and held-out examples before the first step and every this many steps. 0:
+            never.
+        eval_data: SentEval's folder, or a csv or tsv file of sentence pairs with scores. The Spearman correlation on
+            STS-B dev, or on the file, chooses the best checkpoint. "": none.
+        max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
+            leave time for the save. 0: no limit.
+        loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
+            0: never abort.
+        gradient_norms: log the norm of each objective's gradient. Costs one more forward and backward pass of each
+            objective at every logged step.
+        wandb: the Weights & Biases project to log to; install `wandb` first. "": none.
+    """
+
+    gradient_accumulation_steps: Annotated[int, Ge(1)] = 1
     gradient_caching: bool = False
     activation_checkpointing: bool = False
-    epochs: float = 1.0
-    primary: str = ""  # the dataset whose epochs are the run's; "": the first
-    max_steps: int = 0
-    seed: int = 42
+    epochs: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
+    primary: str = ""
+    max_steps: Annotated[int, Ge(0)] = 0
+    seed: Annotated[int, Ge(0), Lt(1 << 63)] = 42
     bf16: bool = True
     compile: bool = True
-    zero_stage: int = 0
-    logging_steps: int = 10
-    save_steps: int = 1000
-    eval_steps: int = 0  # 0: no evaluation while training; else before the first step and every so many
-    eval_data: str = ""  # SentEval's folder, or a csv or tsv of pairs; STS-B dev picks the best checkpoint
-    max_hours: float = 0.0  # ends as on SIGTERM, saved, so long after its start; leave room for the save; 0: no limit
-    loss_limit: float = 10.0  # ends where the loss is so many times chance, or where it began, if higher; 0: never
-    gradient_norms: bool = False  # logs each objective's own; at a logged step a forward and a backward of each more
-    wandb: str = ""  # the project to log to with the package wandb, which is not installed with this one; "": none
+    zero_stage: Literal[0, 1, 2] = 0
+    logging_steps: Annotated[int, Ge(1)] = 10
+    save_steps: Annotated[int, Ge(1)] = 1000
+    eval_steps: Annotated[int, Ge(0)] = 0
+    eval_data: str = ""
+    max_hours: Annotated[float, Ge(0), Lt(math.inf)] = 0.0
+    loss_limit: Annotated[float, Ge(0), Lt(math.inf)] = 10.0
+    gradient_norms: bool = False
+    wandb: str = ""
 
 
 @dataclasses.dataclass
@@ -124,27 +177,28 @@ class Recipe:
     """A whole run.
 
     Args:
-        output: the run's folder.
+        output: the run's folder, which the run makes: checkpoints, metrics, the exported model.
         model: the encoder.
-        data: datasets by name.
-        objectives: options by name, `type`, `data`, `weight` and `turn` among them.
-        optimization: `sum`, one update a step of all objectives' weighted sum, or `alternate`, an update of each turn.
-        optimizer: AdamW's options and its schedule.
-        turns: with `alternate`, a turn's optimizer where it has other options than `optimizer`, by turn.
-        training: the loop.
+        data: the datasets, by names of your own.
+        objectives: the losses, by names of your own, each with its options.
+        optimization: sum: one update a step, of the weighted sum of all losses; alternate: one update for each turn,
+            each with its own AdamW state and schedule.
+        optimizer: AdamW and its schedule.
+        turns: with `optimization: alternate`, by turn, the options that differ from `optimizer`.
+        training: the training loop.
     """
 
-    output: str = MISSING
+    output: str
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: dict[str, DatasetConfig] = dataclasses.field(default_factory=dict)
-    objectives: dict[str, Any] = dataclasses.field(default_factory=dict)
-    optimization: str = "sum"
+    objectives: dict[str, ObjectiveConfig] = dataclasses.field(default_factory=dict)
+    optimization: Literal["sum", "alternate"] = "sum"
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
-    turns: dict[str, Any] = dataclasses.field(default_factory=dict)
+    turns: dict[str, OptimizerConfig] = dataclasses.field(default_factory=dict)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     def turn_of(self, objective: str) -> str:
-        """The update that an objective belongs to."""
+        """Return the turn that an objective belongs to."""
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
     def contrasted(self, data: str) -> int:
@@ -155,54 +209,41 @@ class Recipe:
         return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
 
     def optimizers(self) -> dict[str, OptimizerConfig]:
-        """The optimizer's options of every turn, in the order of the turns."""
+        """Return the optimizer's options of every turn, in the order of the turns."""
         turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))
         return {turn: self.turns.get(turn, self.optimizer) for turn in turns}
 
 
 def check(recipe: Recipe) -> None:
-    """Values that could not work, found before anything is loaded."""
+    """Raise RecipeError for values that cannot work together, before anything is loaded."""
     training = recipe.training
     refuse(
         ("\0" in recipe.output, "output: no name of a folder holds a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (recipe.model.pooling not in ("", *POOLINGS), f"model.pooling {not_one_of(recipe.model.pooling, POOLINGS)}"),
-        (recipe.model.head not in ("", "tanh"), f"model.head {recipe.model.head!r} is not tanh"),
-        (training.gradient_accumulation_steps < 1, "training.gradient_accumulation_steps must be at least 1"),
-        (training.max_steps < 0 or not _positive(training.epochs), "training.max_steps and epochs must be positive"),
-        (not 0 <= training.max_hours < math.inf, "training.max_hours must be 0 (no limit) or more"),
         (
-            training.loss_limit != 0 and not 1 < training.loss_limit < math.inf,
+            0 < training.loss_limit <= 1,
             f"training.loss_limit {training.loss_limit:g} must be more than 1, or 0 for none",
-        ),
-        (min(training.logging_steps, training.save_steps) < 1, "training.logging_steps and save_steps must be >= 1"),
-        (training.eval_steps < 0, "training.eval_steps must be 0 or more"),
-        (not 0 <= training.seed < 1 << 63, "training.seed must lie between 0 and 2**63"),
-        (
-            training.zero_stage not in (0, 1, 2),
-            f"training.zero_stage {training.zero_stage} must be 0, 1, which shares out AdamW's state over ranks, or 2, "
-            "which shares out gradients too: an encoder's weights fit one device",
         ),
         (
             training.gradient_caching and training.gradient_accumulation_steps == 1,
             "training.gradient_caching has no effect with training.gradient_accumulation_steps 1: all examples of a "
-            "step are contrasted already; say in how many micro-batches, or leave it out",
+            "step are contrasted already; set the number of micro-batches, or leave caching out",
         ),
         (
             training.gradient_caching and training.gradient_norms,
-            "training.gradient_norms looks at one micro-batch, which has no contrast of its own with "
-            "training.gradient_caching: leave the norms out, or look at them in a short run without caching",
+            "training.gradient_norms measures one micro-batch, which has no loss of its own with "
+            "training.gradient_caching: leave the norms out, or measure them in a short run without caching",
         ),
         (
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
-            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to do without "
-            "(examples held out, as data.NAME.validation, do too)",
+            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to train without "
+            "evaluation (held-out examples, as data.NAME.validation, serve too)",
         ),
         (
             bool(training.eval_data) and not training.eval_steps,
-            "training.eval_data has no effect with training.eval_steps 0: say how often, or leave it out",
+            "training.eval_data has no effect with training.eval_steps 0: set how often, or leave it out",
         ),
         (
             bool(training.primary) and training.primary not in recipe.data,
@@ -212,16 +253,9 @@ def check(recipe: Recipe) -> None:
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
-            (data.batch_size < 1, f"data.{name}.batch_size must be at least 1"),
-            (not 0 < data.share <= 1, f"data.{name}.share {data.share} must be above 0, and at most 1 for all"),
-            (data.shuffle_shards < 1, f"data.{name}.shuffle_shards must be at least 1"),
             (
                 bool(data.validation) and not training.eval_steps,
-                f"data.{name}.validation has no effect with training.eval_steps 0: say how often, or leave it out",
-            ),
-            (
-                data.short_documents not in SHORT,
-                f"data.{name}.short_documents {not_one_of(data.short_documents, SHORT)}",
+                f"data.{name}.validation has no effect with training.eval_steps 0: set how often, or leave it out",
             ),
             (
                 all(options.data != name for options in recipe.objectives.values()),
@@ -231,16 +265,13 @@ def check(recipe: Recipe) -> None:
     for name, options in recipe.objectives.items():
         refuse(
             _misnamed(f"objectives.{name}", name),
-            (name in METRICS, f"objectives.{name}: metrics begin with that name already: take another"),
+            (name in METRICS, f"objectives.{name}: metrics begin with that name already: choose another"),
             _misnamed(f"objectives.{name}.turn {options.turn}", options.turn or name),
             (
-                not _positive(options.weight),
-                f"objectives.{name}.weight {options.weight} must be positive; null leaves it out",
+                not 0 < options.weight < math.inf,
+                f"objectives.{name}.weight {options.weight} must be positive; objectives.{name}=null leaves it out",
             ),
-            (
-                options.data not in recipe.data,
-                f"objectives.{name}.data {not_one_of(options.data, recipe.data)}",
-            ),
+            (options.data not in recipe.data, f"objectives.{name}.data {not_one_of(options.data, recipe.data)}"),
         )
         try:
             options.check()
@@ -250,57 +281,33 @@ def check(recipe: Recipe) -> None:
 
 
 def _check_turns(recipe: Recipe) -> None:
-    given = [f"turns.{name}" for name in recipe.turns]
-    given += [f"objectives.{name}.turn" for name, options in recipe.objectives.items() if options.turn]
+    keys = [f"turns.{name}" for name in recipe.turns]
+    keys += [f"objectives.{name}.turn" for name, options in recipe.objectives.items() if options.turn]
     alternate = recipe.optimization == "alternate"
     turns = {recipe.turn_of(name) for name in recipe.objectives}
     refuse(
-        (
-            recipe.optimization not in OPTIMIZATIONS,
-            f"optimization {not_one_of(recipe.optimization, OPTIMIZATIONS)}",
-        ),
-        (not alternate and bool(given), f"{given[0] if given else ''} has no effect with optimization: sum"),
+        (not alternate and bool(keys), f"{keys[0] if keys else ''} has no effect with optimization: sum"),
         (
             alternate and recipe.training.zero_stage > 0,
-            "optimization: alternate needs training.zero_stage=0: ZeRO shares out the state of one optimizer, and each "
+            "optimization: alternate needs training.zero_stage=0: ZeRO partitions the state of one optimizer, and each "
             "turn has its own",
         ),
         (
             alternate and len(turns) < 2,
-            f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: take optimization=sum",
+            f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: set optimization=sum",
         ),
         *(
             (name not in turns, f"turns.{name}: no objective is of that turn: {one_of(name, sorted(turns))}")
             for name in recipe.turns
         ),
     )
-    _check_optimizer("optimizer", recipe.optimizer)
-    for name, optimizer in recipe.turns.items():
-        _check_optimizer(f"turns.{name}", optimizer)
-
-
-def _check_optimizer(key: str, optimizer: OptimizerConfig) -> None:
-    refuse(
-        (not _positive(optimizer.learning_rate), f"{key}.learning_rate must be positive"),
-        (not 0 <= optimizer.max_grad_norm < math.inf, f"{key}.max_grad_norm must be 0 (no clipping) or more"),
-        (optimizer.warmup_steps < 0, f"{key}.warmup_steps must be 0 or more"),
-        (
-            optimizer.warmup_steps > 0 and optimizer.schedule not in WARMED,
-            f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
-        ),
-        (not _positive(optimizer.eps), f"{key}.eps must be positive"),
-        (not 0 <= optimizer.weight_decay < math.inf, f"{key}.weight_decay must be 0 or more"),
-        (not 0 < optimizer.cut_fraction < 1, f"{key}.cut_fraction must lie between 0 and 1"),
-        (not 1 <= optimizer.ratio < math.inf, f"{key}.ratio must be at least 1"),
-        (
-            len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas),
-            f"{key}.betas must be two numbers from 0 up to 1",
-        ),
-        (
-            optimizer.schedule not in SCHEDULES,
-            f"{key}.schedule {not_one_of(optimizer.schedule, SCHEDULES)}",
-        ),
-    )
+    for key, optimizer in {"optimizer": recipe.optimizer, **{f"turns.{k}": v for k, v in recipe.turns.items()}}.items():
+        refuse(
+            (
+                optimizer.warmup_steps > 0 and optimizer.schedule not in WARMED,
+                f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
+            )
+        )
 
 
 def one_of(value: str, known: Collection[str]) -> str:
@@ -314,17 +321,12 @@ def not_one_of(value: str, known: Collection[str]) -> str:
 
 
 def refuse(*problems: tuple[bool, str]) -> None:
-    """Raises RecipeError with the message of the first that is so."""
+    """Raise RecipeError with the message of the first problem whose condition is true."""
     for wrong, message in problems:
         if wrong:
             raise RecipeError(message)
 
 
 def _misnamed(key: str, name: str) -> tuple[bool, str]:
-    """A problem, for `refuse`: a name is a part of keys and of the names of metrics."""
+    """Return the problem, for `refuse`, of a name that cannot be a part of keys and of metrics' names."""
     return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name is of letters, digits, _ and -"
-
-
-def _positive(value: float) -> bool:
-    """Above 0, finite, a number."""
-    return 0 < value < math.inf

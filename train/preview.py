@@ -1,7 +1,7 @@
-"""What a run learns from, as text: some sequences of its first batch, before the first step.
+"""Examples of the training data as text: some sequences of a run's first batch, before the first step.
 
-Of DeCLUTR's spans, an anchor with a positive, a hard negative (of the same document) and an easy one (of another), as
-the paper's table of examples has them; of other objectives, what their blocks hold of an example.
+For DeCLUTR's spans: an anchor with a positive, a hard negative (from the same document) and an easy negative (from
+another one), as in the paper's table of examples. For other objectives: an example's sequence in each block.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,15 @@ from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives import Request
 
 SHOWN = 4
-"""Examples of each objective."""
+"""Number of examples of each objective."""
 WIDTH = 72
-"""Characters of a text where little room is."""
+"""Characters of a text at most on the terminal."""
 
 
 def tokens_of(request: Request, block: str, row: int) -> Tensor | None:
-    """The ids of a sequence, without special tokens, (n,); None: the block has none such, or holds patches."""
+    """Return the ids of a block's sequence without special tokens, (n,), or None if the block has fewer sequences or
+    holds patches.
+    """
     content = request.sequences[block].content
     if not isinstance(content, TokenSlices) or row >= len(content.starts):
         return None
@@ -32,18 +34,18 @@ def tokens_of(request: Request, block: str, row: int) -> Tensor | None:
 
 @torch.no_grad()
 def examples(learner: Learner, tokenizer: Any, batches: Mapping[str, Batch]) -> dict[str, list[list[tuple[str, str]]]]:
-    """By objective, some of its examples in the batches: each as pairs of what a text is, and the text."""
+    """Return some examples of each objective by its name; an example is a list of (label, text)."""
     found: dict[str, list[list[tuple[str, str]]]] = {}
-    for objective in (one for turn in learner.turns for one in learner.of_turn(turn)):
+    for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         request = objective.request(batches[objective.data].of(objective.name))
         count = min(SHOWN, len(batches[objective.data].ids))
-        said = []
+        shown = []
         for number in range(count):
             rows = objective.shown(request, number).items()
             texts = [(label, tokens_of(request, *place)) for label, place in rows]
-            said.append([(label, _text(tokenizer, ids)) for label, ids in texts if ids is not None])
-        if any(said):
-            found[objective.name] = [one for one in said if one]
+            shown.append([(label, _text(tokenizer, ids)) for label, ids in texts if ids is not None])
+        if any(shown):
+            found[objective.name] = list(filter(None, shown))
     return found
 
 
@@ -52,10 +54,10 @@ def _text(tokenizer: Any, ids: Tensor) -> str:
 
 
 def as_file(found: Mapping[str, list[list[tuple[str, str]]]]) -> str:
-    """All of the examples, whole."""
+    """Return all examples in full."""
     lines = []
-    for name, said in found.items():
-        for number, texts in enumerate(said, 1):
+    for name, shown in found.items():
+        for number, texts in enumerate(shown, 1):
             lines.append(f"{name}, example {number}")
             lines += [f"  {label}: {text}" for label, text in texts]
             lines.append("")
@@ -63,9 +65,9 @@ def as_file(found: Mapping[str, list[list[tuple[str, str]]]]) -> str:
 
 
 def in_short(found: Mapping[str, list[list[tuple[str, str]]]]) -> list[str]:
-    """A line for each text of each objective's first example, cut."""
+    """Return a line for each text of each objective's first example, cut after `WIDTH` characters."""
     return [
         f"{name}: {label}: {text if len(text) <= WIDTH else f'{text[:WIDTH]} ...'}"
-        for name, said in found.items()
-        for label, text in said[0]
+        for name, shown in found.items()
+        for label, text in shown[0]
     ]

@@ -1,9 +1,9 @@
 """Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
 
-Reads the recipe, builds the model and the stream of examples, trains, and exports the best (or last) checkpoint to
-OUTPUT/model. `--resume` also goes on for more steps, or with other keys of logging, saving and evaluation. `--dry-run`
-makes every check that the run makes before its first step, prints the resolved recipe and what a run costs, and trains
-nothing.
+Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (else the last one)
+to OUTPUT/model. `--resume` continues a run, if you like for more steps or with other settings of logging, saving and
+evaluation. `--dry-run` makes every check that a run makes before its first step, prints the resolved recipe and the
+run's cost, and does not train.
 """
 
 import argparse
@@ -11,14 +11,23 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0
+# `deepspeed train/run.py` puts train/ first, where distributed.py would hide dask's package of that name.
+sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
+
+from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0  # noqa: E402
 
 if TYPE_CHECKING:
     from clearspan.common.terminal import Parser
+    from clearspan.train.data.batch import Batch
+    from clearspan.train.data.feed import Feed
+    from clearspan.train.engine.loop import Trainer
+    from clearspan.train.learner import Learner
+    from clearspan.train.options import Recipe
+    from clearspan.train.selection.validation import HeldOut
 
 EXAMPLE = """examples:
   deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
@@ -49,25 +58,31 @@ def parser() -> "Parser":
         "--recipe", required=True, metavar="NAME-or-FILE", help="a recipe of --list, or a YAML file of your own"
     )
     root.add_argument("--list", action=ListRecipes)
-    root.add_argument("overrides", nargs="*", metavar="key=value", help="recipe keys, e.g. data.text.batch_size=32")
+    root.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. data.text.batch_size=32"
+    )
     root.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the output folder's last whole checkpoint, or begin where it has none",
+        help="continue from the last complete checkpoint in the output folder, or start if there is none",
     )
     root.add_argument(
         "--dry-run",
         action="store_true",
-        help="print recipe, parameters, device, data, budget, memory, time; no training",
+        help="print the recipe, its parameters, device, data, token budget, memory and time; no training",
     )
-    root.add_argument("--quiet", action="store_true", help="no progress bar, no figures")
+    root.add_argument("--quiet", action="store_true", help="no progress bar, no metrics on the terminal")
     root.add_argument("--version", action="version", version=terminal.version())
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
     return root
 
 
-def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float] | None:
-    """Scores the encoder in training on STS-B dev, where the recipe asks for it."""
+def evaluator(recipe: "Recipe", tokenizer: Any, quiet: bool) -> "Callable[[Learner], float] | None":
+    """Return the function that scores the encoder on STS-B dev during training, or None without `eval_data`.
+
+    Raises:
+        RecipeError: the pairs cannot be read, or all have the same score.
+    """
     if not recipe.training.eval_data:
         return None
     from clearspan.eval.files import DataError, MissingDataError
@@ -81,28 +96,28 @@ def evaluator(recipe: Any, tokenizer: Any, quiet: bool) -> Callable[[Any], float
         raise RecipeError(f"training.eval_data: {error}") from None
     if len(set(pairs.gold)) < 2:
         raise RecipeError(
-            f"training.eval_data {recipe.training.eval_data}: every pair has the same score, with which nothing "
-            "correlates: give pairs of several"
+            f"training.eval_data {recipe.training.eval_data}: all pairs have the same score, so no correlation exists: "
+            "give pairs with different scores"
         )
 
-    def score(learner: Any) -> float:
+    def score(learner: "Learner") -> float:
         return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet), pairs)
 
     return score
 
 
 @contextlib.contextmanager
-def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check the run's folder, hold it for this run alone, and save the resolved recipe there.
+def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bool]:
+    """Check the run's folder, lock it for this run, and save the resolved recipe in it; yield whether there is a
+    checkpoint to resume from. A run that was killed before its first checkpoint starts over.
 
-    A dry run makes the same checks, and neither makes the folder nor writes to it. Yield whether there is a checkpoint
-    to resume from: a run that was killed before its first one begins anew.
+    A dry run makes the same checks, but neither makes the folder nor writes to it.
 
     Raises:
-        RecipeError: the folder holds a run with a checkpoint, or what no run wrote, or cannot be made; to resume, it
-            holds a run of another recipe.
-        CheckpointError: OUTPUT/model is not one that could be replaced.
-        InUseError: another run holds it.
+        RecipeError: the folder cannot be made, holds files that no run wrote, or holds a run with a checkpoint and
+            `resume` is false; or the run to resume has another recipe.
+        CheckpointError: OUTPUT/model holds something that an export must not replace.
+        InUseError: another run has locked the folder.
     """
     from clearspan.common import files
     from clearspan.train.config.recipe import to_file
@@ -122,20 +137,22 @@ def output(recipe: Any, resume: bool, dry_run: bool = False) -> Iterator[bool]:
         if resume:
             check_same(run, recipe)
         elif not checkpoints.tags() and (run / "model").exists():
-            found = "a run that ended, without its checkpoints, or something else"
-            raise RecipeError(f"output {run}: its model/ is of {found}: name a new or an empty folder")
+            raise RecipeError(
+                f"output {run}: its model/ is of a finished run without checkpoints, or of something else: "
+                "name a new or an empty folder"
+            )
         elif checkpoints.tags():
-            raise RecipeError(f"output {run}: holds a run already; go on with --resume, or name another folder")
+            raise RecipeError(f"output {run}: holds a run already; continue it with --resume, or name another folder")
         elif run.is_dir():
-            check_own(run)
+            check_written(run)
         check_replaceable(run / "model")
-        if not resume and not dry_run:  # to resume, when it is known that the run can go on with this one
+        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
             files.write_bytes(run / "recipe.yaml", to_file(recipe))
         yield resume
 
 
-def check_same(run: Path, recipe: Any) -> None:
-    """Raise RecipeError where the run in a folder has another recipe, or where its recipe is missing."""
+def check_same(run: Path, recipe: "Recipe") -> None:
+    """Raise RecipeError if the run in a folder has another recipe, or if its recipe is missing."""
     from clearspan.train.config.recipe import load
     from clearspan.train.config.resume_policy import shaping
     from clearspan.train.options import RecipeError
@@ -143,21 +160,23 @@ def check_same(run: Path, recipe: Any) -> None:
     saved = run / "recipe.yaml"
     if not saved.is_file():
         raise RecipeError(
-            f"{saved}: missing, so whether its run was of this recipe is not known: put it back, "
-            "or the recipe that --dry-run prints"
+            f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
+            "--dry-run prints"
         )
     began = load(str(saved))
     if changed := shaping(began, recipe):
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
     if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
         raise RecipeError(
-            f"output {run}: its run has data or objectives in another order, which decides what is done first; "
+            f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
             f"see {saved}, or start a new run"
         )
 
 
-def check_own(run: Path) -> None:
-    """Raises RecipeError where a folder holds what no run wrote: its recipe.yaml tells. Hidden files do not count."""
+def check_written(run: Path) -> None:
+    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it; hidden files are
+    ignored.
+    """
     from clearspan.train.config.recipe import is_written
     from clearspan.train.options import RecipeError
 
@@ -166,24 +185,30 @@ def check_own(run: Path) -> None:
         raise RecipeError(f"output {run}: holds files of something else ({files[0]}): name a new or an empty folder")
 
 
-def notes(recipe: Any, learner: Any, feed: Any, held_out: Any, total: int) -> list[str]:
-    """Return the notes of encoder, datasets, objectives and held-out examples before a run of `total` steps."""
+def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut | None", total: int) -> list[str]:
+    """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
     from clearspan.common.model_folder import some
     from clearspan.train.model.attention import VARLEN_DROPOUT
 
-    objectives = [one for turn in learner.turns for one in learner.of_turn(turn)]
-    said = [one.notes(total / feed.streams[one.data].steps_per_epoch) for one in objectives]
+    lines: list[str] = learner.encoder.notes + feed.notes(total)
+    for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
+        lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
     if held_out and not recipe.training.eval_data:
-        said.append(held_out.notes())
+        lines += held_out.notes()
     if new := learner.encoder.new_weights:
-        said.append([f"{recipe.model.path}: holds no masked-LM head, which starts anew: {some(new)}"])
+        lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {some(new)}")
     if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
-        slow = "this torch has no variable-length attention with dropout: it is padded, and slow; take another torch"
-        said.append([f"model: {slow}, or a model without dropout in its attention"])
-    return sum(said, learner.encoder.notes + feed.notes(total))
+        slow = "this torch has no variable-length attention with dropout, so attention is padded and slow"
+        lines.append(f"model: {slow}; use another torch, or a model without dropout in its attention")
+    return lines
 
 
 def train(options: argparse.Namespace) -> None:
+    """Check everything that can be checked, then train and export; with `--dry-run` only check and print.
+
+    Raises:
+        RecipeError: the recipe cannot work with its data, model or device.
+    """
     import torch
 
     from clearspan.common import files, terminal
@@ -191,7 +216,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.shards import Dataset
     from clearspan.train.build import build_feed, build_held_out, build_learner
     from clearspan.train.card import facts
-    from clearspan.train.config.recipe import load, superseded, to_file, to_yaml
+    from clearspan.train.config.recipe import load, to_file, to_yaml
     from clearspan.train.engine.loop import Trainer, total_steps
     from clearspan.train.engine.ranks import agreed, join_ranks
     from clearspan.train.engine.tracking import check_wandb
@@ -203,8 +228,6 @@ def train(options: argparse.Namespace) -> None:
     check_wandb(recipe.training.wandb)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    if rank == 0 and (instead := superseded(options.recipe, options.overrides)):
-        terminal.notice(instead)
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
     static = torch.cuda.is_available() and recipe.training.bf16
     if static and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -228,20 +251,20 @@ def train(options: argparse.Namespace) -> None:
         return
     if ranks > 1 and not options.dry_run:
         join_ranks()
-    with contextlib.ExitStack() as held:
-        resume = agreed(lambda: held.enter_context(output(recipe, options.resume, options.dry_run)))
+    with contextlib.ExitStack() as stack:
+        resume = agreed(lambda: stack.enter_context(output(recipe, options.resume, options.dry_run)))
         if rank == 0 and options.resume and not resume:
             terminal.notice(f"{recipe.output}: no checkpoint to resume from: begins anew")
-        said = notes(recipe, learner, feed, held_out, total) if rank == 0 and not resume else []
+        lines = notes(recipe, learner, feed, held_out, total) if rank == 0 and not resume else []
         if options.dry_run:
             cost = describe(recipe, learner, sizes, feed, held_out, total, ranks)
-            terminal.say("\n".join([to_yaml(recipe), cost, *said]))
+            terminal.say("\n".join([to_yaml(recipe), cost, *lines]))
             return
         for stream in feed.streams.values() if rank == 0 else ():
             for line in stream.left_out():
                 terminal.notice(line)
-        for note in said:
-            terminal.notice(note)
+        for line in lines:
+            terminal.notice(line)
         join_ranks()
         show = shower(learner, tokenizer, Path(recipe.output), options.quiet)
         trainer = Trainer(recipe, learner, feed, evaluate, options.quiet, held_out, show)
@@ -249,30 +272,32 @@ def train(options: argparse.Namespace) -> None:
             if rank == 0:
                 terminal.notice(note)
         agreed(lambda: files.write_bytes(Path(recipe.output) / "recipe.yaml", to_file(recipe)))
-        apart = held_out.streams if held_out else {}
-        known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in apart.items()}}
+        validation = held_out.streams if held_out else {}
+        known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in validation.items()}}
         skeleton = Path(recipe.output) / SKELETON
         agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, facts(known)))
         trainer.fit()
         agreed(lambda: finish(trainer))
 
 
-def shower(learner: Any, tokenizer: Any, run: Path, quiet: bool) -> Callable[[Any], None]:
-    """Puts some of what a run learns from into its folder, as text, and unless `quiet` tells a little of it."""
+def shower(learner: "Learner", tokenizer: Any, run: Path, quiet: bool) -> "Callable[[Mapping[str, Batch]], None]":
+    """Return the function that writes some examples of a batch to the run's folder as text, and prints a few lines of
+    them unless `quiet`.
+    """
     from clearspan.common import files, terminal
     from clearspan.train.preview import as_file, examples, in_short
 
-    def show(batch: Any) -> None:
-        if found := examples(learner, tokenizer, batch):
-            files.write_text(run / "examples.txt", as_file(found))
-            for line in in_short(found) if not quiet else ():
+    def show(batch: "Mapping[str, Batch]") -> None:
+        if texts := examples(learner, tokenizer, batch):
+            files.write_text(run / "examples.txt", as_file(texts))
+            for line in in_short(texts) if not quiet else ():
                 terminal.notice(line)
 
     return show
 
 
-def finish(trainer: Any) -> None:
-    """Exports a run that is done; says how it ended."""
+def finish(trainer: "Trainer") -> None:
+    """Export a run that is complete, and print how the run ended."""
     from clearspan.common import terminal
     from clearspan.train.export import described, export
 
@@ -294,7 +319,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(options: argparse.Namespace) -> int:
-    """Train; return the exit code: 0, 1 where the work failed, 2 where the recipe cannot work."""
+    """Train; return the exit code: 0, 1 if the work failed, 2 if the recipe cannot work."""
     import torch
     import torch.distributed as dist
     from torch._dynamo.exc import TorchDynamoException
@@ -316,21 +341,23 @@ def work(options: argparse.Namespace) -> int:
     except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
-        told = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)
-        return failed("" if told else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
+        printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # by rank 0
+        return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot meet ({reason}): is the port taken? name another with --master_port")
+        return failed(f"the ranks cannot meet ({reason}): is the port in use? choose another with --master_port")
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
-        return failed(f"the encoder is no one graph to compile ({reason}): set training.compile=false")
+        return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
     except torch.OutOfMemoryError:
-        mends = "training.activation_checkpointing=true, or what else docs/training.md lists"
-        return failed(f"the GPU has not enough memory for a step: set {mends}")
+        return failed(
+            "the GPU has not enough memory for a step: set training.activation_checkpointing=true, "
+            "or see docs/training.md"
+        )
     except RuntimeError as error:
         if not lost_rank(error):
             raise
-        return failed("another rank ended while this one waited for it: see what it says of why")
+        return failed("another rank ended while this one waited for it: its own message gives the reason")
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -338,7 +365,7 @@ def work(options: argparse.Namespace) -> int:
 
 
 def failed(problem: str, code: int = 1) -> int:
-    """Say what ended the run, unless rank 0 has said it; return the exit code."""
+    """Print the problem that ended the run, if any, after giving rank 0 time to print its own; return the exit code."""
     leave_to_rank_0()
     if problem:
         print(f"train: {problem}", file=sys.stderr)
@@ -346,7 +373,7 @@ def failed(problem: str, code: int = 1) -> int:
 
 
 def lost_rank(error: RuntimeError) -> bool:
-    """Whether ranks could not speak to each other: gloo has no type of error for it, and tells it as its sources do."""
+    """Return whether the connection between ranks broke: gloo has no error type for it, but names its source files."""
     from torch.distributed import DistBackendError
 
     return isinstance(error, DistBackendError) or "/gloo/transport/" in str(error)
@@ -357,4 +384,4 @@ if __name__ == "__main__":
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(exit_code)  # all is saved; gloo's threads now and then abort an interpreter that shuts down
+    os._exit(exit_code)  # everything is saved; gloo's threads sometimes abort an interpreter that shuts down

@@ -136,11 +136,12 @@ def test_figure_3_trains_each_objective_on_shares_of_the_documents() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("grid: 3", "grid: expected a list of axes"),
-        ("grid: [{a: 3}]", "grid: a: expected a list of values"),
+        ("grid: 3", "grid: 3 should be a valid list"),
+        ("grid: [{a: 3}]", "grid.0.a: 3 should be a valid list"),
+        ("grid: [{a: []}]", "axis 1: keys .* found 0 of a"),
         ("grid: [{a: [1]}]\ngird: 1", "unknown key 'gird'"),
         ("grid: [{a: [1]}]\nrecipe: demo\nby: [b]", "figure's 'b' is not the first key of an axis: a"),
-        ("grid: [{a: [1]}]\nrecipe: demo\nscore: sts_simcse", "tasks: expected a list"),
+        ("grid: [{a: [1]}]\nrecipe: demo\nscore: sts_simcse", "score sts_simcse needs tasks"),
         ("[", "line 1"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from clearspan.train import __main__ as launcher
 from clearspan.train import export, reference, run, sweep
-from clearspan.train.config.recipe import load, superseded, to_yaml
+from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps.grid import read as read_sweep
 
@@ -32,8 +32,8 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("data.more.share=0.5", "the recipe has text; say which one does: objectives.NAME.data=more"),
         ("trainning.max_steps=4", "did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
-        ("training.max_steps=many", "could not be converted to Integer"),
-        ("training.batch_size=4", "say data.NAME.batch_size"),
+        ("training.max_steps=many", "training.max_steps: 'many' should be a valid integer"),
+        ("training.save_steps=0", "training.save_steps: 0 should be greater than or equal to 1"),
     ],
 )
 def test_a_wrong_argument_is_named_and_not_the_recipes_file(argument: str, meant: str) -> None:
@@ -66,10 +66,6 @@ def test_a_wrong_key_of_a_file_is_the_files(tmp_path: Path) -> None:
 def test_epochs_on_the_command_line_stand_in_place_of_a_recipes_steps() -> None:
     training = load("demo", [*GIVEN, "training.epochs=3"]).training
     assert (training.max_steps, training.epochs) == (0, 3.0)
-    assert (
-        superseded("demo", ["training.epochs=3"]) == "training.epochs=3 stands in place of the recipe's max_steps 120"
-    )
-    assert superseded("demo", []) is superseded("demo", ["training.epochs=3", "training.max_steps=0"]) is None
 
 
 def test_steps_on_the_command_line_stand_in_place_of_a_recipes_epochs() -> None:
@@ -120,7 +116,7 @@ def test_a_mistyped_recipe_that_is_extended_and_a_mistyped_sweep_name_the_neares
     with pytest.raises(RecipeError, match=r"no sweep 'declutr-figure-22'.*did you mean 'declutr-figure-2'\?$"):
         read_sweep("declutr-figure-22")
     (tmp_path / "sweep.yaml").write_text("recipes: demo")
-    with pytest.raises(RecipeError, match=r"unknown key 'recipes': .*did you mean 'recipe'\?$"):
+    with pytest.raises(RecipeError, match=r"unknown key 'recipes'; did you mean recipe\?$"):
         read_sweep(str(tmp_path / "sweep.yaml"))
 
 

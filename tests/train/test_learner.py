@@ -264,7 +264,7 @@ def test_a_head_that_a_folder_has_not_starts_anew_by_the_seed_and_is_named(
     assert torch.equal(head[0], head[1]) and not torch.equal(head[0], head[2])
     done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
-    line = f"{tmp_path / 'base'}: holds no masked-LM head, which starts anew: lm_head.bias, "
+    line = f"{tmp_path / 'base'}: has no masked-LM head; a new one is drawn: lm_head.bias, "
     assert sum(line in printed for printed in done.stdout.splitlines()) == 1
 
 

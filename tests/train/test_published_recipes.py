@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from clearspan.train import modalities, reference
-from clearspan.train.config import recipe as recipes
+from clearspan.train.config import layers
+from clearspan.train.config.keys import typed
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.options import ALL, Recipe
@@ -83,15 +83,14 @@ VARIANTS = {
 
 def test_the_recipes_of_this_version_are_all_there() -> None:
     declutr = {"declutr-small", "declutr-base", "declutr-v1", "contrastive-only", "mlm-only"}
-    found = {name for name in recipes.names() if not name.endswith("demo")}
+    found = {name for name in layers.names() if not name.endswith("demo")}
     assert found == {*declutr, *CLEAR, *SIMCSE, *TABLE_C1, *VARIANTS, "combined"}
-    assert "demo" in recipes.names()
+    assert "demo" in layers.names()
 
 
 def written(name: str) -> dict[str, Any]:
     """What a recipe's file and those that it extends say, together."""
-    merged = OmegaConf.merge(*(OmegaConf.create(one) for one in recipes._ancestry(recipes.FOLDER / f"{name}.yaml")))
-    return OmegaConf.to_container(merged)  # type: ignore[return-value]
+    return layers.merge_layers(layers.read_layers(layers.FOLDER / f"{name}.yaml"))
 
 
 def left_open(content: dict[str, Any], within: str = "") -> list[str]:
@@ -110,7 +109,7 @@ def filled(name: str, *overrides: str) -> Recipe:
     return load(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", layers.names())
 def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_path: Path) -> None:
     """And reads back as itself."""
     loaded = filled(name)
@@ -118,12 +117,12 @@ def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_pa
     assert load(str(tmp_path / "saved.yaml")) == loaded
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", layers.names())
 def test_every_option_of_a_modality_is_one_that_it_has(name: str) -> None:
     for data, options in written(name)["data"].items():
         if "modality" in options:
             given = {key: "given" if value == "???" else value for key, value in options["modality"].items()}
-            recipes._over_defaults(modalities.config_class(data), given, f"data.{data}.modality.").check()
+            typed(modalities.config_class(data), given, f"data.{data}.modality.").check()
 
 
 @pytest.mark.parametrize("name", SIMCSE)
@@ -207,7 +206,7 @@ def test_published_models_recipes_hold_the_numbers_of_logs_and_checkpoints(name:
 def test_a_roberta_user_is_told_which_vit(name: str) -> None:
     """RoBERTa-base takes the embeddings of a ViT-base, as its published log; the published code's are a ViT-large's."""
     vit = f"google/vit-{name.rpartition('-')[2]}-patch16-224-in21k"
-    header = " ".join(reference.purpose(recipes.FOLDER / f"{name}.yaml").split())
+    header = " ".join(reference.purpose(layers.FOLDER / f"{name}.yaml").split())
     assert f"data.images.modality.path is a ViT-{name.rpartition('-')[2]}, {vit}" in header
 
 
@@ -293,14 +292,14 @@ def test_clear_recipes_hold_the_papers_numbers(name: str) -> None:
 
 def stated(name: str, *keys: str) -> Any:
     """A key as the recipe's file has it, or the one that it extends; None: it is left to a default."""
-    content = yaml.safe_load((recipes.FOLDER / f"{name}.yaml").read_text())
+    content = yaml.safe_load((layers.FOLDER / f"{name}.yaml").read_text())
     found = content
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return stated(content["extends"], *keys) if found is None and "extends" in content else found
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", layers.names())
 def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
     """AdamW's betas and eps, and LayerNorm's for a RoBERTa from scratch, whose default is another."""
     docs = (ROOT / "docs" / "papers.md").read_text()
@@ -315,8 +314,8 @@ def test_every_recipe_states_what_the_docs_say_of_it(name: str) -> None:
             assert any(fnmatch(name, pattern) for pattern in re.findall(r"`([\w*+-]+)`", page) if pattern != "*")
 
 
-@pytest.mark.parametrize("name", [name for name in recipes.names() if not name.endswith("demo")])
+@pytest.mark.parametrize("name", [name for name in layers.names() if not name.endswith("demo")])
 def test_every_number_of_a_published_recipe_has_its_source(name: str) -> None:
-    lines = (recipes.FOLDER / f"{name}.yaml").read_text().splitlines()
+    lines = (layers.FOLDER / f"{name}.yaml").read_text().splitlines()
     numbers = [line for line in lines if re.match(r"\s*\w+: \[?[\d.]", line)]
     assert [line for line in numbers if "#" not in line] == []

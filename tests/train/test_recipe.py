@@ -1,7 +1,7 @@
 """Recipes: the papers' numbers, overrides, and errors that name the key."""
 
+import subprocess
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -102,9 +102,11 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["data.text.path=null"], "data.text.path"),
         (["data.path=d"], "data.path: say data.NAME.path"),
         (["data.text=d"], "data.text: expected a mapping of options"),
-        (["training.batch_size=4"], "unknown key 'training.batch_size'; say data.NAME.batch_size"),
-        (["objectives.spans.spans.max_span=9"], "unknown key 'objectives.spans.spans'; say objectives.spans.sampler"),
-        (["objectives=[]"], "'objectives=[]': "),
+        (["training.batch_size=4"], "unknown key 'training.batch_size'; did you mean data.text.batch_size?"),
+        (["objectives=[]"], "the argument 'objectives=[]': objectives: expected a mapping"),
+        (["model.path='"], 'the argument "model.path=\'": line 1: not YAML'),
+        (["model.config=[1]"], "model.config: [1] should be a mapping of options"),
+        (["training=5"], "training: 5 should be a mapping of options"),
         (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name is of letters"),
         (["data.more.path=d"], "data.more: no objective reads it, and the recipe has text"),
         (["objectives.spans.data=more"], "objectives.spans.data 'more' is not one of text"),
@@ -112,13 +114,13 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
             ["data.more.path=d", "objectives.spans.data=text", "objectives.mlm.data=text"],
             "data.more: no objective reads it",
         ),
-        (["optimization=both"], "optimization 'both' is not one of sum, alternate"),
+        (["optimization=both"], "optimization: 'both' is not one of sum, alternate"),
         (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),
         (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective is of that turn"),
         (["optimization=alternate", "turns.mlm.esp=1"], "unknown key 'turns.mlm.esp'"),
-        (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps must be positive"),
+        (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps: 0 should be greater than 0"),
         (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives are of the turn spans"),
         (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
         (["=5"], "is not key=value"),
@@ -162,14 +164,16 @@ def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
         ("a: &a\n  b: 1\nc:\n  <<: *a\n", "line 4: the alias *a"),
         ("a: &a [*a]\n", "the alias *a"),
         ("[" * 5000, "nested too deeply"),
-        ("{a: " * 150 + "1" + "}" * 150, "nested too deeply"),
         ("training: {seed: " + "9" * 5000 + "}", "limit"),
-        ("training: {seed: 2026-99-99}", "month"),
+        (
+            "extends: demo\noutput: o\ndata: {text: {path: d}}\ntraining: {seed: 2026-99-99}",
+            "training.seed: '2026-99-99' should",
+        ),
         ("#" * (2 << 20), "1,048,576 bytes"),
         ("\0", "special characters"),
         ("extends: demo\nobjectives: {1: {type: spans}}", "objectives.1: a name is text: put 1 in quotes"),
         ("extends: demo\ndata: {1: {path: d}}", "data.1: a name is text: put 1 in quotes"),
-        ("extends: demo\nobjectives: [spans]", "incompatible container types"),
+        ("extends: demo\nobjectives: [spans]", "objectives: expected a mapping"),
         ('extends: demo\noutput: "a\\0b"', "null character"),
     ],
 )
@@ -191,6 +195,13 @@ def test_an_override_without_end_is_one_line(override: str) -> None:
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
 
 
+def test_a_number_may_have_an_exponent_alone_and_a_name_may_be_a_number_or_a_date(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: demo\noutput: 2024-01-31\nmodel: {config: {norm_eps: 1e-5}}")
+    loaded = load(str(tmp_path / "mine.yaml"), ["data.text.path=17", "optimizer.eps=5e-7"])
+    assert (loaded.output, loaded.data["text"].path, loaded.optimizer.eps) == ("2024-01-31", "17", 5e-7)
+    assert loaded.model.config["norm_eps"] == 1e-5
+
+
 def test_of_an_override_given_twice_the_last_counts() -> None:
     assert load("declutr-small", [*GIVEN, "training.seed=1", "training.seed=2"]).training.seed == 2
 
@@ -201,10 +212,11 @@ def test_a_key_that_must_be_given_is_named() -> None:
 
 
 def test_no_file_of_train_hides_another_module() -> None:
-    """`deepspeed train/run.py` puts train/ first on sys.path."""
-    taken = set(sys.stdlib_module_names) | set(packages_distributions()) - {"train", "eval", "shards", "pipelines"}
-    ours = {path.stem for path in (ROOT / "train").iterdir() if path.suffix == ".py" or path.is_dir()} - {"__init__"}
-    assert not ours & taken
+    """`deepspeed train/run.py` puts train/ first on sys.path, where distributed.py and data/ lie."""
+    code = "import runpy, sys; sys.path[0] = {!r}; runpy.run_path({!r}); print(sys.path)"
+    words = [sys.executable, "-c", code.format(str(ROOT / "train"), str(ROOT / "train" / "run.py"))]
+    shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert repr(str(ROOT / "train")) not in shown
 
 
 def test_the_papers_step_has_the_size_the_paper_implies(tiny: list[str]) -> None:

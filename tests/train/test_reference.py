@@ -8,7 +8,7 @@ import pytest
 
 from clearspan.train import __main__ as launcher
 from clearspan.train import reference, run
-from clearspan.train.config import recipe
+from clearspan.train.config import layers
 from clearspan.train.config.keys import known_keys
 from clearspan.train.options import DatasetConfig
 from clearspan.train.sweeps import grid
@@ -66,7 +66,7 @@ def test_a_page_that_is_behind_is_named_with_its_line_and_the_mend(
 
 def test_every_recipe_and_sweep_is_there_with_its_purpose() -> None:
     rows = PAGE.read_text().splitlines()
-    for path in (*recipe.FOLDER.glob("*.yaml"), *grid.FOLDER.glob("*.yaml")):
+    for path in (*layers.FOLDER.glob("*.yaml"), *grid.FOLDER.glob("*.yaml")):
         (row,) = [row for row in rows if row.startswith(f"| `{path.stem}` |")]
         assert path.read_text().splitlines()[0].removeprefix("# ") in row
 
@@ -123,7 +123,8 @@ def test_the_list_has_a_line_for_each_recipe_and_asks_for_none(
         main(["--list"])
     lines = capsys.readouterr().out.splitlines()
     assert raised.value.code == 0
-    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == recipe.names()
+    assert max(map(len, lines)) <= 120
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == layers.names()
     assert lines.index("CLEAR:") < [line.split()[:1] for line in lines].index(["clear-del-word"])
     assert "  declutr-small                      DeCLUTR-small: continued pretraining of DistilRoBERTa" in "\n".join(
         lines

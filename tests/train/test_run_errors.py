@@ -274,7 +274,7 @@ def test_evaluation_data_that_tells_no_model_from_another(
     """A correlation with a constant is not a number: no checkpoint would ever be the best."""
     (tmp_path / "pairs.csv").write_text("Ein Satz.,Noch einer.,3.0\nEin Haus.,Ein Hund.,3.0\n")
     evaluation = ["training.eval_steps=2", f"training.eval_data={tmp_path / 'pairs.csv'}"]
-    assert "every pair has the same score" in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
+    assert "all pairs have the same score" in failed(capsys, *tiny, *evaluation, f"output={tmp_path / 'run'}", code=2)
 
 
 def test_bad_usage_is_exit_2() -> None:

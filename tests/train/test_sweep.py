@@ -19,7 +19,7 @@ from clearspan.train.config.recipe import load, to_file
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import WEIGHTS
 from clearspan.train.options import RecipeError
-from clearspan.train.sweeps import report
+from clearspan.train.sweeps import report, running
 from clearspan.train.sweeps.grid import Run
 from clearspan.train.sweeps.scores import Scoring
 from tests.conftest import ROOT
@@ -79,7 +79,7 @@ class Started:
 
 def done(given: argparse.Namespace, start: Started) -> int:
     given.output.mkdir(exist_ok=True)
-    return sweep.sweep(given, sweep.planned(given), start, lambda: start.signal)
+    return running.sweep(given, running.planned(given), start, lambda: start.signal)
 
 
 def test_every_combination_is_a_run_through_the_launcher(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_changed_grid_adds_runs(tmp_path: Path) -> None:
 def test_a_changed_recipe_is_refused_with_what_differs(tmp_path: Path) -> None:
     done(options(tmp_path), Started())
     with pytest.raises(RecipeError, match=r"its run has another optimizer\.learning_rate; see .*another --output"):
-        sweep.planned(options(tmp_path, "optimizer.learning_rate=0.5"))
+        running.planned(options(tmp_path, "optimizer.learning_rate=0.5"))
 
 
 def test_options_that_a_run_filled_in_itself_are_no_other_recipe(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_options_that_a_run_filled_in_itself_are_no_other_recipe(tmp_path: Path)
     recipe = load(str(saved))
     recipe.data["text"].modality = {"size": 224}
     saved.write_bytes(to_file(recipe))
-    assert len(sweep.planned(options(tmp_path)).runs) == 4
+    assert len(running.planned(options(tmp_path)).runs) == 4
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["output=x"], "each run has a folder of its own"),
-        ([f"{ANCHORS}=3"], "is given, and varied by the grid too"),
+        (["output=x"], "each run has its own folder"),
+        ([f"{ANCHORS}=3"], "the grid varies it too"),
         (["--tasks", "sts"], "--tasks needs --data"),
         (["--data", "senteval"], "--data has no effect without --tasks"),
         (["--tasks", "stss", "--data", "senteval"], "unknown task 'stss': choose from sts, transfer"),
@@ -181,7 +181,7 @@ def test_what_cannot_work_is_one_line_and_exit_2(
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("mine")
     with pytest.raises(RecipeError, match=r"holds files of something else \(table.csv\)"):
-        sweep.planned(options(tmp_path))
+        running.planned(options(tmp_path))
 
 
 def test_a_dry_run_lists_the_runs_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_an_average_that_lacks_tasks_says_so(tmp_path: Path) -> None:
 
 
 def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_path: Path) -> None:
-    plan = sweep.planned(options(tmp_path, "--by", ANCHORS, "--colour", "objectives.spans.temperature"))
+    plan = running.planned(options(tmp_path, "--by", ANCHORS, "--colour", "objectives.spans.temperature"))
     found = {run.name: {"loss": float(number)} for number, run in enumerate(plan.runs)}
     groups = report.grouped(plan.grid, ANCHORS, plan.runs, {name: one["loss"] for name, one in found.items()})
     assert groups == {"0.05": {0: [0.0], 1: [2.0]}, "0.5": {0: [1.0], 1: [3.0]}}
@@ -242,7 +242,7 @@ def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_p
 
 
 def test_without_a_choice_the_figure_has_a_panel_of_every_axis(tmp_path: Path) -> None:
-    plan = sweep.planned(options(tmp_path))
+    plan = running.planned(options(tmp_path))
     figure = report.draw(plan.grid, plan.runs, {run.name: {"loss": 1.0} for run in plan.runs})
     assert [axes.get_xlabel() for axes in figure.axes] == ["num_anchors", "temperature"]
 
@@ -272,7 +272,7 @@ def test_a_sweep_of_four_killed_and_run_again_gives_the_same_table(tiny: list[st
         given.output.mkdir()
         for killed in ([NAMES[1]], []) if name == "killed" else ([],):
             signals: list[str] = []
-            code = sweep.sweep(given, sweep.planned(given), starting(killed), lambda: "".join(signals))  # noqa: B023
+            code = running.sweep(given, running.planned(given), starting(killed), lambda: "".join(signals))  # noqa: B023
             assert code == len(killed)
         tables[name] = [(given.output / file).read_bytes() for file in ("table.csv", "sweep.json")]
         assert (given.output / "figure.png").stat().st_size > 1000

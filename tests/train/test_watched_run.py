@@ -80,7 +80,7 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
         *given, "training.max_steps=6", "training.logging_steps=2", "training.eval_steps=0", "data.text.validation="
     )
     assert longer.returncode == 0, longer.stderr
-    assert "6 steps in place of 4; the learning rate goes on as theirs does" in longer.stdout
+    assert "6 steps in place of 4; the learning rate follows the schedule of the new length" in longer.stdout
     assert [line["step"] for line in lines(run) if "loss" in line] == [1, 2, 3, 4, 6]
     saved = (run / "recipe.yaml").read_text()
     assert yaml.safe_load(saved)["training"]["max_steps"] == 6

@@ -1,46 +1,87 @@
-"""Keys of recipes: which there are, which one a typing error meant, and which argument is to blame.
+"""Keys of recipes: which exist, which of them a mistyped one meant, and which argument is to blame for an error.
 
-Covers names only; what the values mean is checked in `train.options`, and read in `train.config.recipe`.
+    nested mapping -> typed: a dataclass of `train.options` or of an objective, or a KeyedError
+
+Relations between values are checked in `train.options`.
 """
 
 import dataclasses
+import functools
+import re
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from omegaconf import OmegaConf
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from clearspan.common.parsing import closest
 from clearspan.common.plugins import PluginError
-from clearspan.train.options import DatasetConfig, Recipe, RecipeError
+from clearspan.train.options import DatasetConfig, Recipe, RecipeError, not_one_of
 from clearspan.train.schedules import OptimizerConfig
 
-MOVED = {"training.batch_size": "data.NAME.batch_size", "spans": "sampler"}
-"""Keys that recipes had before datasets had names, and what says it today."""
 LENGTHS = ("epochs", "max_steps")
+STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+Options = TypeVar("Options")
 
 
 class KeyedError(RecipeError):
-    """One of a key, which an argument may have given."""
+    """An error about one key, which an argument may have set."""
 
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message)
         self.key = key
 
     def blamed(self, overrides: Sequence[str]) -> str | None:
-        """The last argument that gave the key, or what holds it, or is in it; None: it is the file's."""
+        """Return the last argument that sets the key, a part of it or what contains it; None: a file set it."""
         for override in reversed(overrides if self.key else ()):
-            given = override.split("=", 1)[0]
-            if f"{self.key}.".startswith(f"{given}.") or given.startswith(f"{self.key}."):
+            key = override.split("=", 1)[0]
+            if f"{self.key}.".startswith(f"{key}.") or key.startswith(f"{self.key}."):
                 return f"the argument {override[:80]!r}"
         return None
 
 
-def answer_to(key: str, known: Sequence[str]) -> str | None:
-    """What to say to a key that is unknown: where it is today, or the known one that is nearest by its last part."""
+@functools.cache
+def _adapter(section: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(with_config(STRICT)(section))
+
+
+def typed(section: type[Options], options: Mapping[str, Any], within: str = "", known: Sequence[str] = ()) -> Options:
+    """Return a dataclass made of options, with defaults for the others.
+
+    Args:
+        within: the key of the section, for messages: "" or one that ends in a dot.
+        known: all keys that the recipe may have, of which a mistyped one may mean any.
+
+    Raises:
+        KeyedError: an option is unknown, missing, of another type or out of range.
+    """
+    adapter: TypeAdapter[Options] = _adapter(cast(Any, section))
+    try:
+        return adapter.validate_python(options)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    problem = min(problems, key=lambda one: one["type"] != "unexpected_keyword_argument")
+    key, value = within + ".".join(map(str, problem["loc"])), problem["input"]
+    message = f"{key}: {value!r:.80}{problem['msg'].removeprefix('Input')}"
+    match problem["type"]:
+        case "unexpected_keyword_argument":
+            message = f"unknown key {key!r}; {nearest_key(key, known) or '`--dry-run` prints the keys there are'}"
+        case "missing":
+            message = f"{key} is not set; give it as {key}=VALUE"
+        case "literal_error":
+            choices = re.findall(r"[^\s',]+", problem["ctx"]["expected"].replace(" or ", ", "))
+            message = f"{key}: {not_one_of(str(value), choices)}"
+        case "dataclass_type" | "dict_type":
+            message = f"{key}: {value!r:.80} should be a mapping of options"
+    raise KeyedError(message, key)
+
+
+def nearest_key(key: str, known: Sequence[str]) -> str | None:
+    """Return the question which names the known key that is nearest to an unknown one by its last part, or None. Keys
+    of the same section come first.
+    """
     within, _, last = key.rpartition(".")
-    if moved := MOVED.get(key) or MOVED.get(last):
-        return f"say {moved if '.' in moved else f'{within}.{moved}'}"
     beside = [name for name in known if name.rpartition(".")[0] == within]
     for candidates in (beside, known):
         last_parts = {name.rpartition(".")[2]: name for name in reversed(candidates)}
@@ -50,97 +91,86 @@ def answer_to(key: str, known: Sequence[str]) -> str | None:
 
 
 def known_keys(recipe: Mapping[str, Any], objectives: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every key that a recipe with these datasets and objectives may have, but for those of a model's configuration."""
+    """Return every key that a recipe with these datasets and objectives may have, except those of `model.config`.
+
+    Raises:
+        KeyedError: a type of the user's own, `module:Class`, cannot be loaded.
+    """
     from clearspan.train.objectives import config_class, is_type
 
-    found = _keys(Recipe)
+    keys = _keys(Recipe)
     for name in recipe.get("data") or {}:
-        found += _keys(DatasetConfig, f"data.{name}.")
+        keys += _keys(DatasetConfig, f"data.{name}.")
     for name, options in objectives.items():
         if is_type(type_ := str(options.get("type") or name)):
             try:
-                found += _keys(config_class(type_), f"objectives.{name}.")
+                keys += _keys(config_class(type_), f"objectives.{name}.")
             except PluginError as error:
                 raise KeyedError(f"objectives.{name}.type {error}", f"objectives.{name}.type") from None
-        found += _keys(OptimizerConfig, f"turns.{options.get('turn') or name}.")
-    return found
+        keys += _keys(OptimizerConfig, f"turns.{options.get('turn') or name}.")
+    return keys
 
 
 def _keys(section: Any, within: str = "") -> list[str]:
-    """The keys of a dataclass, and of the dataclasses in it."""
-    found, hints = [], typing.get_type_hints(section)
+    """Return the keys of a dataclass and of the dataclasses in it."""
+    keys, hints = [], typing.get_type_hints(section)
     for field in dataclasses.fields(section):
-        found.append(within + field.name)
+        keys.append(within + field.name)
         for part in (hints[field.name], *typing.get_args(hints[field.name])):
             if dataclasses.is_dataclass(part) and typing.get_origin(hints[field.name]) is not dict:
-                found += _keys(part, f"{within}{field.name}.")
-    return found
+                keys += _keys(part, f"{within}{field.name}.")
+    return keys
 
 
-def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], overrides: Sequence[str]) -> None:
-    """Finds names of datasets and objectives that the command line got wrong.
+def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Raise KeyedError for a dataset or an objective whose name the command line mistypes: a dataset that only the
+    command line names and no objective reads, or a null for something that is not there while a similar name is.
 
     Args:
-        recipe: with the overrides. before: without them.
-
-    Raises:
-        KeyedError: a dataset is named there alone, and no objective reads it; or what is to be left out is not there,
-            and something nearly of that name is.
+        recipe: the merged recipe.
+        before: the recipe without the command line's arguments.
+        arguments: the command line's arguments alone.
     """
-    given = stated(overrides)
     for section in ("data", "objectives"):
-        own, now, mine = _names(before, section), _names(recipe, section), given.get(section)
-        new = {str(name): value for name, value in mine.items()} if own and isinstance(mine, dict) else {}
-        for name, value in new.items():
-            if name in own:
+        there, now, given = _names(before, section), _names(recipe, section), arguments.get(section)
+        for name, value in given.items() if there and isinstance(given, dict) else ():
+            if name in there:
                 continue
-            key, near = f"{section}.{name}", closest(name, own)
-            did_you = f"did you mean {section}.{near}?" if near else ""
+            key, near = f"{section}.{name}", closest(name, there)
+            mend = f"did you mean {section}.{near}?" if near else ""
             if name not in now and value is None and near:
-                raise KeyedError(f"{key}: there is none to leave out; {did_you}", key)
-            options = _names(recipe, "objectives").values()
-            read = any(isinstance(one, dict) and one.get("data") == name for one in options)
+                raise KeyedError(f"{key}: there is none to leave out; {mend}", key)
+            readers = _names(recipe, "objectives").values()
+            read = any(isinstance(options, dict) and options.get("data") == name for options in readers)
             if section == "data" and isinstance(now.get(name), dict) and len(now) > 1 and not read:
-                mend = did_you or f"say which one does: objectives.NAME.data={name}"
-                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(own)}; {mend}", key)
+                mend = mend or f"say which one does: objectives.NAME.data={name}"
+                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(there)}; {mend}", key)
 
 
 def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """What a section has, by name."""
+    """Return what a section has, by name."""
     content = recipe.get(section)
     return {str(name): one for name, one in content.items() if one is not None} if isinstance(content, dict) else {}
 
 
-def stated(overrides: Sequence[str]) -> dict[str, Any]:
-    """What `key=value` arguments say, together."""
-    try:
-        found = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
-    except (ValueError, TypeError):  # which is told where they are merged
-        return {}
-    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
-
-
-def one_length(recipe: dict[str, Any], places: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Keeps, of `training.epochs` and `training.max_steps`, the one that is said last, in the merged recipe.
+def keep_one_length(recipe: dict[str, Any], places: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Drop the one of `training.epochs` and `training.max_steps` that a later place overrides by the other.
 
     Args:
-        places: where something is said, and what, in the order in which it counts.
+        recipe: the merged recipe, which is changed.
+        places: the name and the content of each file and of the command line; later ones take precedence.
 
     Raises:
-        RecipeError: one place gives both.
+        RecipeError: one place sets both.
     """
-    kept = ""
+    last = ""
     for where, content in places:
         training = content.get("training")
-        given = [key for key in LENGTHS if isinstance(training, Mapping) and training.get(key)]
-        if isinstance(training, Mapping) and len(given) == 2:
-            both = " and ".join(f"training.{key} {training[key]}" for key in given)
+        lengths = [key for key in LENGTHS if isinstance(training, Mapping) and training.get(key)]
+        if isinstance(training, Mapping) and len(lengths) == 2:
+            both = " and ".join(f"training.{key} {training[key]}" for key in lengths)
             raise RecipeError(f"{where}: {both}: a run has one length: give one of the two, the other as 0")
-        kept = given[0] if given else kept
-    merged = recipe.get("training")
-    if not isinstance(merged, dict):
-        return
-    if kept == "epochs" and merged.get("epochs"):
-        merged.pop("max_steps", None)
-    if merged.get("max_steps"):
-        merged.pop("epochs", None)
+        last = lengths[0] if lengths else last
+    training = recipe.get("training")
+    if isinstance(training, dict):
+        training.pop("max_steps" if last == "epochs" else "epochs" if training.get("max_steps") else "", None)

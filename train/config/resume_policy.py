@@ -1,6 +1,6 @@
-"""What a run may have otherwise when it is taken up again: its length, and what decides no step of it.
+"""Keys that may change when a run resumes: its length, and keys that change no step.
 
-Everything else in a recipe shapes the run: with another value, a resumed run would be neither this one nor that one.
+All other keys shape the run: with another value, a resumed run would equal neither the old nor a new one.
 """
 
 import dataclasses
@@ -13,19 +13,19 @@ from clearspan.train.schedules import OptimizerConfig, learning_rate
 
 FREE = (
     "output",
-    "data.*.path",  # whose contents are compared with those that the run began with, by their hashes
+    "data.*.path",  # the shards' hashes are compared with those of the run's start
     "data.*.validation",
     "training.epochs",
     "training.max_steps",
     *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
     *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile", "wandb")),
-    "training.zero_stage",  # AdamW is the same at each; its state is cut anew
+    "training.zero_stage",  # AdamW is the same at each stage; its state is partitioned again
 )
-"""Keys that may differ, `*` standing for a dataset's name."""
+"""Keys that may differ; `*` stands for a dataset's name."""
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
+    """Return a nested mapping with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in content.items():
         out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -33,18 +33,18 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def shaping(began: Recipe, now: Recipe) -> list[str]:
-    """The keys that differ, and shape a run."""
-    before, after = (flat(dataclasses.asdict(one)) for one in (began, now))
+    """Return the keys that shape a run and differ between two recipes."""
+    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (began, now))
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     return [key for key in keys if not any(fnmatch(key, free) for free in FREE)]
 
 
 def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
-    """What to say of a run that goes on from a step, and is to be of another number of steps than before."""
+    """Return the note on a run that resumes at a step and whose number of steps changed; [] if it did not."""
     if before == total:
         return []
-    said = f"{total:,} steps in place of {before:,}"
+    note = f"{total:,} steps in place of {before:,}"
     if step < total:
         rates = ", ".join(f"{learning_rate(step, total, options):.2g}" for options in optimizers.values())
-        said += f"; the learning rate goes on as theirs does, next {rates}"
-    return [said]
+        note += f"; the learning rate follows the schedule of the new length, next {rates}"
+    return [note]

@@ -1,10 +1,10 @@
-"""Grids of runs: which combinations of a recipe's keys a sweep trains, and what the runs are called.
+"""Grids of runs: the combinations of a recipe's keys that a sweep trains, and the names of the runs.
 
     --grid KEY=A,B               an axis: runs with A, runs with B
-    --grid "KEY=A,B;OTHER=C,D"   an axis whose keys go together: runs with A and C, runs with B and D
+    --grid "KEY=A,B;OTHER=C,D"   an axis whose keys vary together: runs with A and C, runs with B and D
     train/sweeps/NAME.yaml       a recipe and its axes, such as those of a paper's figure
 
-The key `recipe` names the run's recipe. A run is of one value of every axis, the last axis varying first.
+The key `recipe` names the run's recipe. A run has one value of every axis; the last axis varies fastest.
 """
 
 import dataclasses
@@ -15,29 +15,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from clearspan.train.config.recipe import read_yaml
+from clearspan.train.config.keys import KeyedError, typed
+from clearspan.train.config.layers import parse, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe"
 LONGEST = 200
-"""Characters of a run's name: a folder's name has 255 at most."""
+"""Characters of a run's name at most: a folder's name may have 255."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Keys that vary together: of each point, a value of every key, as an override writes it."""
+    """Keys that vary together. A point has one value of every key, written as in an override."""
 
     keys: tuple[str, ...]
     points: tuple[tuple[str, ...], ...]
 
     @property
     def labels(self) -> list[str]:
-        """A point's first value, and as many of the next ones as it takes to tell the points apart."""
+        """The points' labels: each point's first value, and more of its values if the first ones are not unique."""
         for count in range(1, len(self.keys) + 1):
             labels = ["-".join(slug(value) for value in point[:count]) for point in self.points]
             if len(set(labels)) == len(labels):
@@ -45,7 +42,7 @@ class Axis:
         return labels
 
     def in_order(self) -> "Axis":
-        """This axis with its points by the first key's value, where all of these are numbers."""
+        """Return this axis sorted by the first key's values if all are numbers, else unchanged."""
         try:
             return Axis(self.keys, tuple(sorted(self.points, key=lambda point: float(point[0]))))
         except ValueError:
@@ -54,24 +51,25 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One combination: its folder's name, and the values of the axes' keys."""
+    """One combination: the name of its folder, and the values of the axes' keys."""
 
     name: str
     settings: dict[str, str]
 
     def overrides(self) -> list[str]:
+        """Return the run's settings as `key=value` arguments."""
         return [f"{key}={value}" for key, value in self.settings.items() if key != RECIPE]
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A sweep's axes, over one recipe or those of an axis `recipe`.
+    """A sweep's axes, over one recipe or over those of an axis `recipe`.
 
     Args:
-        by: the axes, by their first keys, that the figure has a panel of; (): all that vary.
-        colour: the axis that it tells apart by colour; "": none.
-        tasks: of `python -m eval`, which runs are scored on where their data is given.
-        score: of these tasks' figures the one that the figure shows; see `train.sweeps.scores`.
+        by: the first keys of the axes that the figure has panels for; (): all axes that vary.
+        colour: the first key of the axis that the figure shows by color; "": none.
+        tasks: the tasks of `python -m eval` on which runs are scored if their data is given.
+        score: the one of the tasks' scores that the figure shows; see `train.sweeps.scores`.
     """
 
     recipe: str
@@ -89,7 +87,7 @@ class Grid:
             (not self.axes, "a sweep needs a key that varies: --grid KEY=A,B"),
             (not self.recipe and not recipes, "give --recipe, or --grid recipe=A,B"),
             (bool(self.recipe) and recipes, f"--recipe {self.recipe} has no effect: the grid varies recipe"),
-            *((keys.count(key) > 1, f"{key} stands in two axes of the grid: give it in one") for key in keys),
+            *((keys.count(key) > 1, f"{key} stands in two axes of the grid: keep one") for key in keys),
             *(
                 (
                     key not in first,
@@ -100,50 +98,51 @@ class Grid:
         )
 
     def axis(self, key: str) -> Axis:
-        """The axis of that first key."""
+        """Return the axis with this first key."""
         return next(axis for axis in self.axes if axis.keys[0] == key)
 
     @property
     def panels(self) -> tuple[str, ...]:
+        """The first keys of the axes that the figure has panels for."""
         return self.by or tuple(axis.keys[0] for axis in self.axes if len(axis.points) > 1)
 
     def with_axes(self, more: Sequence[Axis]) -> "Grid":
-        """This grid with these axes too, each in place of the one of the same first key."""
-        given = {axis.keys[0]: axis for axis in more}
-        refuse((len(given) < len(more), "--grid: one key has two: give all its values in one"))
-        axes = [given.pop(axis.keys[0], axis) for axis in self.axes]
-        return dataclasses.replace(self, axes=(*axes, *given.values()))
+        """Return this grid with further axes; an axis replaces the one with the same first key."""
+        new = {axis.keys[0]: axis for axis in more}
+        refuse((len(new) < len(more), "--grid: two axes have the same first key: give all its values in one"))
+        axes = [new.pop(axis.keys[0], axis) for axis in self.axes]
+        return dataclasses.replace(self, axes=(*axes, *new.values()))
 
     def runs(self) -> list[Run]:
-        """Every combination.
+        """Return every combination.
 
         Raises:
-            RecipeError: two of them would have one name.
+            RecipeError: two of them would have the same name.
         """
         short = short_names([key for axis in self.axes for key in axis.keys])
-        found: dict[str, Run] = {}
+        runs: dict[str, Run] = {}
         for points in itertools.product(*(axis.points for axis in self.axes)):
             chosen = zip(self.axes, points, strict=True)
             settings = {key: value for axis, point in chosen for key, value in zip(axis.keys, point, strict=True)}
             name = ",".join(f"{short[key]}={slug(value)}" for key, value in settings.items())
             if len(name) > LONGEST:
                 name = f"{name[: LONGEST - 9]}-{_hash(name, 8)}"
-            if name in found:
+            if name in runs:
                 raise RecipeError(f"--grid: two runs would be called {name}: give each value once")
-            found[name] = Run(name, {RECIPE: self.recipe, **settings})
-        return list(found.values())
+            runs[name] = Run(name, {RECIPE: self.recipe, **settings})
+        return list(runs.values())
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last word, or the whole key where others end with it too."""
+    """Return each key's last part, or the whole key if another key ends in the same part."""
     last = {key: key.rsplit(".", 1)[-1] for key in keys}
     return {key: word if list(last.values()).count(word) == 1 else key for key, word in last.items()}
 
 
 def slug(value: str) -> str:
-    """A value as a part of a folder's name. What is changed for it, such as a path, has a hash of the whole."""
-    kept = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
-    return value if kept == value else f"{kept.strip('-')}-{_hash(value, 6)}"
+    """Return a value as a part of a folder's name; a value that must be changed, such as a path, gets a hash."""
+    word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
+    return value if word == value else f"{word.strip('-')}-{_hash(value, 6)}"
 
 
 def _hash(text: str, length: int) -> str:
@@ -151,10 +150,10 @@ def _hash(text: str, length: int) -> str:
 
 
 def parse_axis(text: str) -> Axis:
-    """The axis that `KEY=A,B` or `KEY=A,B;OTHER=C,D` says.
+    """Return the axis that `KEY=A,B` or `KEY=A,B;OTHER=C,D` writes.
 
     Raises:
-        RecipeError: it says none.
+        RecipeError: the text has another form, or its keys have different numbers of values.
     """
     keys: dict[str, list[str]] = {}
     for part in re.split(r";(?=\s*[\w.-]+=)", text):
@@ -163,41 +162,36 @@ def parse_axis(text: str) -> Axis:
             raise RecipeError(f"--grid {text!r} is not KEY=VALUE,VALUE")
         if key in keys:
             raise RecipeError(f"--grid {text!r}: {key} stands twice")
-        keys[key] = [canonical(key, value) for value in _split(values)]
-    return axis_of(f"--grid {text!r}", keys)
+        keys[key] = [
+            canonical(key, value.strip()) for value in re.split(r",(?![^\[{]*[\]}])", values)
+        ]  # not in brackets
+    return _axis(f"--grid {text!r}", keys)
 
 
-def axis_of(where: str, keys: dict[str, list[str]]) -> Axis:
-    """An axis of these keys' values; `where` says whose it is."""
+def _axis(where: str, keys: dict[str, list[str]]) -> Axis:
+    """Return the axis of these keys' values; `where` is the start of an error message."""
     counts = {key: len(values) for key, values in keys.items()}
-    if len(set(counts.values())) != 1:
-        said = ", ".join(f"{count} of {key}" for key, count in counts.items())
-        raise RecipeError(f"{where}: keys that go together need as many values each, found {said or 'none'}")
-    if bad := next((key for key, values in keys.items() if not values), None):
-        raise RecipeError(f"{where}: {bad} has no value")
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        numbers = ", ".join(f"{count} of {key}" for key, count in counts.items())
+        raise RecipeError(f"{where}: keys that vary together need as many values each, found {numbers or 'none'}")
     points = tuple(zip(*keys.values(), strict=True))
     if len(set(points)) < len(points):
         raise RecipeError(f"{where}: gives the same value twice")
     return Axis(tuple(keys), points)
 
 
-def _split(values: str) -> list[str]:
-    """At the commas outside of brackets."""
-    return [part.strip() for part in re.split(r",(?![^\[{]*[\]}])", values)]
-
-
 def canonical(key: str, value: str) -> str:
-    """One text for one value: 5e-5 and 0.00005 are the same run."""
+    """Return the one text of a value, so that 5e-5 and 0.00005 are the same run."""
     if not value:
         raise RecipeError(f"--grid {key} has an empty value: write null to leave a key out")
     try:
-        return as_text(OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))["value"])
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
-        raise RecipeError(f"--grid {key}: {value!r}: {str(error).splitlines()[0]}") from None
+        return as_text(parse(value))
+    except ValueError as error:
+        raise RecipeError(f"--grid {key}: {value!r}: {error}") from None
 
 
 def as_text(value: Any) -> str:
-    """A value as an override writes it."""
+    """Return a value as an override writes it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
@@ -206,33 +200,39 @@ def as_text(value: Any) -> str:
 
 
 def names() -> list[str]:
+    """Return the names of the sweeps that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+@dataclasses.dataclass
+class SweepFile:
+    """The keys of a sweep's YAML file; `Grid` says what they mean."""
+
+    grid: list[dict[str, list[Any]]]
+    recipe: str = ""
+    by: list[str] = dataclasses.field(default_factory=list)
+    colour: str = ""
+    tasks: list[str] = dataclasses.field(default_factory=list)
+    score: str = ""
+
+
 def read(name_or_file: str) -> Grid:
-    """A named sweep, or one of a file.
+    """Return a named sweep, or the one in a file.
 
     Raises:
-        RecipeError: there is none, or it is not of the form that `train/sweeps/*.yaml` have.
+        RecipeError: there is none, or it is not of the form of `train/sweeps/*.yaml`.
     """
     is_file = name_or_file.endswith((".yaml", ".yml"))
     path = Path(name_or_file) if is_file else FOLDER / f"{name_or_file}.yaml"
     if not path.is_file():
         raise RecipeError(f"no sweep {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
-    content = read_yaml(path)
-    known = ("recipe", "grid", "by", "colour", "tasks", "score")
-    for key in content:
-        if key not in known:
-            raise RecipeError(f"{path}: unknown key {key!r}: a sweep has {one_of(str(key), known)}")
-    grid, by, tasks = content.get("grid"), content.get("by", []), content.get("tasks", [])
-    if not isinstance(grid, list) or not all(isinstance(axis, dict) for axis in grid) or not isinstance(by, list):
-        raise RecipeError(f"{path}: grid: expected a list of axes, each a mapping of keys to lists of values")
-    if not isinstance(tasks, list) or bool(content.get("score")) > bool(tasks):
-        raise RecipeError(f"{path}: tasks: expected a list of those of `python -m eval`, which a score needs")
-    axes = []
-    for number, axis in enumerate(grid, 1):
-        if wrong := next((key for key, values in axis.items() if not isinstance(values, list)), None):
-            raise RecipeError(f"{path}: grid: {wrong}: expected a list of values")
-        axes.append(axis_of(f"{path}: axis {number}", {str(k): [as_text(v) for v in vs] for k, vs in axis.items()}))
-    recipe, colour, score = (str(content.get(key, "")) for key in ("recipe", "colour", "score"))
-    return Grid(recipe, tuple(axes), tuple(map(str, by)), colour, tuple(map(str, tasks)), score)
+    try:
+        file = typed(SweepFile, read_yaml(path), known=[field.name for field in dataclasses.fields(SweepFile)])
+    except KeyedError as error:
+        raise RecipeError(f"{path}: {error}") from None
+    refuse((bool(file.score) and not file.tasks, f"{path}: score {file.score} needs tasks, those of `python -m eval`"))
+    axes = tuple(
+        _axis(f"{path}: axis {number}", {key: [as_text(value) for value in values] for key, values in axis.items()})
+        for number, axis in enumerate(file.grid, 1)
+    )
+    return Grid(file.recipe, axes, tuple(file.by), file.colour, tuple(file.tasks), file.score)

@@ -1,7 +1,7 @@
-"""Remarks on a sweep's figures: which runs end as they began, and why rows are equal.
+"""Remarks on a sweep's scores: which runs ended with the model that they began with, and why rows are equal.
 
-a run's checkpoints                    -> whether any of them was better than the model that it began with
-equal figures: recipes, weights, losses -> what the runs have in common, and what their settings changed
+a run's checkpoints                       -> whether one of them was better than the initial model
+recipes, weights and losses of equal rows -> what the runs have in common, and what their settings changed
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ from clearspan.train.sweeps.grid import Run
 from clearspan.train.sweeps.scores import Scores
 
 NAMED = 3
-"""Number of runs that are named where many are equal."""
+"""Number of equal runs that a note names; it counts the others."""
 
 
 def remarks(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> dict[str, str]:
-    """Return the remark in a run's row by the run's name, for the runs that need one."""
-    said = {run.name: "without a score" for run in runs if run.name not in found}
-    return said | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
+    """Return the remarks in the rows of runs, by the name of the run; most runs have none."""
+    lines = {run.name: "without a score" for run in runs if run.name not in found}
+    return lines | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
 
 
 def equal_rows(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> list[str]:
-    """Return a line for each set of runs whose figures are all the same: it names them and says why."""
+    """Return a line for each group of runs with the same scores, which names the runs and the reason."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if found.get(run.name):
@@ -46,7 +46,7 @@ def _named(group: Sequence[Run]) -> str:
 
 
 def _why(folder: Path, group: Sequence[Run]) -> str:
-    """Return the reason for equal figures, as far as recipes, weights and losses tell."""
+    """Return the reason for equal scores that recipes, weights and losses show."""
     places = [folder / run.name for run in group]
     varied = ", ".join(key for key in group[0].settings if len({run.settings.get(key) for run in group}) > 1)
     recipes = [flat(dataclasses.asdict(load(str(place / "recipe.yaml")))) for place in places]
@@ -62,6 +62,6 @@ def _why(folder: Path, group: Sequence[Run]) -> str:
 
 
 def _losses(run: Path) -> list[tuple[int, float]]:
-    """Return a run's logged losses with their steps."""
+    """Return a run's logged losses as (step, loss)."""
     lines = map(json.loads, lines_up_to(run / "metrics.jsonl", 1 << 62))
     return [(line["step"], line["loss"]) for line in lines if "loss" in line]

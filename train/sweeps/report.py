@@ -1,11 +1,10 @@
-"""What a sweep found: the scores of its runs as a table, as sweep.json and as one figure.
+"""A sweep's results: the scores of its runs as a table, as sweep.json and as one figure.
 
-    OUTPUT/table.csv   a line a run: its keys' values, its scores
+    OUTPUT/table.csv   one line per run: the values of its keys, its scores
     OUTPUT/sweep.json  the same, for programs
-    OUTPUT/figure.png  the first score by each key's values, a point a run (DeCLUTR's Figures 2 and 3)
+    OUTPUT/figure.png  the first score by each key's values, one point per run (DeCLUTR's Figures 2 and 3)
 
-Scores are read from what each run left: averages of `python -m eval`, the best score on the dev set, or else the last
-logged losses.
+A run's scores are the averages of its evaluation and its best dev score, or else its last logged losses.
 """
 
 import csv
@@ -26,48 +25,48 @@ DEV = "dev_score"
 ALL_STEPS = 1 << 62
 
 Found = Mapping[str, Scores]
-"""By a run's name, its scores: of those that have some."""
+"""Scores by the name of the run, for runs that have some."""
 FILES = ("sweep.json", "table.csv", "figure.png")
 
 
 def scores(run: Path, how: Scoring | None = None) -> Scores:
-    """A run's scores: the averages of its evaluation, in percent, and the best dev score; where there is neither, the
-    losses of the last step that has them.
+    """Return a run's scores: the averages of its evaluation, in percent, and its best dev score; without both, the
+    last logged losses.
 
     Raises:
-        ValueError: a results.json is not one.
+        ValueError: the evaluation's file is not a results.json.
     """
     lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl", ALL_STEPS)]
     results = how.results(run) if how else None
-    found: Scores = how.scores(results) if how and results else {}
-    if tried := [line[DEV] for line in lines if DEV in line]:
-        found[DEV] = max(tried)
-    if not found:
+    values: Scores = how.scores(results) if how and results else {}
+    if dev := [line[DEV] for line in lines if DEV in line]:
+        values[DEV] = max(dev)
+    if not values:
         last: Scores = next((line for line in reversed(lines) if "loss" in line), {})
-        found = {name: value for name, value in last.items() if name == "loss" or name.endswith("/loss")}
-    return found
+        values = {name: value for name, value in last.items() if name == "loss" or name.endswith("/loss")}
+    return values
 
 
 def highest(found: Found, score: str) -> str:
-    """Which run has the highest score, in a line; "": none has that one."""
+    """Return a line that names the run with the highest value of a score, or "" if no run has that score."""
     name = next((name for name in score_names(found) if name in (score, f"{score}{INCOMPLETE}")), "")
-    own = {run: one[name] for run, one in found.items() if name in one}
-    return f"highest {name}: {max(own.values()):.2f}, {max(own, key=lambda run: own[run])}" if own else ""
+    values = {run: scores[name] for run, scores in found.items() if name in scores}
+    return f"highest {name}: {max(values.values()):.2f}, {max(values, key=lambda run: values[run])}" if values else ""
 
 
 def score_names(found: Found) -> list[str]:
-    """All that some run has, in the order in which they first come."""
-    return list(dict.fromkeys(name for one in found.values() for name in one))
+    """Return the names of all scores, in the order of their first occurrence."""
+    return list(dict.fromkeys(name for scores in found.values() for name in scores))
 
 
 def columns(runs: Sequence[Run]) -> list[str]:
-    """The keys that a table has a column of: those that a grid names."""
+    """Return the keys that the table has columns for: the grid's."""
     varied = {run.settings.get(RECIPE) for run in runs}
     return [key for key in runs[0].settings if key != RECIPE or len(varied) > 1]
 
 
 def table(runs: Sequence[Run], found: Found, remarks: Mapping[str, str]) -> str:
-    """For the terminal; `remarks` are what stands behind the figures, by a run's name."""
+    """Return the table for the terminal; `remarks` maps a run's name to the remark at the end of its row."""
     keys, names = columns(runs), score_names(found)
     short = short_names(keys)
     rows = [
@@ -90,11 +89,11 @@ def write(
     remarks: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> None:
-    """Publishes table.csv, sweep.json and, where a run has a score, figure.png. The table has a column of remarks where
-    a run has one.
+    """Publish table.csv, sweep.json and, if a run has a score, figure.png.
 
     Args:
-        remarks: by a run's name. notes: on several runs.
+        remarks: remarks by the name of the run; without any, the table has no column for them.
+        notes: lines about several runs.
     """
     keys, names = columns(runs), score_names(found)
     lines = io.StringIO()
@@ -102,9 +101,11 @@ def write(
     writer.writerow(["run", *keys, *names, *(["remark"] if remarks else [])])
     content = []
     for run in runs:
-        own, remark = found.get(run.name, {}), remarks.get(run.name, "")
+        values, remark = found.get(run.name, {}), remarks.get(run.name, "")
         settings = [run.settings[key] for key in keys]
-        writer.writerow([run.name, *settings, *(own.get(name, "") for name in names), *([remark] if remarks else [])])
+        writer.writerow(
+            [run.name, *settings, *(values.get(name, "") for name in names), *([remark] if remarks else [])]
+        )
         content.append({"run": run.name, "settings": run.settings, "scores": found.get(run.name), "remark": remark})
     report = {"runs": content, "notes": list(notes)}
     files.write_text(folder / "sweep.json", f"{json.dumps(report, indent=2)}\n")
@@ -116,8 +117,8 @@ def write(
 
 
 def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
-    """The first score by each panel's values: a point a run, a box where a value has three or more; of an axis that is
-    told apart by colour, a line through each of its medians.
+    """Return the figure of the first score, with one panel per axis: a point for each run, a box at values with three
+    runs or more, and, if an axis is shown by color, a line through the medians of each of its values.
     """
     score, panels = score_names(found)[0], grid.panels or (grid.axes[0].keys[0],)
     scored = [run for run in runs if score in found.get(run.name, {})]
@@ -128,16 +129,16 @@ def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
         groups = grouped(grid, key, scored, {run.name: found[run.name][score] for run in scored})
         for number, (label, places) in enumerate(groups.items()):
             offset = 0.0 if len(groups) == 1 else 0.5 * (number / (len(groups) - 1) - 0.5)
-            colour = f"C{number}"
+            color = f"C{number}"
             for place, values in places.items():
                 middle = (min(len(values), 5) - 1) / 2
                 spread = [place + offset + 0.025 * (rank % 5 - middle) for rank in range(len(values))]
-                axes.plot(spread, values, "o", color=colour, markersize=4, alpha=0.6)
+                axes.plot(spread, values, "o", color=color, markersize=4, alpha=0.6)
                 if len(values) >= 3:
                     axes.boxplot(values, positions=[place + offset], widths=0.22, showfliers=False, manage_ticks=False)
             if len(groups) > 1:
                 medians = [statistics.median(values) for values in places.values()]
-                axes.plot([place + offset for place in places], medians, color=colour, linewidth=1, label=label)
+                axes.plot([place + offset for place in places], medians, color=color, linewidth=1, label=label)
         axes.set_xticks(range(len(axis.points)), axis.labels, parse_math=False)
         axes.set_xlim(-0.6, len(axis.points) - 0.4)
         axes.set_xlabel(short[key], parse_math=False)
@@ -151,18 +152,20 @@ def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
 def grouped(
     grid: Grid, key: str, runs: Sequence[Run], values: Mapping[str, float]
 ) -> dict[str, dict[int, list[float]]]:
-    """By colour ("" where there is none), by the number of the panel's point: the scores of the runs that have both."""
-    axis, found = grid.axis(key).in_order(), {}
-    coloured = grid.axis(grid.colour).in_order() if grid.colour and grid.colour != key else None
-    for number, label in enumerate(coloured.labels if coloured else [""]):
-        own = [run for run in runs if coloured is None or _is_at(run, coloured.keys, coloured.points[number])]
+    """Return the scores at each color's label ("" without colors) and each point's number on the panel's axis; places
+    without a run are left out.
+    """
+    axis, groups = grid.axis(key).in_order(), {}
+    colored = grid.axis(grid.colour).in_order() if grid.colour and grid.colour != key else None
+    for number, label in enumerate(colored.labels if colored else [""]):
+        group = [run for run in runs if colored is None or _is_at(run, colored.keys, colored.points[number])]
         places = {
-            place: [values[run.name] for run in own if _is_at(run, axis.keys, point)]
+            place: [values[run.name] for run in group if _is_at(run, axis.keys, point)]
             for place, point in enumerate(axis.points)
         }
-        if kept := {place: some for place, some in places.items() if some}:
-            found[label] = kept
-    return found
+        if filled := {place: scores for place, scores in places.items() if scores}:
+            groups[label] = filled
+    return groups
 
 
 def _is_at(run: Run, keys: Sequence[str], point: Sequence[str]) -> bool:
