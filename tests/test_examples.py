@@ -51,7 +51,7 @@ def test_own_language(shared_data: Path, tmp_path: Path) -> None:
         sentences = [row[0] for row in itertools.islice(csv.reader(file), 300)]
     (tmp_path / "german.txt").write_text("\n".join(sentences), encoding="utf-8")
     words = ("--language", "de", "--pairs", pairs, "--output", tmp_path / "out")
-    printed = run("own_language.py", tmp_path / "german.txt", *words, "--steps", "2", "--vocabulary", "800")
+    printed = run("own_language.py", tmp_path / "german.txt", *words, "--steps", "1", "--vocabulary", "800")
     assert "'pairs/test': {'spearman'" in printed.splitlines()[-1]
     assert (tmp_path / "out" / "scores" / "report.html").is_file()
 
