@@ -96,6 +96,7 @@ setup(
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
         "dask": ["apache-beam[dask]>=2.77,<3"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "blingfire>=0.1.8",
             "datasets>=4",

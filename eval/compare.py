@@ -146,11 +146,11 @@ def _unlike(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples) -> dict[
 
 def _mismatch(figures: tuple[float, float], scores: tuple[Mapping[str, float], ...], metric: str) -> str:
     """Return a message if the figure of either side's examples is not the one in its results.json, else ""."""
-    for side, figure_, of_side in zip("AB", figures, scores, strict=True):
+    for side, recomputed, of_side in zip("AB", figures, scores, strict=True):
         score = of_side.get(metric, math.nan)
-        if not abs(figure_ - score) <= _ROUNDING and not (math.isnan(figure_) and math.isnan(score)):
+        if not abs(recomputed - score) <= _ROUNDING and not (math.isnan(recomputed) and math.isnan(score)):
             return (
-                f"{metric} is {_number(score)} in {side}'s {saved.RESULTS} and {_number(figure_)} by its "
+                f"{metric} is {_number(score)} in {side}'s {saved.RESULTS} and {_number(recomputed)} by its "
                 f"{saved.EXAMPLES}, so the two files come from different runs: evaluate {side} again"
             )
     return ""

@@ -99,7 +99,7 @@ def read(path: Path) -> Saved:
 
 
 def is_results(path: Path) -> bool:
-    """Return whether `Results.to_json` wrote the file."""
+    """Return whether the file is a well-formed results.json."""
     try:
         read(path)
     except DataError:

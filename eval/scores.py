@@ -46,7 +46,7 @@ def _spearman(predicted: Floats, gold: Floats) -> Floats:
 
 
 def _counts(predicted: Floats, gold: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """(true positives, false positives, false negatives, true negatives); 1 is the positive class."""
+    """Return (true positives, false positives, false negatives, true negatives); 1 is the positive class."""
     yes, true = predicted == 1, gold == 1
     both = (yes & true).sum(axis=1).astype(float)
     return both, yes.sum(axis=1) - both, true.sum(axis=1) - both, (~yes & ~true).sum(axis=1).astype(float)
@@ -217,7 +217,7 @@ _NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse|\w+_medr")
 
 
 def in_percent(metric: str) -> bool:
-    """Return whether a key of `TaskScores.scores` is in percent, higher being better; of all others lower is."""
+    """Return whether a metric is in percent, where higher is better; of all other metrics lower is better."""
     return not _NO_PERCENTAGE.fullmatch(metric)
 
 

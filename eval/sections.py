@@ -20,7 +20,7 @@ from clearspan.eval.summary import AVERAGE, Summary, counts_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BARS_A_CHART = 12
+_BARS_PER_CHART = 12
 _MOST_COLUMNS = 8  # of figures per summary table: a page of 1,200 px holds these beside task and metric
 _GEOMETRY = ("uniformity", "alignment")
 _RETRIEVAL = "retrieval"
@@ -73,7 +73,7 @@ def _columns(summary: Summary) -> list[slice]:
 
 
 def _figures(summary: Summary, columns: slice) -> Table:
-    """Return a summary table of some columns; published ones omit rows without a figure."""
+    """Return a summary table of some of the columns; all but the first table omit rows without a figure."""
     groups: dict[int, str] = {}
     rows: list[list[object]] = []
     for task, metric in summary.figures:
@@ -99,14 +99,14 @@ def _averages(summary: Summary) -> Iterator[Section]:
     if rows:
         note = f"{len(lines)} with missing tasks, so not comparable with published averages" if lines else ""
         table = Table(("average", "mean over", "missing"), rows)
-        yield Section("What the averages are of", "\n\n".join(lines), [table], folded=True, note=note)
+        yield Section("Tasks in each average", "\n\n".join(lines), [table], folded=True, note=note)
 
 
 def _bars(summary: Summary) -> Iterator["Figure"]:
     """Yield charts of the main figures: a family's tasks, at most a dozen per chart, in charts of about one size."""
     for family, names in _by_family(summary).items():
         tasks = [(task, summary.main(task)) for task in names if in_percent(summary.main(task))]
-        parts = -(-len(tasks) // _BARS_A_CHART)
+        parts = -(-len(tasks) // _BARS_PER_CHART)
         for part in range(parts):
             yield _chart(summary, family, tasks[len(tasks) * part // parts : len(tasks) * (part + 1) // parts])
 

@@ -193,15 +193,15 @@ def _claim(job: Job, plan: Plan) -> None:
     except PipelineError:
         if not all(is_own(name, old, job.path(name)) for name in names):
             raise
-        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: killed before, the next run knows it too
+        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
             storage.remove(job.path(name))
 
 
 def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
-    """Brings the output folder to where the run can go on; returns the units left to do.
+    """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
-        PipelineError: the folder holds something else.
+        PipelineError: the folder belongs to another plan, or holds other files.
     """
     _claim(job, plan)
     _tidy(job)
@@ -326,7 +326,7 @@ def _summary(
 def _skipped(fingerprint: Mapping[str, Any]) -> list[str]:
     """Return a line with the number of skipped inputs, if there are any."""
     number = fingerprint["inputs"].get("skipped")
-    return [f"{number:,} {'input' if number == 1 else 'inputs'} of no known kind skipped"] if number else []
+    return [f"{number:,} {'input' if number == 1 else 'inputs'} of unknown type skipped"] if number else []
 
 
 def _run_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float] | None:

@@ -103,7 +103,7 @@ class _Lines:
 
     def close(self) -> bytes:
         """Return the frame; empty if no line was written."""
-        self._frame.close()
+        self._frame.flush(zstandard.FLUSH_FRAME)
         return b"" if self._is_empty else self._data.getvalue()
 
 

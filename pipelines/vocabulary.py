@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import flag
+from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text import TextKind, reading_options, text_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
@@ -76,9 +76,7 @@ class Vocabulary:
         """Return the options of a command line. Raise ValueError if an option has an impossible value."""
         if arguments.size < SMALLEST:
             raise ValueError(f"--size must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
-        for name in ("limit_bytes", "max_document_bytes"):
-            if (value := getattr(arguments, name)) is not None and value < 1:
-                raise ValueError(f"{flag(name)} must be at least 1")
+        check_positive(arguments, "limit_bytes", "max_document_bytes")
         if not 0 <= arguments.max_bad_fraction <= 1:
             raise ValueError("--max-bad-fraction must be between 0 and 1")
         if storage.is_remote(arguments.output):

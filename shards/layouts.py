@@ -134,7 +134,7 @@ def array_type(width: int) -> pa.DataType:
 
 def is_array(column_type: pa.DataType) -> bool:
     """Return whether a type is an `array_type`."""
-    return pa.types.is_list(column_type) and pa.types.is_fixed_size_list(column_type.value_type)
+    return bool(pa.types.is_list(column_type) and pa.types.is_fixed_size_list(column_type.value_type))
 
 
 def array_column(arrays: Sequence[np.ndarray], width: int) -> pa.Array:

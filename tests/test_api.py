@@ -61,7 +61,7 @@ def test_keyword_arguments_are_a_commands_options() -> None:
 
 @pytest.mark.slow
 def test_an_option_that_a_pipeline_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such option: --min-token; did you mean --min-tokens"):
+    with pytest.raises(UsageError, match="no such option: --min-token; did you mean '--min-tokens'"):
         clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", min_token=3)
 
 

@@ -1,4 +1,4 @@
-"""The command for whoever has a GPU, where there is none, and what the benchmark of a step gives its contenders."""
+"""The benchmark command for GPUs on a machine without one, and the inputs of the benchmark of a step."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from clearspan.train.objectives import spans
 from tests.conftest import ROOT
 
 ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
-"""What a borrowed machine may lack."""
+"""Packages that a borrowed machine may lack."""
 ALONE = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 

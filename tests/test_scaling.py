@@ -1,4 +1,4 @@
-"""The model of a step's time: its terms against numbers by hand, and where they meet."""
+"""The model of a step's time: its terms against hand-computed numbers, and where they are equal."""
 
 import pytest
 import torch

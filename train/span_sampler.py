@@ -96,7 +96,7 @@ class SpanConfig:
         return math.ceil(self.required_tokens / self.min_span)
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the length of the shortest document from which spans can be drawn, if they shrink to fit it or not."""
+        """Return the minimum length of a document: `smallest_shrunk` if spans may shrink, else `required_tokens`."""
         return self.smallest_shrunk if shrinks else self.required_tokens
 
     def anchor_moments(self) -> tuple[float, float]:

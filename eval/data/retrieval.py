@@ -212,17 +212,14 @@ def _collection(
     answerable = [query for query in queries if judged.get(query)]
     if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
-    by_position = [
-        sorted((position[document], grade) for document, grade in judged[query].items()) for query in answerable
-    ]
-    is_document = [by_id and query in position and query not in judged[query] for query in answerable]
-    places = [position[query] if found else -1 for query, found in zip(answerable, is_document, strict=True)]
+    by_position = [sorted((position[name], grade) for name, grade in judged[query].items()) for query in answerable]
+    itself = [position[query] if query in position and query not in judged[query] else -1 for query in answerable]
     return Collection(
         documents=list(corpus.values()),
         queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
-        itself=np.array(places, np.int64) if by_id and max(places) >= 0 else None,
+        itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
         num_dropped=len(queries) - len(answerable),
     )
 

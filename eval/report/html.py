@@ -118,7 +118,7 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
 
 def _image(figure: "Figure", name: str) -> dict[str, Any]:
-    """Return the attributes of the figure's <img>: inline SVGs of one page would share a namespace of ids."""
+    """Return the attributes of the figure's <img>. An <svg> in the page would share its ids with all others."""
     import matplotlib
 
     buffer = io.BytesIO()

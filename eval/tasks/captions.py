@@ -18,7 +18,7 @@ from clearspan.eval.details import Details, Table
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.models.embed import finite
 from clearspan.eval.scores import Examples, TaskScores
-from clearspan.eval.tasks.task import Family, Loaded, Run
+from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
 if TYPE_CHECKING:
     from clearspan.eval.fit.ranking import Ranks, Side
@@ -80,13 +80,17 @@ def load(data: Path) -> Loaded:
         DataError: a file is malformed or holds code, the splits' features differ in width, or the train split is too
             small.
     """
-    try:
-        files = tuple(find_downstream(data) / "COCO" / file for file in _FILES.values())
-        if absent := [file.name for file in files if not file.is_file()]:
-            raise MissingDataError(f"no {', '.join(absent)} in {files[0].parent}")
-        splits = {split: read_captioned(file) for split, file in zip(_FILES, files, strict=True)}
-    except MissingDataError as error:
-        return Loaded([], {NAME: str(error)})
+    return load_each({NAME: lambda: _read(find_downstream(data) / "COCO")})
+
+
+FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; takes hours on a CPU")
+
+
+def _read(folder: Path) -> CaptionsTask:
+    files = tuple(folder / file for file in _FILES.values())
+    if absent := [file.name for file in files if not file.is_file()]:
+        raise MissingDataError(f"no {', '.join(absent)} in {folder}")
+    splits = {split: read_captioned(file) for split, file in zip(_FILES, files, strict=True)}
     from clearspan.eval.fit.ranking import BATCH  # imports torch, so only once there is something to score
 
     width = splits["train"].images.shape[1]
@@ -100,10 +104,7 @@ def load(data: Path) -> Loaded:
             f"{files[0]}: {len(splits['train'])} images are too few: a batch of {BATCH} captions needs contrastive "
             f"images outside it; give {BATCH // CAPTIONS_PER_IMAGE + 1} or more"
         )
-    return Loaded([CaptionsTask(splits, files)], {})
-
-
-FAMILY = Family(load, "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; takes hours on a CPU")
+    return CaptionsTask(splits, files)
 
 
 def _side(run: Run, captioned: Captioned) -> "Side":

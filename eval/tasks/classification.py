@@ -5,7 +5,7 @@
 The order (by number of tokens, then label) decides which rows a seeded fold gets, so it is part of the protocol.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ import numpy as np
 
 from clearspan.eval.data.labelled import Labelled, LabelledPairs
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.files import DataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Loaded, Run, Task
+from clearspan.eval.tasks.task import Run
 
 if TYPE_CHECKING:
     from clearspan.eval.fit.protocols import Outcome, Problem
@@ -153,22 +153,6 @@ class ClassificationTask:
             examples=examples,
             settings=settings,
         )
-
-
-def load_tasks(names: Mapping[str, Callable[[], ClassificationTask]]) -> Loaded:
-    """Read each task; list those without their files as missing, with the reason.
-
-    Raises:
-        DataError: a file is malformed.
-    """
-    tasks: list[Task] = []
-    missing: dict[str, str] = {}
-    for name, read in names.items():
-        try:
-            tasks.append(read())
-        except MissingDataError as error:
-            missing[name] = str(error)
-    return Loaded(tasks, missing)
 
 
 def _sides(data: Labelled | LabelledPairs) -> list[list[str]]:

@@ -15,11 +15,10 @@ import numpy as np
 
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details, Table
-from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Floats, unit_vectors
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits
-from clearspan.eval.tasks.task import Family, Loaded, Run
+from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
 NAME = "geometry"
 THRESHOLD = 4.0
@@ -107,10 +106,7 @@ def load(data: Path) -> Loaded:
     Raises:
         DataError: a file is malformed.
     """
-    try:
-        return Loaded([GeometryTask(*read_all_splits(data, "STSBenchmark"))], {})
-    except MissingDataError as error:
-        return Loaded([], {NAME: str(error)})
+    return load_each({NAME: lambda: GeometryTask(*read_all_splits(data, "STSBenchmark"))})
 
 
 FAMILY = Family(load, "alignment and uniformity on DIR/downstream/STS/STSBenchmark/")

@@ -10,8 +10,8 @@ from pathlib import Path
 from clearspan.eval.data.labelled import read_probing
 from clearspan.eval.data.senteval import PROBING, find_probing
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.tasks.classification import ClassificationTask, Head, load_tasks
-from clearspan.eval.tasks.task import Family, Loaded
+from clearspan.eval.tasks.classification import ClassificationTask, Head
+from clearspan.eval.tasks.task import Family, Loaded, load_each
 
 HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
 """The grid of Conneau et al. 2018, section 4; each head is fitted with each of SentEval's L2 values."""
@@ -47,7 +47,7 @@ def _load(data: Path, suffix: str, heads: tuple[Head, ...]) -> Loaded:
         folder = find_probing(data)
     except MissingDataError as error:
         return Loaded([], {f"{name}{suffix}": str(error) for name in PROBING})
-    return load_tasks(
+    return load_each(
         {
             f"{name}{suffix}": partial(
                 _task, f"{name}{suffix}", folder / file, (Head(),) if name == "WordContent" else heads

@@ -8,6 +8,7 @@ Spearman, SentEval and this module the one with the best dev Pearson. `--protoco
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details, Scatter
-from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples, TaskScores
 from clearspan.eval.tasks.sts import SPLITS, correlations, read_all_splits
-from clearspan.eval.tasks.task import Family, Loaded, Run, Task
+from clearspan.eval.tasks.task import Family, Loaded, Run, load_each
 
 
 @dataclass(frozen=True)
@@ -89,25 +90,20 @@ def load(data: Path) -> Loaded:
     Raises:
         DataError: a file is malformed, or a score is not from 0 to 5.
     """
-    tasks: list[Task] = []
-    missing: dict[str, str] = {}
-    for task in ("SICKRelatedness", "STSBenchmark"):
-        name = f"{task}-finetune"
-        try:
-            splits, files = read_all_splits(data, task)
-        except MissingDataError as error:
-            missing[name] = str(error)
-            continue
-        for pairs, file in zip(splits.values(), files, strict=True):
-            if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
-                raise DataError(f"{file}: a score is {outside[0]:g}, outside 0 to 5: restore the original")
-        tasks.append(RelatednessTask(name, {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files))
-    return Loaded(tasks, missing)
+    return load_each({f"{task}-finetune": partial(_read, data, task) for task in ("SICKRelatedness", "STSBenchmark")})
 
 
 FAMILY = Family(
     load, f"{', '.join(f'{task}-finetune' for task in SPLITS)}: the data of sts, with a regressor trained on pairs"
 )
+
+
+def _read(data: Path, task: str) -> RelatednessTask:
+    splits, files = read_all_splits(data, task)
+    for pairs, file in zip(splits.values(), files, strict=True):
+        if len(outside := pairs.gold[(pairs.gold < 0) | (pairs.gold > 5)]):
+            raise DataError(f"{file}: a score is {outside[0]:g}, outside 0 to 5: restore the original")
+    return RelatednessTask(f"{task}-finetune", {split: sorted_pairs(pairs) for split, pairs in splits.items()}, files)
 
 
 def _features(run: Run, pairs: Pairs) -> NDArray[np.float32]:

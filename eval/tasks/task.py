@@ -6,11 +6,12 @@
 All tasks are loaded before any is scored, so that a malformed file ends the run before time goes into embedding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import TaskScores
 
@@ -39,9 +40,9 @@ class Run:
 
 
 class UnscoredError(Exception):
-    """The task cannot be scored with this model or on this device, for the reason in the message, one line.
+    """The task cannot be scored with this model or on this device; all other tasks run.
 
-    All other tasks run.
+    The message gives the reason, in one line.
     """
 
 
@@ -83,3 +84,19 @@ class Family:
 
     load: Callable[[Path], Loaded]
     description: str
+
+
+def load_each(readers: Mapping[str, Callable[[], Task]]) -> Loaded:
+    """Read each task by its reader; list those whose files are missing, with the reason.
+
+    Raises:
+        DataError: a file is malformed.
+    """
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    for name, read in readers.items():
+        try:
+            tasks.append(read())
+        except MissingDataError as error:
+            missing[name] = str(error)
+    return Loaded(tasks, missing)

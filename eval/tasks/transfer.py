@@ -22,8 +22,8 @@ from clearspan.eval.data.labelled import (
 )
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.tasks.classification import ClassificationTask, load_tasks
-from clearspan.eval.tasks.task import Family, Loaded
+from clearspan.eval.tasks.classification import ClassificationTask
+from clearspan.eval.tasks.task import Family, Loaded, load_each
 
 TWO_CLASSES = {
     "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
@@ -46,7 +46,7 @@ def load(data: Path) -> Loaded:
         folder = find_downstream(data)
     except MissingDataError as error:
         return Loaded([], dict.fromkeys(NAMES, str(error)))
-    return load_tasks(
+    return load_each(
         {
             **{name: partial(_two_classes, name, folder) for name in TWO_CLASSES},
             "SST2": partial(_sst, "SST2", folder / "SST" / "binary", 2),

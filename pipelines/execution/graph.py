@@ -28,11 +28,15 @@ def _count_time(done: UnitResult) -> None:
         Metrics.counter(MILLISECONDS, stage).inc(round(1000 * seconds))
 
 
-class ProcessUnit(beam.DoFn):
-    """Process units one after another; yield their numbers."""
+class _Step(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
+    """Step of a run."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
+
+
+class ProcessUnit(_Step):
+    """Process units one after another; yield their numbers."""
 
     def setup(self) -> None:
         with carrying():
@@ -62,11 +66,8 @@ class ProcessUnit(beam.DoFn):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
 
 
-class Resolve(beam.DoFn):
+class Resolve(_Step):
     """Between the stages of a staged run, decide on every document; yield the numbers of the units to finish."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
 
     def process(self, num_units: int) -> Iterator[int]:
         with carrying():
@@ -75,11 +76,8 @@ class Resolve(beam.DoFn):
         yield from units
 
 
-class FinishUnit(beam.DoFn):
+class FinishUnit(_Step):
     """Run the second stage of units."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
 
     def process(self, unit: int) -> Iterator[int]:
         with carrying():
@@ -89,11 +87,8 @@ class FinishUnit(beam.DoFn):
         yield unit
 
 
-class Commit(beam.DoFn):
+class Commit(_Step):
     """Write the manifest once every unit of the run is done."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
 
     def process(self, num_units: int) -> None:
         with carrying():

@@ -28,6 +28,13 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def check_positive(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise ValueError if one of these options is set and below 1."""
+    for name in names:
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise ValueError(f"{flag(name)} must be at least 1")
+
+
 class Worker(Protocol):
     """A kind in a worker process, with all that is built once per process."""
 
@@ -57,13 +64,17 @@ class Kind(ABC):
         return  # a kind without options need not override this
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         """Return the kind with the options of a command line: each field takes the argument of its name.
+
+        Args:
+            changed: fields that a subclass computes from the arguments.
 
         Raises:
             ValueError: an option has an impossible value.
         """
-        return cls(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(cls)})
+        values = {**vars(arguments), **changed}
+        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
 
     @property
     def reasons(self) -> tuple[str, ...]:

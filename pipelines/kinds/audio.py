@@ -49,10 +49,10 @@ class Audio(LabeledKind):
         parser.add_argument("--long", choices=("cut", "split"), default="cut", help=how)
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         if not 1 <= arguments.frames <= 100_000:
             raise ValueError("--frames must be from 1 to 100,000")
-        return super().from_arguments(arguments)
+        return super().from_arguments(arguments, **changed)
 
     @property
     def bytes_per_s(self) -> float:

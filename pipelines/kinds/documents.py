@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -59,12 +60,11 @@ class Documents(TextKind):
         parser.add_argument("--max-tokens", type=int, metavar="N", help="drop longer documents")
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        if arguments.min_tokens < 1:
-            raise ValueError("--min-tokens must be at least 1")
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "min_tokens")
         if arguments.max_tokens is not None and arguments.max_tokens < arguments.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        return super().from_arguments(arguments)
+        return super().from_arguments(arguments, **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:

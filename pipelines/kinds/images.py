@@ -38,10 +38,10 @@ class Images(LabeledKind):
         )
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         if not 8 <= arguments.size <= 4096:
             raise ValueError("--size must be from 8 to 4096")
-        return super().from_arguments(arguments)
+        return super().from_arguments(arguments, **changed)
 
     @property
     def bytes_per_s(self) -> float:

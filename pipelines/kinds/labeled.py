@@ -20,7 +20,7 @@ import pyarrow as pa
 import regex
 
 from clearspan.common.allocator import keep_pictures
-from clearspan.pipelines.kinds import Kind, Worker, flag
+from clearspan.pipelines.kinds import Kind, Worker, check_positive, flag
 from clearspan.pipelines.labels import Wanted, compile_pattern
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -64,20 +64,18 @@ class LabeledKind(Kind):
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help="keep the first of equal files")
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         chosen = [name for name in ("classes", "top_classes", "class_list") if getattr(arguments, name) is not None]
         if len(chosen) > 1:
             raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
-        for name in ("classes", "top_classes", "per_class"):
-            if (value := getattr(arguments, name)) is not None and value < 1:
-                raise ValueError(f"{flag(name)} must be at least 1")
+        check_positive(arguments, "classes", "top_classes", "per_class")
         if arguments.label_pattern is not None:
             try:
                 compile_pattern(arguments.label_pattern)
             except regex.error as error:
                 raise ValueError(f"--label-pattern {arguments.label_pattern}: {error}") from None
         named = _read_names(arguments.class_list) if arguments.class_list is not None else None
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "class_list": named}))
+        return super().from_arguments(arguments, class_list=named, **changed)
 
     @property
     def drops_duplicates(self) -> bool:

@@ -16,7 +16,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ import pyarrow as pa
 from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, AugmentationError, Augmenter
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import flag
+from clearspan.pipelines.kinds import check_positive, flag
 from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -105,9 +105,8 @@ class Sentences(TextKind):
         add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> "Sentences":
-        if arguments.min_tokens < 1:
-            raise ValueError("--min-tokens must be at least 1")
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "min_tokens")
         if arguments.pack is not None and arguments.max_tokens is not None:
             raise ValueError("--max-tokens has no effect with --pack, which cuts longer sentences: leave one out")
         max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
@@ -124,15 +123,16 @@ class Sentences(TextKind):
         seed = cls.augment_seed if arguments.augment_seed is None else arguments.augment_seed
         if not -(1 << 63) <= seed < 1 << 63:
             raise ValueError("--augment-seed must be a 64-bit integer")
-        changed = {
-            "max_tokens": max_tokens,
-            "language": None if arguments.no_split else arguments.language,
-            "augmentation": augmentation,
-            "views": views if augmentation else 0,
-            "augment_seed": seed,
-            "del_token": arguments.del_token or (augmentation is not None and augmentation.deletes),
-        }
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **changed}))
+        return super().from_arguments(
+            arguments,
+            max_tokens=max_tokens,
+            language=None if arguments.no_split else arguments.language,
+            augmentation=augmentation,
+            views=views if augmentation else 0,
+            augment_seed=seed,
+            del_token=arguments.del_token or (augmentation is not None and augmentation.deletes),
+            **changed,
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.kinds import Kind, check_positive
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.text import unescaped
@@ -104,10 +104,9 @@ class TextKind(Kind):
         parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        if arguments.min_words is not None and arguments.min_words < 1:
-            raise ValueError("--min-words must be at least 1")
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), **reading_options(arguments)}))
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "min_words")
+        return super().from_arguments(arguments, **reading_options(arguments), **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, utf8
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.readers.jsonl import json_name
@@ -96,9 +97,8 @@ class Triplets(TextKind):
         parser.set_defaults(text_field=None, text_per="file", document_separator=None)
 
     @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        if arguments.min_tokens < 1:
-            raise ValueError("--min-tokens must be at least 1")
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "min_tokens")
         if arguments.max_tokens < arguments.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
         columns = tuple(name.strip() for name in arguments.columns.split(",")) if arguments.columns else None
@@ -108,7 +108,7 @@ class Triplets(TextKind):
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
         if columns and len(columns) not in (2, 3):
             raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
-        return super().from_arguments(argparse.Namespace(**{**vars(arguments), "columns": columns}))
+        return super().from_arguments(arguments, columns=columns, **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:

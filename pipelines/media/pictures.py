@@ -89,9 +89,7 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     scale = min(1.0, size / min(width, height))
     target = (max(1, round(width * scale)), max(1, round(height * scale)))
     if max(target) > MAX_SIDE:
-        raise RecordError(
-            f"{target[0]:,} x {target[1]:,} pixels once scaled down: a JPEG has at most {MAX_SIDE:,} a side"
-        )
+        raise RecordError(f"{target[0]:,} x {target[1]:,} pixels after scaling: a JPEG has at most {MAX_SIDE:,} a side")
     try:
         pixels = _jpeg(data, picture, target) if is_jpeg else _other(data, picture, target)
     except (RecordError, MemoryError):

@@ -4,7 +4,7 @@
 
 sentencex is maintained, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. On 1,000 English
 sentences joined to one paragraph its recall of sentence ends is 98.0 % and its precision 99.1 % (German 96.9 and 98.6,
-Chinese 92.6 and 98.0; `benchmarks/segmentation.py`). blingfire is as fast and as exact, but has had no release since
+Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and as exact, but has had no release since
 2021, nor has pysbd (0.3 MB/s); nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
 
 Windows keep its recall up: in long paragraphs it pairs quotation marks and numbered points that are far apart. All

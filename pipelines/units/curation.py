@@ -75,7 +75,8 @@ class Curation:
         """Return the mask of held-out examples, (n,) bool, by the upper bits of the id: equal texts, and examples of
         one group, whose ids share these bits, are on the same side.
         """
-        return batch.column("id").to_numpy() >> LOWER_BITS < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
+        groups: np.ndarray = batch.column("id").to_numpy() >> LOWER_BITS
+        return groups < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
 
 
 def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
@@ -106,7 +107,8 @@ def _repeats(part: np.ndarray) -> np.ndarray:
 def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
     values = values[order]
-    return values[1:] == values[:-1]
+    is_equal: np.ndarray = values[1:] == values[:-1]
+    return is_equal
 
 
 def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]) -> list[np.ndarray]:

@@ -38,7 +38,8 @@ def token_hashes(lists: Ragged) -> np.ndarray:
     positions = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     # The running sum may wrap: its differences are sums of random words modulo 2^64 all the same.
     sums = bounds(keyed.draw(keyed.finalize(lists.values.astype(np.int64)), positions + 1))
-    return keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
+    hashes: np.ndarray = keyed.mix(sums[lists.offsets[1:]] - sums[lists.offsets[:-1]], lists.lengths)
+    return hashes
 
 
 def pack_keys(parts: Iterable[np.ndarray]) -> bytes:

@@ -1,8 +1,8 @@
-"""What a run will do, decided before it starts: the inputs, cut into work units, and all that shapes the output.
+"""The plan of a run, made before it starts: the inputs, cut into work units, and everything that shapes the output.
 
-Units depend on the inputs and `unit_bytes` alone, never on what is left to do, so that shard names and bytes are the
-same however often a run was interrupted. Names are relative to the inputs' common folder: a plan is the same on every
-machine. `plan.json` in the output folder holds a run to it.
+Units depend only on the inputs and `unit_bytes`, not on what remains to be done, so shard names and bytes are the same
+however often a run was interrupted. Names are relative to the common folder of the inputs, so a plan is the same on
+every machine. `plan.json` in the output folder stores it; a run with another plan fails.
 """
 
 import dataclasses
@@ -28,44 +28,46 @@ from clearspan.shards import storage
 
 NAME = "plan.json"
 FORMAT = 6
-"""Raised whenever the same inputs and options would give other bytes."""
+"""Version of the output, increased whenever the same inputs and options give other bytes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
 EXPANSION = 3
-"""About how many times its compressed size text has."""
+"""Typical ratio of the size of text to its compressed size."""
 RANGES = ("jsonl", "lines", "parquet")
-"""Formats that are cut at any byte: a line or a row group belongs to the piece in which it starts."""
+"""Formats that can be cut at any byte: a line or row group belongs to the piece in which it starts."""
 UNKNOWN = "unknown"
-"""The format of inputs that are passed over: they are no pieces."""
+"""Format of inputs that are skipped."""
 BESIDE_ARROW = ("state.json", "dataset_info.json")
 ABOVE_ARROW = "dataset_dict.json"
-"""What Hugging Face's save_to_disk writes beside its tables, and above the folders of several."""
+"""Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
 NAMED = 3
+"""Number of files that an error message names."""
 _COMPACT = json.JSONEncoder(separators=(",", ":")).encode
 AT_ONCE = 1000
-"""So many inputs or units are brought to JSON at a time."""
+"""Number of inputs or units that are encoded as JSON at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Consecutive pieces of the inputs, processed as one; its number names its shards."""
+    """Work unit: consecutive pieces of the inputs, processed together. Its number is part of its shards' names."""
 
     number: int
     pieces: tuple[Piece, ...]
 
     @property
     def bytes(self) -> int:
+        """Size of its pieces, as stored."""
         return sum(piece.bytes for piece in self.pieces)
 
     @property
     def text_bytes(self) -> int:
-        """About how much it is once decompressed."""
+        """Estimate of its size when decompressed."""
         return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The inputs under `root`, the units and the fingerprint of everything that shapes the data."""
+    """The inputs under `root`, the work units, and the fingerprint of everything that shapes the data."""
 
     root: str
     inputs: tuple[Input, ...]
@@ -78,7 +80,7 @@ class Plan:
         return hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        """plan.json's bytes: no absolute path in it."""
+        """Return the content of plan.json, which has no absolute paths."""
         return self._json
 
     @functools.cached_property
@@ -91,31 +93,34 @@ class Plan:
 
 
 def _items(items: Iterable[object], encode: Callable[[object], str] = _COMPACT, between: str = ",") -> Iterator[bytes]:
-    """What is between the brackets of a JSON list, in parts: of a million items at once json takes a gigabyte."""
-    rest, before = iter(items), ""
-    while some := list(itertools.islice(rest, AT_ONCE)):
-        yield (before + between.join(map(encode, some))).encode()
-        before = between
+    """Yield the content of a JSON list in parts: encoding a million items at once takes a gigabyte."""
+    remaining, prefix = iter(items), ""
+    while part := list(itertools.islice(remaining, AT_ONCE)):
+        yield (prefix + between.join(map(encode, part))).encode()
+        prefix = between
 
 
 def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
-    """Each file's name under `root`, its size, its format as its content shows it, and what to know it by again. Paths
-    that are `named`, not found in a folder, must be of a known kind.
+    """Yield a description of each file, with its format by content.
+
+    Args:
+        files: sizes by name under `root`.
+        named: paths that the user names directly; they must be of a known type.
 
     Raises:
-        PipelineError: a file is of no known kind, or cannot be read as what it is.
+        PipelineError: a file is of unknown type, or cannot be read as its type.
     """
-    unknown, passed = list[str](), _descriptions(files)
+    unknown, descriptions = list[str](), _descriptions(files)
     for name, size in files.items():
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
-        if name in passed and path not in named:
+        if name in descriptions and path not in named:
             if name.rpartition("/")[2] == BESIDE_ARROW[0]:
                 _check_saved(path, files, name.rpartition("/")[0])
             continue
         with storage.open_input(path) as stream:
-            known_by = sample(stream, size)
+            content_hash = sample(stream, size)
             try:
                 file_format, compression = recognized(path, reading.formats) or look(stream, path)
             except UnknownKindError:
@@ -125,38 +130,38 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
                 file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
-        yield Input(name, size, rows_format(file_format, reading), compression, known_by)
+        yield Input(name, size, rows_format(file_format, reading), compression, content_hash)
     if unknown and (len(unknown) == len(files) or not reading.skip_unknown):
-        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of no known kind"
-        mend = "name others" if reading.skip_unknown else "leave them out of --input, or go on with --skip-unknown"
-        raise PipelineError(f"{root}: {number}, e.g. {', '.join(unknown[:NAMED])}: expected {KNOWN}: {mend}")
+        number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of unknown type"
+        remedy = "name others" if reading.skip_unknown else "leave them out of --input, or add --skip-unknown"
+        raise PipelineError(f"{root}: {number}, e.g. {', '.join(unknown[:NAMED])}: expected {KNOWN}: {remedy}")
 
 
 def _descriptions(files: Collection[str]) -> set[str]:
-    """The files that only describe Arrow tables beside or below them."""
+    """Return the names of files that only describe Arrow tables beside or below them."""
     folders = {name.rpartition("/")[0] for name in files if name.endswith(".arrow")}
-    found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
-    return found | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
+    beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE_ARROW}
+    return beside | {f"{folder.rpartition('/')[0]}/{ABOVE_ARROW}".lstrip("/") for folder in folders}
 
 
 def _check_saved(path: str, files: Collection[str], folder: str) -> None:
-    """Raises PipelineError where tables that save_to_disk's state.json names are not there, or not all rows count."""
+    """Raise PipelineError if tables that save_to_disk's state.json names are missing, or an index selects rows."""
     try:
         state = json.loads(storage.read_bytes(path))
         tables = [entry["filename"] for entry in state["_data_files"]]
     except (ValueError, LookupError, TypeError):
-        return  # another's file of this name says nothing of tables
+        return  # a file of this name from another program
     if state.get("_indices_data_files"):
-        raise PipelineError(f"{path}: which rows count is in an index: save it again after flatten_indices()")
-    if lost := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
+        raise PipelineError(f"{path}: an index selects its rows: save it again after flatten_indices()")
+    if missing := [name for name in tables if f"{folder}/{name}".lstrip("/") not in files]:
         raise PipelineError(
-            f"{path}: names {len(lost):,} of {len(tables):,} tables that are not there, e.g. {lost[0]}: bring them "
-            "back, or name the tables instead of their folder"
+            f"{path}: {len(missing):,} of the {len(tables):,} tables that it names are missing, e.g. {missing[0]}: "
+            "restore them, or pass the tables instead of their folder"
         )
 
 
 def member_starts(root: str, inputs: Iterable[Input], unit_bytes: int) -> dict[str, list[int]]:
-    """Finds where the large tars among the inputs can be cut, by name. On an object store one is a unit: no seeking."""
+    """Return the offsets at which large local tars can be cut, by name; a tar on an object store is one unit."""
     starts = {}
     for entry in inputs:
         path = storage.join(root, entry.name)
@@ -173,23 +178,26 @@ def cut(
     members: Mapping[str, list[int]] = MappingProxyType({}),
     whole: bool = False,
 ) -> list[Unit]:
-    """Units of about `unit_bytes`: lines and tables in byte ranges (but where files stay `whole`), tars between
-    `members`, other files whole, small ones together."""
+    """Cut the inputs into units of about `unit_bytes`.
+
+    Lines and tables are cut into byte ranges, unless `whole` is set, and tars at the offsets `members`. Other files are
+    not cut; small ones share a unit.
+    """
     pieces: list[Piece] = []
     for entry in inputs:
         if entry.format in RANGES and entry.compression is None and not whole:
             starts = range(0, max(entry.bytes, 1), unit_bytes)
             pieces += [Piece(entry, start, min(start + unit_bytes, entry.bytes)) for start in starts]
         elif entry.name in members:
-            starts_at = members[entry.name]
-            pieces += [Piece(entry, *ends) for ends in zip(starts_at, [*starts_at[1:], None], strict=True)]
+            offsets = members[entry.name]
+            pieces += [Piece(entry, *ends) for ends in zip(offsets, [*offsets[1:], None], strict=True)]
         else:
             pieces.append(Piece(entry, 0, None))
     return grouped(pieces, unit_bytes)
 
 
 def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
-    """Units of consecutive pieces, each of at most `unit_bytes` or one piece."""
+    """Group consecutive pieces into units of at most `unit_bytes`, or of one larger piece."""
     units: list[list[Piece]] = []
     size = 0
     for piece in pieces:
@@ -202,26 +210,29 @@ def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
 
 
 def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
-    """The files that paths and globs name, as the plan has them: their common folder, and each file described.
+    """Find and describe the input files.
 
     Raises:
-        PipelineError: one is missing or of no known format.
+        PipelineError: a file is missing or of unknown type.
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
     root, files = find(patterns)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
-    found = list(describe(root, files, reading, named))
-    known = tuple(entry for entry in found if entry.format != UNKNOWN)
-    return Inputs(root, known, skipped=len(found) - len(known))
+    described = list(describe(root, files, reading, named))
+    known = tuple(entry for entry in described if entry.format != UNKNOWN)
+    return Inputs(root, known, skipped=len(described) - len(known))
 
 
 def make_plan(
     inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | None = None, whole: bool = False
 ) -> Plan:
-    """The plan for these inputs. `fingerprint` holds what shapes the data besides them: `options`, and what else the
-    kind names. Without `unit_bytes` units are of 128 MB, and of pictures and clips smaller ones where there are few.
-    `whole`: files are not cut.
+    """Make the plan for these inputs.
+
+    Args:
+        fingerprint: what shapes the data besides the inputs: `options`, and further entries of the kind.
+        unit_bytes: size of a unit; None gives 128 MB, or less for a small number of images or audio clips.
+        whole: files are not cut.
 
     Raises:
         PipelineError: an input is damaged, or there are too many units to number.
@@ -236,8 +247,8 @@ def make_plan(
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
     listing = hashlib.sha256(b"[")
-    for some in _items((entry.fields for entry in inputs.files), json.dumps, ", "):
-        listing.update(some)
+    for part in _items((entry.fields for entry in inputs.files), json.dumps, ", "):
+        listing.update(part)
     listing.update(b"]")
     full = {
         **fingerprint,
@@ -254,11 +265,11 @@ def make_plan(
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """What differs between two nested records, one "field: old there, new now" each."""
+    """Return the differences of two nested records, each as "field: old there, new now"."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]
-        found = (differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key) for key in keys)
-        return [line for lines in found for line in lines]
+        nested = (differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key) for key in keys)
+        return [line for lines in nested for line in lines]
     return [] if old == new else [f"{prefix}: {_short(old)} there, {_short(new)} now"]
 
 
@@ -267,23 +278,23 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else f"{text[:16]}..."
 
 
-def _known_by(entry: Mapping[str, Any]) -> tuple[str, int, str, str]:
+def _identity(entry: Mapping[str, Any]) -> tuple[str, int, str, str]:
     return entry["name"], entry.get("bytes", 0), entry.get("sample", ""), entry.get("label", "")
 
 
 def compare(folder: str, old: bytes, plan: Plan) -> None:
-    """Raises PipelineError, naming what differs, unless `old` (a plan.json) is this plan."""
+    """Raise PipelineError that names the differences, unless `old`, the content of a plan.json, is this plan."""
     new = plan.to_json()
     if old == new:
         return
-    mend = f"choose another --output, or delete {folder}"
+    remedy = f"choose another --output, or delete {folder}"
     try:
         record, current = json.loads(old), json.loads(new)
         lines = differences(record["fingerprint"], current["fingerprint"])
-        theirs, ours = (set(map(_known_by, side["inputs"])) for side in (record, current))
+        theirs, ours = (set(map(_identity, side["inputs"])) for side in (record, current))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise PipelineError(f"{folder}: its {NAME} is not readable: {mend}") from None
+        raise PipelineError(f"{folder}: its {NAME} is not readable: {remedy}") from None
     changed = sorted(theirs ^ ours)
     if changed:
         lines.append(f"first input that differs: {changed[0][0]}")
-    raise PipelineError(f"{folder} was begun with other inputs or options ({'; '.join(lines)}): {mend}")
+    raise PipelineError(f"{folder} was begun with other inputs or options ({'; '.join(lines)}): {remedy}")

@@ -1,11 +1,11 @@
-"""One work unit, from its pieces of input to published shards and a file that says what they are, its result.
+"""Processing of a work unit, from its pieces of input to published shards and a result file.
 
     records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected,
     _excluded -> _done
 
-Where what becomes of a document depends on others (`curation`), that is done twice: first into `_staged`, then, when
-the verdicts are known, from there. The spool is in the output folder where that is local, under a temporary name that
-a later run clears away: a shard on the same disk is published by renaming it.
+If the decision on a document depends on others (`curation`), there are two stages: the first writes to `_staged`, the
+second reads from there once the verdicts are known. The spool of a local output folder is inside it, under a temporary
+name that a later run removes: a shard on the same disk is published by renaming it.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _spool(folder: str) -> Iterator[Path]:
 
 
 class _Shards:
-    """One unit's shards in one folder, each published as soon as it is finished and read again."""
+    """Writer of a unit's shards that publishes each one as soon as it is finished and read back."""
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int, watch: Stopwatch) -> None:
         spool.mkdir(exist_ok=True)
@@ -51,11 +51,13 @@ class _Shards:
         self.published = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
         with self.watch.timing("write"):
             self.writer.write(batch)
             self._publish()
 
     def close(self) -> list[ShardInfo]:
+        """Publish the last shard; return the entries of all."""
         with self.watch.timing("write"):
             self.writer.close()
             self._publish()
@@ -71,10 +73,10 @@ class _Shards:
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
-    """Does the whole of a unit, or its first stage; done twice, it leaves the same.
+    """Process a unit, or run its first stage; a repetition writes the same files.
 
     Raises:
-        PipelineError: an input is damaged, or mostly bad, or its ids could not be proved.
+        PipelineError: an input is damaged or mostly bad, or its token ids could not be verified.
         OSError: a disk or an object store failed.
     """
     watch = Stopwatch()
@@ -83,19 +85,19 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
     batches = worker.examples(records, tally, watch)
     columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-    found: dict[str, list[np.ndarray]] = {}
+    collected: dict[str, list[np.ndarray]] = {}
     if job.curation.dedup:
-        found[job.keys_name(unit.number)] = []
+        collected[job.keys_name(unit.number)] = []
     if job.curation.is_linked:
-        found[job.links_name(unit.number)] = []
+        collected[job.links_name(unit.number)] = []
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
             staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
             for batch in batches:
                 if job.curation.dedup:
-                    found[job.keys_name(unit.number)].append(keys(batch, rows, columns))
+                    collected[job.keys_name(unit.number)].append(keys(batch, rows, columns))
                 if job.curation.is_linked:
-                    found[job.links_name(unit.number)].append(links(batch, rows))
+                    collected[job.links_name(unit.number)].append(links(batch, rows))
                 rows += batch.num_rows
                 staged.write(batch)
             shards, held = staged.close(), list[ShardInfo]()
@@ -103,7 +105,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards, held = _finish(batches, job, unit.number, spool, watch)
     written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
     files = {name: data for name, data in written.items() if data}
-    files |= {name: pack_keys(parts) for name, parts in found.items()}
+    files |= {name: pack_keys(parts) for name, parts in collected.items()}
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
@@ -114,7 +116,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
 
 
 def resolve(job: Job) -> list[int]:
-    """Between the stages: writes the verdicts on every unit's documents; returns the units left to finish."""
+    """Between the stages, write the verdicts on every unit's documents; return the units that remain to be finished."""
     units = range(job.num_units)
     if units_with_verdicts(job) < set(units):
         kept = [_staged(job, unit).counts.kept for unit in units]
@@ -125,7 +127,7 @@ def resolve(job: Job) -> list[int]:
 
 
 def units_with_verdicts(job: Job) -> set[int]:
-    """The units on whose documents there are verdicts."""
+    """Return the units whose verdicts are written."""
     names = set(storage.list_files(job.path(CURATED)))
     return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
 
@@ -134,11 +136,11 @@ def _staged(job: Job, unit: int) -> UnitResult:
     path = job.staged_path(unit)
     if result := load_result(path, job.plan, unit):
         return result
-    raise PipelineError(f"{path}: damaged: run again to make it anew")
+    raise PipelineError(f"{path}: damaged: run again to recreate it")
 
 
 def finish_unit(unit: int, job: Job) -> UnitResult:
-    """The second stage of a unit: its staged documents but those ruled out; done twice, it leaves the same."""
+    """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
     watch = Stopwatch()
     staged = _staged(job, unit)
     path = job.verdicts_path(unit)
@@ -166,7 +168,7 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
 
 
 def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the staged documents that are wanted, in batches; `wanted` is (n,) bool by row."""
+    """Yield the staged documents that a mask (n,) bool selects, in batches."""
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:
@@ -182,6 +184,7 @@ def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) ->
 
 
 def _write(batches: Iterable[pa.RecordBatch], shards: _Shards) -> list[ShardInfo]:
+    """Write all batches; return the entries of the shards."""
     for batch in batches:
         shards.write(batch)
     return shards.close()
@@ -190,7 +193,7 @@ def _write(batches: Iterable[pa.RecordBatch], shards: _Shards) -> list[ShardInfo
 def _finish(
     batches: Iterable[pa.RecordBatch], job: Job, unit: int, spool: Path, watch: Stopwatch
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
-    """Publishes a unit's final shards: those to train on, and those held out."""
+    """Write a unit's final shards; return the entries of those to train on and of those held out."""
     train = _Shards(spool, job.folder, job, unit, watch)
     if not job.curation.holdout_fraction:
         return _write(batches, train), []

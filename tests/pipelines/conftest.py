@@ -1,4 +1,4 @@
-"""Small corpora of real text, and the command run in this process."""
+"""Fixtures: small corpora of real text, and the command run in this process."""
 
 import dataclasses
 import hashlib
@@ -44,7 +44,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_path: Path) -> Command:
-    """`python -m pipelines` in this process: documents, RoBERTa's tokenizer and tmp_path/out unless named."""
+    """Run `python -m pipelines` in this process; defaults: documents, RoBERTa's tokenizer, tmp_path/out."""
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
@@ -66,12 +66,12 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
 
 
 def killed(when: str, name: str, *words: str | Path) -> int:
-    """The exit code of `python -m pipelines` with one worker, which kills itself as it publishes `name`."""
+    """Return the exit code of `python -m pipelines` with one worker that kills itself when it publishes `name`."""
     return run_commands([KILLING, "1", when, name, "-", *map(str, words)], [environment()]).returncode
 
 
 def peak_memory(*words: str | Path) -> int:
-    """The most kilobytes that `python -m pipelines` takes with one worker, in a process of its own."""
+    """Return the peak memory of `python -m pipelines` with one worker, in a separate process, in kilobytes."""
     # Not getrusage's: a process begins with the peak of the one that started it, which here is all of the tests'.
     program = (
         "import pathlib, re, sys; from pipelines.__main__ import main\n"
@@ -95,19 +95,19 @@ def roberta_tokenization(roberta_files: TokenizerFiles) -> Tokenization:
 
 @pytest.fixture(scope="session")
 def with_del(roberta_files: TokenizerFiles) -> TokenizerFiles:
-    """RoBERTa's with [DEL]."""
+    """RoBERTa's tokenizer with [DEL]."""
     return with_special_token(roberta_files, DEL)
 
 
 @pytest.fixture(scope="session")
 def del_tokenization(with_del: TokenizerFiles) -> Tokenization:
-    """RoBERTa's with [DEL]."""
+    """RoBERTa's tokenizer with [DEL]."""
     return Tokenization(with_del.files["tokenizer.json"], with_del.vocab_size)
 
 
 @pytest.fixture(scope="session")
 def del_tokenizer(roberta_tokenizer: Path) -> Tokenizer:
-    """RoBERTa's with [DEL], to read only."""
+    """RoBERTa's tokenizer with [DEL]; tests must not change it."""
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.add_special_tokens([DEL])
@@ -134,7 +134,7 @@ def counterfitted_table(counterfitted: dict[str, list[str]], del_tokenizer: Toke
 def augmenter(
     del_tokenizer: Tokenizer, word_starts: WordStarts, counterfitted_table: SynonymTable
 ) -> Callable[..., Augmenter]:
-    """Augmenters of RoBERTa's tokens by their steps and options, with CLEAR's synonyms; what is slow is made once."""
+    """Build augmenters for RoBERTa's tokenizer with CLEAR's synonyms; slow parts are built once."""
 
     def made(steps: str, **options: object) -> Augmenter:
         with pytest.MonkeyPatch.context() as patch:
@@ -146,14 +146,14 @@ def augmenter(
 
 @pytest.fixture(scope="session")
 def wiki_tokens(shared_data: Path, del_tokenizer: Tokenizer) -> Ragged:
-    """The 11,000-odd sentences of wiki1m's head, RoBERTa's ids."""
+    """About 11,000 sentences from the head of wiki1m, in RoBERTa's token ids."""
     lines = (shared_data / "sentences" / "wiki1m_head_11914.txt").read_text(encoding="utf-8").splitlines()
     encodings = del_tokenizer.encode_batch_fast([line for line in lines if line.strip()], add_special_tokens=False)
     return Ragged.of([np.array(encoding.ids, np.uint16) for encoding in encodings], np.uint16)
 
 
 def without_beam(job: Job, units: list[Unit], options: Options) -> dict[str, float]:
-    """What a run does between plan and summary, one unit after the other, in this process."""
+    """Process all units in this process, one after the other, without Beam."""
     worker = job.worker()
     for unit in units:
         process_unit(unit, job, worker)
@@ -167,7 +167,7 @@ def without_beam(job: Job, units: list[Unit], options: Options) -> dict[str, flo
 def direct(
     pipeline: Command, roberta_files: TokenizerFiles, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """The same command without Beam between its steps, and with RoBERTa's tokenizer loaded once: many runs a second."""
+    """Run the command without Beam, and with RoBERTa's tokenizer loaded once: many runs per second."""
 
     usual = TextKind.tokenization_of
 
@@ -199,7 +199,7 @@ def texts(openwebtext: Path) -> list[str]:
 
 @pytest.fixture
 def head(openwebtext: Path, tmp_path: Path) -> Path:
-    """The first forty documents, five of them long."""
+    """The first forty documents, of which five are long."""
     path = tmp_path / "head.jsonl"
     with openwebtext.open("rb") as lines:
         path.write_bytes(b"".join(itertools.islice(lines, 40)))
@@ -208,7 +208,7 @@ def head(openwebtext: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tree() -> Callable[[Path], dict[str, str]]:
-    """Every file under a folder with its sha256."""
+    """Return the sha256 of each file under a folder."""
 
     def walk(folder: Path) -> dict[str, str]:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -219,7 +219,7 @@ def tree() -> Callable[[Path], dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def wiki(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 3,000 lines of SimCSE's wiki1m: a sentence each."""
+    """The first 3,000 lines of SimCSE's wiki1m, one sentence each."""
     path = tmp_path_factory.mktemp("wiki") / "wiki.txt"
     with (shared_data / "sentences" / "wiki1m_head_11914.txt").open("rb") as lines:
         path.write_bytes(b"".join(itertools.islice(lines, 3000)))
@@ -228,7 +228,7 @@ def wiki(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def synonyms(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three hundred words of the counter-fitted neighbours that CLEAR used."""
+    """Three hundred words of the counter-fitted neighbors that CLEAR used."""
     table = json.loads((shared_data / "synonyms" / "counterfitted_neighbors.json").read_text())
     some = {word: found for word, found in itertools.islice(table.items(), 600) if found}
     path = tmp_path_factory.mktemp("synonyms") / "synonyms.json"

@@ -1,4 +1,4 @@
-"""`python killing.py WORKERS when NAME WRAPPER ARGUMENTS`: runs the pipeline, and dies when it publishes NAME.
+"""`python killing.py WORKERS when NAME WRAPPER ARGUMENTS`: run the pipeline, and kill it when it publishes NAME.
 
 `when` is "before" (the temporary is written, the name is not there yet) or "after". With one worker the process itself
 does the work and dies; with two the worker that publishes NAME kills its parent, the driver, and then itself; with
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def arm(when: str, name: str, victims: list[int]) -> None:
-    """From now on renaming a file to `name` is the end."""
+    """Make a rename to `name` kill the processes `victims`."""
     replace = Path.replace
 
     def armed(source: Path, target: Path) -> Path:

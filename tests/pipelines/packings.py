@@ -1,4 +1,4 @@
-"""Texts packed in every way that the readers know, and read back."""
+"""Helpers: texts packed in all ways that the readers support, and read back."""
 
 import bz2
 import gzip
@@ -49,7 +49,7 @@ def tar_of_texts(texts: list[str], start: int = 0, **options: int) -> bytes:
 
 
 def original_layout(texts: list[str]) -> bytes:
-    """OpenWebText's: ten texts in an xz-compressed tar, those in a tar."""
+    """Pack texts like OpenWebText: a tar of xz-compressed tars of ten texts."""
     starts = range(0, len(texts), 10)
     return tar({f"{start}_data.xz": lzma.compress(tar_of_texts(texts[start : start + 10], start)) for start in starts})
 
@@ -124,7 +124,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file") -> list[Record]:
-    """What units of the size read, in order."""
+    """Return the records that units of a size read, in order."""
     write(folder, files)
     found = {name: len(data) for name, data in sorted(files.items())}
     inputs = list(describe(str(folder), found, Reading(text_per=text_per)))
@@ -133,7 +133,7 @@ def read_all(files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: s
 
 
 def format_of(path: Path) -> tuple[str, str | None]:
-    """What is found in a file: (format, compression)."""
+    """Return the detected (format, compression) of a file."""
     with path.open("rb") as stream:
         return look(stream, str(path))
 

@@ -1,6 +1,6 @@
-"""Audio: from clips in folders, tars and lists to shards of log-mel frames, every clip counted and of its class.
+"""Audio: clips in folders, tars and lists become shards of log-mel spectrograms; each clip is counted with its class.
 
-What all kinds of labelled files share is shown of images; here is what clips add.
+The tests of images cover what the kinds of labeled files share; these tests cover what clips add.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ Example = tuple[str, bytes]
 
 @pytest.fixture(scope="module")
 def speakers(shared_data: Path) -> Path:
-    """Fifty folders, a speaker each, of ten WAVs of 1.2 s."""
+    """Fifty folders, one per speaker, of ten WAVs of 1.2 s."""
     return shared_data / "audio" / "librispeech_50spk_x10_wav"
 
 
 @pytest.fixture(scope="module")
 def utterances(shared_data: Path) -> Path:
-    """Ten folders, a speaker each, of ten FLACs of 2 to 23 s, beside texts."""
+    """Ten folders, one per speaker, of ten FLACs of 2 to 23 s, with texts beside them."""
     return shared_data / "audio" / "librispeech_test-other_10spk_flac"
 
 
@@ -57,7 +57,7 @@ def digits(shared_data: Path) -> Path:
 
 @pytest.fixture
 def few(speakers: Path, tmp_path: Path) -> Path:
-    """Three of the speakers, three clips each."""
+    """Three of the speakers, with three clips each."""
     for folder in sorted(speakers.iterdir())[:3]:
         (tmp_path / "few" / folder.name).mkdir(parents=True)
         for path in sorted(folder.iterdir())[:3]:
@@ -66,7 +66,7 @@ def few(speakers: Path, tmp_path: Path) -> Path:
 
 
 def rows(folder: Path) -> list[tuple[int, str, np.ndarray]]:
-    """Id, class and frames of each example, in order."""
+    """Return the id, class and frames of each example, in order."""
     names = classes_of(folder)
     return [
         (number, names[label], array_of(frames))
@@ -78,12 +78,12 @@ def rows(folder: Path) -> list[tuple[int, str, np.ndarray]]:
 
 
 def examples(folder: Path) -> list[Example]:
-    """Class and bytes of the frames of each example, sorted."""
+    """Return the class and the bytes of the frames of each example, sorted."""
     return sorted((name, frames.tobytes()) for _, name, frames in rows(folder))
 
 
 def clips_of(folder: Path) -> dict[int, list[np.ndarray]]:
-    """The pieces of each clip, by what the ids of one clip share."""
+    """Return the pieces of each clip, by the bits that the ids of a clip share."""
     found = defaultdict(list)
     for number, _, frames in rows(folder):
         found[number >> 32].append(frames)
@@ -137,7 +137,7 @@ def test_plain_webdatasets_own_decoder_reads_frames_and_labels(spoken: Path) -> 
 
 @pytest.fixture(scope="module")
 def whole_and_split(utterances: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The hundred utterances, cut at 1,024 frames and split there."""
+    """Two datasets of the hundred utterances: cut at 1,024 frames, and split."""
     folder = tmp_path_factory.mktemp("utterances")
     for how in ("cut", "split"):
         words = ["audio", "--input", str(utterances), "--skip-unknown", "--long", how, "--quiet", "--workers", "1"]
@@ -237,7 +237,7 @@ def test_copies_of_a_file_are_duplicates_but_its_pieces_are_not(direct: Command,
 
 @pytest.fixture(scope="module")
 def words(digits: Path) -> list[str]:
-    """The command, but for --output: some units, pieces of clips, a part held out."""
+    """Command without --output: several units, clips in pieces, a held-out part."""
     inputs = ["--input", str(digits), "--label-pattern", r"_(\w+)_", "--classes", "3", "--per-class", "12"]
     return ["audio", *inputs, "--unit-bytes", "80000", "--long", "split", "--frames", "20", "--holdout-fraction", "0.2"]
 
@@ -295,7 +295,7 @@ def test_each_bad_clip_is_counted_with_its_reason(
 
 
 def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
-    """Its samples at 16 kHz alone would take 1.15 GB."""
+    """The samples alone, at 16 kHz, would take 1.15 GB."""
     rate, folder = 4_000, tmp_path / "in" / "long"
     folder.mkdir(parents=True)
     with soundfile.SoundFile(folder / "a.flac", "w", rate, 1) as sound:
@@ -310,7 +310,7 @@ def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
 def test_a_clip_of_many_pieces_is_many_batches(
     direct: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that hours of sound that are split take no more memory than their frames."""
+    """Hours of split sound then take no more memory than a batch."""
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000 * 20)
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "a.flac", noise, 16_000)
@@ -325,7 +325,7 @@ def test_a_clip_of_many_pieces_is_many_batches(
 def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     monkeypatch: pytest.MonkeyPatch, hours: float
 ) -> None:
-    """A FLAC of some kilobytes that says 1,000 Hz holds hours: an hour of frames takes 92 MB. Frames are empty here."""
+    """A FLAC of a few kilobytes at 1,000 Hz holds hours; an hour of frames takes 92 MB. The frames here are empty."""
     file = io.BytesIO()
     samples = np.append(tone(1.0, 1000), np.zeros(round(3600 * hours) * 1000, np.float32))
     soundfile.write(file, samples, 1000, format="FLAC")
@@ -346,7 +346,7 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
 def test_a_long_clip_that_is_damaged_gives_no_piece_and_is_one_bad_record(
     direct: Command, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its pieces are made one by one, so the whole is decoded before the first of them is given away."""
+    """Pieces are made one by one, so that the whole clip must be decoded before the first is returned."""
     monkeypatch.setattr(clips, "HELD_FRAMES", 40)
     monkeypatch.setattr(clips, "BLOCK", 16_000)
     file, noise = io.BytesIO(), np.random.default_rng(0).normal(0, 0.1, 16_000 * 20)
@@ -362,7 +362,7 @@ def test_a_long_clip_that_is_damaged_gives_no_piece_and_is_one_bad_record(
 
 
 def test_a_file_is_hashed_once_for_all_of_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first id is 63 bits of its hash, whose upper 31 all share; of hours of sound there are thousands."""
+    """The first id is 63 bits of the file's hash; all ids share the upper 31. Hours of sound have thousands of ids."""
     hashed: list[int] = []
     usual = hashlib.blake2b
     monkeypatch.setattr(hashlib, "blake2b", lambda data: (hashed.append(len(data)), usual(data))[1])

@@ -1,4 +1,4 @@
-"""CLEAR's augmentations: each equals a slow, obvious one for the same draws, and keeps what the paper says of it."""
+"""CLEAR's augmentations: each equals a slow, obvious implementation, and fulfills the paper's claims."""
 
 import itertools
 import math
@@ -45,7 +45,7 @@ TINY = tiny_tokenizer()
 
 
 class Reference:
-    """The same, one sentence at a time, in lists: a token is (id, whether it starts a word)."""
+    """Reference implementation in lists, one sentence at a time; a token is (id, whether it starts a word)."""
 
     def __init__(self, augmentation: Augmentation) -> None:
         self.options = augmentation
@@ -209,7 +209,7 @@ def ragged(block: list[list[int]]) -> Ragged:
 
 
 def test_every_choice_of_places_is_equally_likely() -> None:
-    """Chi-square over 20,000 keys, over all that can come of ten tokens."""
+    """Chi-square test with 20,000 keys, over all outcomes for ten tokens."""
     keys = keyed.mix(3, np.arange(20_000))
     block = Ragged(np.tile(np.arange(10, dtype=np.uint16), 20_000), np.arange(20_001) * 10)
     for steps, options, outcomes in (
@@ -233,7 +233,7 @@ def test_every_choice_of_places_is_equally_likely() -> None:
 
 
 def _places(count: int, number: int, length: int) -> list[set[int]]:
-    """What each placement of `number` spans of one length covers."""
+    """Return the units that each placement of `number` spans of one length covers."""
     starts = itertools.combinations(range(count - length + 1), number)
     spread = [c for c in starts if all(b - a >= length for a, b in itertools.pairwise(c))]
     return [{start + i for start in chosen for i in range(length)} for chosen in spread]
@@ -269,7 +269,7 @@ def test_what_a_tokenizer_or_a_table_lacks_is_named() -> None:
 
 
 def test_importing_the_augmentations_does_not_import_beam_or_torch() -> None:
-    """The trainer makes views with them, and workers need no torch."""
+    """The trainer makes views with them, and pipeline workers have no torch."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""CLEAR's augmentations of Wikipedia's sentences: the papers' shares, orders and whole words."""
+"""CLEAR's augmentations of Wikipedia sentences: the paper's fractions, order, and whole words."""
 
 import itertools
 from collections import Counter
@@ -26,12 +26,12 @@ def keys(wiki_tokens: Ragged) -> np.ndarray:
 
 
 def per_sentence(marked: np.ndarray, sentences: Ragged) -> np.ndarray:
-    """How many of each sentence's tokens are marked."""
+    """Count the marked tokens of each sentence."""
     return np.diff(bounds(marked)[sentences.offsets])
 
 
 def words_of(block: Block) -> list[np.ndarray]:
-    """The words of all sentences, one after another."""
+    """Return the words of all sentences, concatenated."""
     return np.split(block.tokens.values, np.flatnonzero(block.starts)[1:])
 
 

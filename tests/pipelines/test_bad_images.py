@@ -1,4 +1,4 @@
-"""Pictures, lists and tars that cannot be taken: counted with their reason, or refused by their name."""
+"""Unusable images, lists and tars: counted with a reason, or refused with an error that names them."""
 
 import errno
 import io
@@ -27,17 +27,17 @@ def animated(name: str) -> bytes:
 
 
 def bomb() -> bytes:
-    """A PNG of a few bytes that says it has 2.5 billion pixels."""
+    """A PNG of a few bytes that declares 2.5 billion pixels."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 1, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
 
 
 BAD = {
     "cut.jpg": (picture()[:600], "truncated JPEG"),
-    "text.jpg": (b"Call me Ishmael. Some years ago, never mind how long precisely.", "a text, not a picture"),
-    "empty.jpg": (b"", "no bytes, not a picture"),
-    "drawing.png": (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG, not a picture"),
-    "page.webp": (b"<!DOCTYPE html><title>404 Not Found</title>", "an HTML page, not a picture"),
+    "text.jpg": (b"Call me Ishmael. Some years ago, never mind how long precisely.", "a text, not an image"),
+    "empty.jpg": (b"", "no bytes, not an image"),
+    "drawing.png": (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG, not an image"),
+    "page.webp": (b"<!DOCTYPE html><title>404 Not Found</title>", "an HTML page, not an image"),
     "bomb.png": (bomb(), "more than 178,956,970 pixels"),
     "waving.png": (animated("GIF"), "animated GIF: 3 frames"),
     "moving.png": (animated("PNG"), "animated PNG: 3 frames"),
@@ -67,7 +67,7 @@ def test_a_picture_of_broken_exif_is_kept(direct: Command, zoo: Path, tmp_path: 
 def test_a_gif_by_its_name_is_of_no_known_kind(direct: Command, zoo: Path, tmp_path: Path) -> None:
     (zoo / "ant" / "waving.gif").write_bytes(animated("GIF"))
     done = direct("images", "--input", zoo)
-    assert done.code == 1 and "1 file of no known kind, e.g. ant/waving.gif: expected .jpg" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. ant/waving.gif: expected .jpg" in done.err
 
 
 def test_a_hundred_megapixels_take_little_memory(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_empty_class_folder_is_refused(direct: Command, zoo: Path, tmp_path: 
     (zoo / "cow").mkdir()
     done = direct("images", "--input", zoo)
     assert done.code == 1
-    assert f"{zoo / 'cow'}: a class without files: fill or remove it, or go on with --skip-unknown" in done.err
+    assert f"{zoo / 'cow'}: a class without files: fill or remove it, or add --skip-unknown" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert classes_of(tmp_path / "out") == ["ant", "barrel", "bass"]
 
@@ -109,7 +109,7 @@ def test_an_empty_class_tar_is_refused(direct: Command, zoo: Path, tmp_path: Pat
 def test_two_classes_that_differ_in_case_are_refused(direct: Command, zoo: Path) -> None:
     shutil.copytree(zoo / "ant", zoo / "Ant")
     done = direct("images", "--input", zoo)
-    assert done.code == 1 and "classes 'Ant' and 'ant' differ in case alone" in done.err
+    assert done.code == 1 and "classes 'Ant' and 'ant' differ only in case" in done.err
 
 
 @pytest.mark.parametrize("inputs", ["", "*", "**/*"])
@@ -118,13 +118,13 @@ def test_licences_and_readmes_are_passed_over_and_counted(direct: Command, zoo: 
     (zoo / "ant" / "README.md").write_text("Ants.\n")
     write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("COPYING", b"As you like.\n")])
     done = direct("images", "--input", zoo / inputs)
-    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of no known kind skipped" in done.out
+    assert done.code == 0 and "read 13 = kept 13" in done.out and "3 inputs of unknown type skipped" in done.out
 
 
 def test_a_readme_that_is_named_itself_is_no_picture(direct: Command, zoo: Path) -> None:
     (zoo / "README.md").write_text("Animals.\n")
     done = direct("images", "--input", zoo, zoo / "README.md")
-    assert done.code == 1 and "1 file of no known kind, e.g. README.md" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. README.md" in done.err
 
 
 def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
     write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("cow/list.csv", b"a,b\n")])
     done = direct("images", "--input", zoo)
     assert done.code == 1
-    assert "3 files of no known kind, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
+    assert "3 files of unknown type, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
 
@@ -182,7 +182,7 @@ def test_a_list_named_from_the_working_folder_gives_its_classes(
 def test_a_tar_of_tars_is_to_be_unpacked(direct: Command, zoo: Path, tmp_path: Path) -> None:
     inner = write_tar(tmp_path / "ant.tar", members(zoo / "ant"))
     done = direct("images", "--input", write_tar(tmp_path / "all.tar", [("ant.tar", inner.read_bytes())]))
-    assert done.code == 1 and "1 file of no known kind, e.g. all.tar/ant.tar" in done.err
+    assert done.code == 1 and "1 file of unknown type, e.g. all.tar/ant.tar" in done.err
     assert done.err.endswith("unpack the tar that holds tars\n")
 
 
@@ -202,7 +202,7 @@ def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path:
     done = direct("images", "--input", tar)
     assert (
         done.code == 1
-        and 'a.tar/1.json: says no class of 1.jpg: no "label" in it that is a text or a whole' in done.err
+        and 'a.tar/1.json: states no class of 1.jpg: it has no "label" that is a text or a whole' in done.err
     )
     assert direct("images", "--input", tar, "--label-field", "kind").code == 0
     assert classes_of(tmp_path / "out") == ["ant"]
@@ -237,11 +237,14 @@ def test_the_order_of_a_samples_files_decides_nothing(
     ("members", "said"),
     [
         (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
-        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: nothing beside it says its class, as of a.tar/1.jpg"),
-        (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is no class"),
+        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: no file beside it states its class, unlike a.tar/1.jpg"),
+        (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not a class"),
         (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
-        (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is no class'),
-        (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "what says a class must lie in a tar, next to what it is said"),
+        (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not a class'),
+        (
+            ["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"],
+            "a file that states a class must be in a tar, next to its example",
+        ),
     ],
 )
 def test_samples_whose_class_is_in_doubt_are_refused(
@@ -275,7 +278,7 @@ def test_options_that_make_no_sense_are_bad_usage(
 def test_a_file_that_is_linked_into_two_classes_is_refused(
     direct: Command, zoo: Path, link: Callable[[Path, Path], None], apart: bool
 ) -> None:
-    """It counts once, so that one of them would lose it in silence; within one class it counts once."""
+    """A file counts once, so that one class would lose it silently; within one class, links are fine."""
     linked = next((zoo / "ant").iterdir())
     link(zoo / "ant" / "same.jpg", linked)
     inputs = [zoo / name for name in ("ant", "barrel", "bass")] if apart else [zoo]
@@ -283,4 +286,4 @@ def test_a_file_that_is_linked_into_two_classes_is_refused(
     link(zoo / "bass" / "ant.jpg", linked)
     done = direct("images", "--input", *inputs)
     assert done.code == 1 and "of class 'bass'" in done.err and "of class 'ant'" in done.err
-    assert done.err.endswith("make a copy of it, or take one of the two away\n")
+    assert done.err.endswith("make a copy of it, or remove one of the two\n")

@@ -1,4 +1,4 @@
-"""What a user can get wrong: exit 1, one line that names it and tells the mend, and no manifest."""
+"""Mistakes of a user: exit code 1, one line that names the mistake and the mend, and no manifest."""
 
 import bz2
 import errno
@@ -34,7 +34,7 @@ def no_manifest(tmp_path: Path):
 
 
 def damage(head: Path, line: bytes, at: int = 20) -> Path:
-    """The forty documents with another line among them."""
+    """The forty documents with one more line among them."""
     lines = head.read_bytes().splitlines(keepends=True)
     head.write_bytes(b"".join([*lines[:at], line + b"\n", *lines[at:]]))
     return head
@@ -192,7 +192,7 @@ def test_an_output_that_holds_other_files_is_left_alone(pipeline, head: Path, tm
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.docx").write_bytes(b"years of work")
     before = tree(tmp_path)
-    assert_fails(pipeline("--input", head), "holds other files (thesis.docx): choose an --output that is new or empty")
+    assert_fails(pipeline("--input", head), "holds other files (thesis.docx): choose a new or empty --output")
     assert tree(tmp_path) == before
 
 

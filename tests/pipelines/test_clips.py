@@ -1,4 +1,4 @@
-"""Clips to log-mel frames, checked against the definition and the library on real speech; and what is refused."""
+"""Clips to log-mel spectrograms, compared with the definition and the library on real speech; and refused files."""
 
 import io
 import re
@@ -51,7 +51,7 @@ def speech(shared_data: Path) -> list[bytes]:
 
 
 def defined(samples: np.ndarray) -> np.ndarray:
-    """Kaldi's log-mel frames from their definition, in float64, of the waveform less its mean."""
+    """Compute Kaldi's log-mel spectrogram from its definition, in float64, of the waveform minus its mean."""
     samples = samples.astype(np.float64) - samples.mean(dtype=np.float64)
 
     def mel(hertz: np.ndarray | float) -> np.ndarray:
@@ -73,7 +73,7 @@ def defined(samples: np.ndarray) -> np.ndarray:
 
 
 def test_frames_are_as_they_are_defined(speech: list[bytes]) -> None:
-    """To float16's half a step: 2^-8 of 8 to 16."""
+    """Within half a step of float16: 2^-8 for values from 8 to 16."""
     for samples in [*map(read_clip, speech), tone(), noise(2.0)]:
         found, expected = log_mel(samples), defined(samples)
         assert found.dtype == np.float16 and found.shape == expected.shape == (1 + (len(samples) - 400) // 160, 128)
@@ -81,7 +81,7 @@ def test_frames_are_as_they_are_defined(speech: list[bytes]) -> None:
 
 
 def test_frames_are_the_librarys_to_the_bit(speech: list[bytes]) -> None:
-    """The library's loop over frames, as ASTFeatureExtractor calls it."""
+    """Compare with the library's loop over frames, as ASTFeatureExtractor calls it."""
     options = {**clips._spectrogram().keywords}
     window = options.pop("window")
     for data in speech[:5]:
@@ -119,7 +119,7 @@ def test_pieces_are_the_same_whatever_is_read_at_a_time(monkeypatch: pytest.Monk
 
 
 def test_cut_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is damaged later is not seen."""
+    """Damage behind the cut is not noticed."""
     monkeypatch.setattr(clips, "BLOCK", 20_000)
     data = written(noise(10.0), name="FLAC")
     damaged = changed(data, int(0.9 * len(data)), b"\x12\x34\x56\x78")
@@ -152,7 +152,7 @@ def test_every_format_gives_the_same_tone(name: str, tolerance: float) -> None:
 
 
 def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
-    """Its header declares the largest size, for want of the true one."""
+    """The header declares the largest size, because the true one is unknown."""
     data = written(tone())
     piped = changed(data, data.index(b"data") + 4, b"\xff\xff\xff\xff")
     assert np.array_equal(read_clip(piped), read_clip(data))
@@ -172,7 +172,7 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(tone(), name="RF64")[:-1000], "truncated RF64: 1,000 bytes fewer"),
         (written(tone(), name="AU")[:-1000], "AU, which is not read: convert it to WAV or FLAC"),
         (written(tone(), name="W64"), "W64, which is not read: "),
-        (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which one would be read"),
+        (written(noise(1.0), name="OGG") * 2, "OGG of 2 streams, of which only one would be read"),
         (written(noise(1.0), name="FLAC")[:-5000], "damaged FLAC: "),
         (written(noise(1.0), name="OGG")[:-10], "truncated OGG: without its last page"),
         (written(noise(9.0), name="OGG")[:-9000], "OGG"),
@@ -182,7 +182,7 @@ def test_a_wav_from_a_pipe_is_taken_as_long_as_it_is() -> None:
         (written(np.zeros(16_000)), "silent: "),
         (written(np.zeros(0)), "WAV without samples"),
         (written(tone()[:399]), "24.9 ms: shorter than a frame of 25 ms"),
-        (changed(written(tone()), 24, struct.pack("<I", 3)), "3 samples a second: expected 1,000 to 768,000"),
+        (changed(written(tone()), 24, struct.pack("<I", 3)), "3 samples per second: expected 1,000 to 768,000"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_reason(data: bytes, expected: str) -> None:
@@ -198,7 +198,7 @@ def test_a_silent_beginning_is_silent_if_the_rest_is_cut() -> None:
 
 @pytest.fixture(scope="module", params=["VORBIS", "OPUS"])
 def ogg(request: pytest.FixtureRequest, speech: list[bytes]) -> bytes:
-    """An utterance of 15 s in pages of about 4 kB."""
+    """An utterance of 15 s as an Ogg with pages of about 4 kB."""
     return written(read_clip(speech[0]), name="OGG", subtype=request.param)
 
 
@@ -210,7 +210,7 @@ def test_a_whole_ogg_is_read_whatever_follows_its_last_page(ogg: bytes, speech: 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
 def test_a_damaged_page_of_an_ogg_is_noticed(ogg: bytes, place: float) -> None:
-    """libsndfile passes over it, and what it held is missing or noise."""
+    """libsndfile skips such a page: its samples are missing, or noise."""
     middle = int(place * len(ogg))
     flipped = changed(ogg, middle, bytes([ogg[middle] ^ 1]))
     assert reason(flipped) == f"damaged OGG: no whole page at byte {ogg.rindex(b'OggS', 0, middle):,}"

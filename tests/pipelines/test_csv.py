@@ -1,4 +1,4 @@
-"""csv and tsv: a row a record, whatever its quotes hold; what is wrong with a row or a quote is said."""
+"""csv and tsv: one record per row, whatever its quotes hold; a bad row or quote is reported."""
 
 import csv
 import gzip
@@ -106,7 +106,7 @@ def test_a_csv_without_a_header_has_numbered_columns(shared_data: Path) -> None:
 
 
 def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
-    with pytest.raises(PipelineError, match="looks like a text, not like columns' names: say --no-header"):
+    with pytest.raises(PipelineError, match="looks like a text, not like a column name: add --no-header"):
         read(b"Call me Ishmael some years ago\nNever mind how long\n")
     whole = read(b"Call me Ishmael some years ago\nNever mind how long\n", Reading(10**6, "1", header=False))
     assert len(whole) == 2
@@ -130,7 +130,7 @@ def test_a_bad_row_is_bad_by_itself(texts: list[str]) -> None:
 )
 def test_an_unclosed_quote_is_an_error_that_names_its_line(rest: bytes) -> None:
     data = b'id,text\n1,"two\nlines"\n2,"Call me Ishmael.\n' + rest
-    complaint = re.escape("a.csv: line 4: in the row that begins there a quote is opened and not closed")
+    complaint = re.escape("a.csv: line 4: the row that begins there has a quote that is not closed")
     with pytest.raises(PipelineError, match=complaint):
         read(data, Reading(1000))
 

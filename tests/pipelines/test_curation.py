@@ -1,4 +1,4 @@
-"""De-duplication, limit, held-out part, excluded texts: proven on planted copies, the same however a run goes."""
+"""Deduplication, limit, held-out part, excluded texts: tested on planted copies and interrupted runs."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
 @pytest.fixture
 def corpus(texts: list[str], tmp_path: Path) -> Path:
-    """Sixty documents, and copies of eleven of them: beside the first, in a later unit, in another file, in a text."""
+    """Sixty documents, and copies of eleven: beside the original, in another unit, file or plain text."""
     copies = [*texts[:30], *texts[10:14], *texts[30:60], *texts[2:6], texts[2], texts[45]]
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in copies))
@@ -192,7 +192,7 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: 
 
 @pytest.fixture
 def four_units(tmp_path: Path) -> list[str]:
-    """Keys files of 5,000 rows each, the first hundred the same in all."""
+    """Four key files of 5,000 rows each, which share the first hundred keys."""
     rng = np.random.default_rng(0)
     paths = [str(tmp_path / str(number)) for number in range(4)]
     for path in paths:

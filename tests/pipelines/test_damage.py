@@ -1,10 +1,9 @@
-"""Damage at random places of every container, seeded: it is noticed (an error, or a record counted as bad), or what is
-read is what was there.
+"""Damage at seeded random places of all containers: it is noticed (an error or a bad record), or the data is unchanged.
 
-What no reader can notice is left out, and only this: a flip in bytes that nothing checks (plain text, a tar's contents,
-parquet without checksums); a cut where a shorter file would end (between lines or streams); a hole of 512 bytes or less
-in a text, of all that is left of a tar, or of short texts in parquet without checksums. Of these the plan notices every
-other size, and what its samples hold.
+Only damage that no reader can notice is left out: a flip in unchecked bytes (plain text, the contents of a tar, parquet
+without checksums); a cut where a shorter file could end (between lines or streams); a hole of at most 512 bytes in a
+text, of the whole rest of a tar, or of short texts in parquet without checksums. The plan still notices a changed size,
+and damage to the bytes that it samples.
 """
 
 import csv
@@ -108,7 +107,7 @@ def cut(data: bytes, draw: random.Random) -> bytes:
 
 
 def zeroed(data: bytes, draw: random.Random) -> bytes:
-    """A hole that ends before the file's last byte that is not zero: of a lost end, a tar's padding is the same."""
+    """Zero a part of a file that ends before the last nonzero byte: a tar's padding would hide a lost end."""
     length = draw.randrange(HOLE, 2 * HOLE)
     at = draw.randrange(len(data.rstrip(b"\0")) - length)
     return data[:at] + bytes(length) + data[at + length :]
@@ -127,7 +126,7 @@ def unnoticed(
     damage: Callable[[bytes, random.Random], bytes],
     whole: Collection[int] = (),
 ) -> list[list]:
-    """What is read of damaged files where it is not what was there and nobody says so, but of cuts to `whole` bytes."""
+    """Return the unnoticed wrong readings of damaged files, except for cuts to `whole` bytes."""
 
     def read(data: bytes) -> tuple[list, bool]:
         records = read_all({file: data}, folder, 10**9, "line" if "lines" in file else "file")

@@ -1,6 +1,6 @@
-"""A finished folder, damaged in any of its files: it is noticed, or what the trainer gets is what it was.
+"""Damage to any file of a finished dataset: it is noticed, or the trainer still gets the original data.
 
-Flips of single bits and cuts, at places that a seed draws.
+Single-bit flips and truncations, at seeded random places.
 """
 
 import random
@@ -19,7 +19,7 @@ CUTS = 3
 
 @pytest.fixture(scope="module")
 def command(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Sentences with views, a held-out part, excluded texts, bad records, duplicates: every file that there can be."""
+    """Command for sentences with views, hold-out, exclusions, bad records and duplicates: every kind of file."""
     folder = tmp_path_factory.mktemp("damage")
     lines = wiki.read_bytes().splitlines(keepends=True)[:600]
     (folder / "wiki.txt").write_bytes(b"".join([*lines[:550], *lines[:9], b"\xff\xfe broken\n"]))
@@ -42,7 +42,7 @@ def damages(data: bytes, seed: str) -> Iterator[bytes]:
 
 
 def content(folder: Path) -> object:
-    """What a trainer gets of a dataset: examples, tokenizer, files."""
+    """Return what a trainer reads from a dataset: examples, tokenizer, files."""
     dataset = Dataset(folder)
     tokenizer = dataset.local_tokenizer()
     beside = {name: (tokenizer / name).read_bytes() for name in dataset.manifest.tokenizer.files}

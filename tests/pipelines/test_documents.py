@@ -1,4 +1,4 @@
-"""Documents: which are kept, and that what is kept is exactly the text's ids."""
+"""Documents: which ones are kept, with exactly the token ids of their texts."""
 
 import gzip
 import hashlib
@@ -25,7 +25,7 @@ from clearspan.shards import Dataset, verify
 
 @pytest.fixture(scope="module")
 def made(openwebtext: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The OpenWebText sample in ten units."""
+    """A dataset of the OpenWebText sample, in ten units."""
     folder = str(tmp_path_factory.mktemp("made") / "out")
     words = ["--input", str(openwebtext), "--output", folder, "--tokenizer", str(roberta_tokenizer)]
     assert main(["documents", *words, "--unit-bytes", "800000"]) == 0
@@ -124,7 +124,7 @@ def kept(folder: Path) -> list[dict]:
 def test_the_published_preparation_gives_its_documents(
     direct, openwebtext: Path, texts: list[str], roberta_tokenizer: Path, tmp_path: Path, backend: str
 ) -> None:
-    """Single spaces, small letters, more than 2,048 words by whitespace, then the ids with a space before the text."""
+    """Single spaces, lower case, more than 2,048 words, then token ids with a space before the text."""
     words = ("--input", openwebtext, *PUBLISHED, "--tokenization", backend, "--json")
     summary = json.loads(direct(*words).out)
     sanitised = [" ".join(text.strip().split()).lower() for text in texts]
@@ -178,7 +178,7 @@ def test_texts_that_preparation_makes_equal_are_duplicates(direct, texts: list[s
 
 
 def test_excluded_texts_are_looked_for_where_lines_still_are(direct, texts: list[str], tmp_path: Path) -> None:
-    """A short one is met where it is a whole line, and of a text on one line nobody knows."""
+    """A short text matches only as a whole line, so that line breaks must still be there."""
     (tmp_path / "text.txt").write_text(f"{texts[0]}\nA man plays the guitar\n{texts[1]}")
     (tmp_path / "excluded.txt").write_text("a man plays the GUITAR\n")
     words = ("--input", tmp_path / "text.txt", "--min-tokens", "10", "--exclude", tmp_path / "excluded.txt")
@@ -224,7 +224,7 @@ def test_a_space_before_a_text_is_refused_where_the_tokenizer_has_none(
     bert = shared_data / "tokenizers" / "bert-base-uncased"
     outcome = pipeline("--input", head, "--prefix-space", "--tokenizer", bert)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-    assert outcome.err.startswith("pipelines: --prefix-space: the tokenizer has no such setting (its pre_tokenizer is")
+    assert outcome.err.startswith("pipelines: --prefix-space: the tokenizer lacks this setting (its pre_tokenizer is")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Excluded texts: none of a test set stays, in whatever form its file is, and nothing else is left out."""
+"""Excluded texts: no text of a test set stays, whatever the form of its file, and nothing else is dropped."""
 
 import csv
 import gzip
@@ -112,7 +112,7 @@ def test_german_test_sentences_are_met_however_unicode_writes_them(
 
 
 def as_published(text: str) -> str:
-    """The text of a sentence that the Penn Treebank's tokenization has parted."""
+    """Return the text of a sentence that is tokenized like the Penn Treebank."""
     text = re.sub(r" (n't|'(?:s|re|ve|ll|d|m)\b)", r"\1", text)
     text = re.sub(r"\b(can) (not)\b|\b(gon|wan) (na)\b|\b(got) (ta)\b", lambda match: match[0].replace(" ", ""), text)
     return re.sub(r" ([.,!?;:)])", r"\1", text).replace("`` ", '"').replace(" ''", '"').replace("( ", "(")
@@ -165,7 +165,7 @@ def test_vowel_signs_are_part_of_the_word_and_count_as_none() -> None:
 
 @pytest.mark.parametrize("marks", ["\u0301\u0323", "\uff9e\u0323"])
 def test_of_a_heap_of_marks_on_one_letter_only_the_first_count(marks: str) -> None:
-    """NFKC sorts the marks of a letter, in time that is the square of their number."""
+    """NFKC takes quadratic time to sort the marks of a letter."""
     assert comparable("a" + marks * 100) == comparable("a" + marks * 15) != comparable("a" + marks)
 
 
@@ -178,7 +178,7 @@ def words_of(text: str) -> list[str]:
 
 
 def runs_of(text: str) -> set[tuple[str, ...]]:
-    """Eight words in a row, or twelve where a Chinese letter is among them, each of which is a word."""
+    """Return the n-grams: eight words, or twelve if there is a Chinese letter, each of which is a word."""
     words = words_of(re.sub("([日本])", r" \1 ", text))
     runs = {tuple(words[at : at + size]) for size in (8, 12) for at in range(len(words) - size + 1)}
     return {run for run in runs if (len(run) == 12) is bool({"日", "本"} & set(run))}
@@ -228,7 +228,7 @@ def test_numbers_are_no_texts_to_look_for(tmp_path: Path, number: str) -> None:
     (tmp_path / "sts.txt").write_text(f"{number}\nA cat sits.\n")
     assert list(read_texts([str(tmp_path / "sts.txt")])) == ["A cat sits."]
     (tmp_path / "gold.txt").write_text(f"{number}\n")
-    with pytest.raises(PipelineError, match=r"gold.txt: holds numbers alone: name the files with the texts"):
+    with pytest.raises(PipelineError, match=r"gold.txt: holds only numbers: name the files with the texts"):
         list(read_texts([str(tmp_path / "gold.txt")]))
 
 
@@ -243,7 +243,7 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
         assert text.startswith("The words of noticed.txt")
     assert len(list(read_texts([str(tmp_path / name) for name in ABOUT]))) == len(ABOUT)
     (tmp_path / "noticed.txt").unlink()
-    with pytest.raises(PipelineError, match="holds licences and readmes alone: name the files with the texts"):
+    with pytest.raises(PipelineError, match="holds only licenses and readmes: name the files with the texts"):
         list(read_texts([str(tmp_path)]))
 
 
@@ -254,7 +254,7 @@ def test_gold_scores_beside_sentences_exclude_nothing(shared_data: Path) -> None
 
 @pytest.fixture(scope="module")
 def chinese(shared_data: Path) -> dict[str, list[str]]:
-    """The sentences of STS-B in Chinese by split, each once; those of the training set that are none of the test's."""
+    """Distinct sentences of the Chinese STS-B by split, without training sentences that are in the test set."""
     found = {}
     for split in ("test", "train"):
         with (shared_data / "stsb_multi_mt" / f"stsb-zh-{split}.csv").open(encoding="utf-8", newline="") as lines:
@@ -456,7 +456,7 @@ def test_documents_that_hold_excluded_texts_are_counted(direct, corpus: Path, te
     arguments = ("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt")
     outcome = direct(*arguments)
     assert outcome.code == 0
-    assert "2 texts excluded; 1 too short to look for" in outcome.out
+    assert "2 texts excluded; 1 too short to search for" in outcome.out
     found = Dataset(tmp_path / "out")
     assert found.manifest.counts["filtered"]["excluded"] == 1
     assert text_id(texts[0].encode()) not in {row["id"] for batch in found for row in batch.to_pylist()}

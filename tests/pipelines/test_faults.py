@@ -1,7 +1,7 @@
-"""Whatever fails, and whenever: the folder is a dataset that adds up, or the command says why it is none and the same
-command again ends with the bytes of a run that nothing disturbed.
+"""Failures at any point: the folder is a complete dataset, or the command says why not. The same command, run again,
+ends with the bytes of an undisturbed run.
 
-Storage is failed at each of its calls in turn: before it does anything, or after it has (a lost answer).
+Each call of storage fails in turn: before it does anything, or after it has (a lost answer).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ CURATED = ("--dedup", "--limit", "12", "--holdout-fraction", "0.4")
 
 
 class Faults:
-    """Counts storage's calls and the system calls under them; the one numbered `at` fails, or is slow."""
+    """Count the calls of storage and their system calls; call number `at` fails, or is slow."""
 
     def __init__(self, at: int = -1, when: str = "before", error: int = errno.EIO) -> None:
         self.at, self.when, self.error = at, when, error
@@ -66,7 +66,7 @@ class Faults:
 
 @pytest.fixture
 def corpus(texts: list[str], tmp_path: Path) -> Path:
-    """Twenty-three documents in two files: three copies, one broken line."""
+    """Twenty-three documents in two files, with three copies and one broken line."""
     lines = [json.dumps({"text": text}).encode() + b"\n" for text in [*texts[:14], *texts[:2]]]
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_bytes(b"".join([*lines, b'{"text": "Call me Ish\n']))
@@ -76,7 +76,7 @@ def corpus(texts: list[str], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The command over the corpus in two units, without what takes its time: hundreds of runs follow."""
+    """Command over the corpus in two units, without slow steps, since it runs hundreds of times."""
     options = ("--unit-bytes", "60000", "--min-tokens", "300", "--max-bad-fraction", "0.1", "--text-per", "line")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tokenization, "PROOF_CHARACTERS", 1)
@@ -137,7 +137,7 @@ def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> Non
 
 @contextlib.contextmanager
 def disk_of(room: int) -> Iterator[None]:
-    """From the `room`th file written no byte more can be written."""
+    """Simulate a full disk from file number `room` on."""
     written, open_path = 0, Path.open
 
     class Full:

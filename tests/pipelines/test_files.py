@@ -1,4 +1,4 @@
-"""Files as they are: whole files and members of tars as bytes, whatever they hold."""
+"""Whole files: files and tar members as bytes, whatever they hold."""
 
 import dataclasses
 import gzip

@@ -1,4 +1,4 @@
-"""JSON arrays, Arrow tables, texts of many documents, and folders that hold what is none of these."""
+"""JSON arrays, Arrow tables, texts of many documents, and folders with files of no known format."""
 
 import io
 import json
@@ -22,7 +22,7 @@ READING = Reading(10**6)
 
 
 class Few(io.BytesIO):
-    """Bytes that come a few at a time."""
+    """Stream that returns a few bytes at a time."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(min(size or 0, 7))
@@ -99,7 +99,7 @@ def test_an_element_above_the_limit_takes_little_memory() -> None:
 
 
 def saved_to_disk(texts: list[str]) -> dict[str, bytes]:
-    """As Hugging Face's DatasetDict.save_to_disk lays it out."""
+    """Write tables like Hugging Face's DatasetDict.save_to_disk."""
     table = pa.table({"id": list(range(len(texts))), "text": texts})
     half = len(texts) // 2
     state = json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}, indent=2).encode()
@@ -122,14 +122,14 @@ def test_a_folder_of_save_to_disk_is_its_tables(texts: list[str], tmp_path: Path
     [
         (
             {"_data_files": [{"filename": "data-00000-of-00001.arrow"}, {"filename": "data-00001-of-00002.arrow"}]},
-            r"train/state\.json: names 1 of 2 tables that are not there, e\.g\. data-00001-of-00002\.arrow",
+            r"train/state\.json: 1 of the 2 tables that it names are missing, e\.g\. data-00001-of-00002\.arrow",
         ),
         (
             {
                 "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
                 "_indices_data_files": [{"filename": "i.arrow"}],
             },
-            r"train/state\.json: which rows count is in an index: save it again after flatten_indices\(\)",
+            r"train/state\.json: an index selects its rows: save it again after flatten_indices\(\)",
         ),
     ],
 )
@@ -216,13 +216,13 @@ def mixed(texts: list[str], tmp_path: Path) -> Path:
 def test_files_of_no_known_kind_are_counted_in_one_error(direct, mixed: Path) -> None:
     outcome = direct("--input", mixed)
     assert outcome.code == 1 and outcome.err.count("\n") == 1
-    assert "3 files of no known kind, e.g. a.bin, deep/b.png, deep/c.png: expected JSON lines" in outcome.err
+    assert "3 files of unknown type, e.g. a.bin, deep/b.png, deep/c.png: expected JSON lines" in outcome.err
     assert "--skip-unknown" in outcome.err
 
 
 def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path, tmp_path: Path) -> None:
     outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
-    assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of no known kind skipped" in outcome.out
+    assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of unknown type skipped" in outcome.out
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["fingerprint"]["inputs"]["skipped"] == 3
 
 
@@ -230,7 +230,7 @@ def test_a_named_file_and_a_folder_of_nothing_else_are_errors_though_unknown_are
     named = direct("--input", mixed, mixed / "a.bin", "--skip-unknown")
     assert named.code == 1 and "a.bin: binary: expected" in named.err
     nothing = direct("--input", mixed / "deep", "--skip-unknown")
-    assert nothing.code == 1 and "2 files of no known kind" in nothing.err
+    assert nothing.code == 1 and "2 files of unknown type" in nothing.err
 
 
 GERMAN = "Über Größe lässt sich streiten.\nMüller fährt früh.\nSchöne Grüße aus Köln.\nEnde.\n"
@@ -255,7 +255,7 @@ def test_a_byte_a_letter_is_told_from_damage(data: bytes, encoding: str | None) 
 
 
 def test_latin_1_says_how_to_convert_it_and_one_bad_line_stays_a_bad_record(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"a\.txt: no UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
+    with pytest.raises(PipelineError, match=r"a\.txt: not UTF-8: convert it, e\.g\. iconv -f LATIN1 -t UTF-8"):
         read_all({"a.txt": GERMAN.encode("latin-1")}, tmp_path, 10**9)
     found = read_all({"b.txt": b"Good.\nna\xefve caf\xe9\nGood.\n"}, tmp_path, 10**9, "line")
     assert [bool(record.problem) for record in found] == [False, True, False]

@@ -1,4 +1,4 @@
-"""Images: from folders, tars, samples and lists to shards, every picture counted and of its class."""
+"""Images: folders, tars, samples and lists become shards; each image is counted with its class."""
 
 import io
 import json
@@ -23,7 +23,7 @@ Example = tuple[str, bytes]
 
 @pytest.fixture(scope="module")
 def tiny(shared_data: Path) -> Path:
-    """Sixty tars, a class each, of 120 pictures of 64 x 64."""
+    """Sixty tars, one per class, of 120 images of 64 x 64."""
     return shared_data / "images" / "tinyimagenet60"
 
 
@@ -32,7 +32,7 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def examples(folder: Path) -> list[Example]:
-    """Class and bytes of each picture, in order."""
+    """Return the class and the bytes of each image, in order."""
     names = classes_of(folder)
     return [(names[row["label"]], row["image"]) for batch in Dataset(folder) for row in batch.to_pylist()]
 
@@ -56,7 +56,7 @@ def members(zoo: Path) -> list[tuple[str, bytes]]:
 
 @pytest.fixture
 def of_zoo(direct: Command, zoo: Path, tmp_path: Path) -> list[Example]:
-    """What the class folders give, sorted."""
+    """Expected examples of the class folders, sorted."""
     assert direct("images", "--input", zoo, "--output", tmp_path / "folders").code == 0
     return sorted(examples(tmp_path / "folders"))
 
@@ -108,7 +108,7 @@ def _list(zoo: Path, folder: Path) -> list[Path]:
 
 
 def _list_of_relative_paths(zoo: Path, folder: Path) -> list[Path]:
-    """In a folder beside them, in lines as people write them."""
+    """Write a list in a folder beside the files, with lines as people write them."""
     lines = [f"./../zoo//{path.relative_to(zoo)}\t{path.parent.name}\r\n" for path in sorted(zoo.rglob("*.jpg"))]
     (folder / "zoo.lst").write_text("\ufeff" + "".join(lines))
     return [folder / "zoo.lst"]
@@ -181,7 +181,7 @@ def test_small_pictures_keep_their_size_and_large_ones_are_brought_to_it(direct:
 
 @pytest.fixture(scope="module")
 def words(caltech: Path, tiny: Path) -> list[str]:
-    """The command, but for --output: some units of both, a part held out."""
+    """Command without --output: several units of folders and tars, a held-out part."""
     inputs = ["--input", str(caltech), str(tiny), "--classes", "8", "--per-class", "20", "--unit-bytes", "700000"]
     return ["images", *inputs, "--holdout-fraction", "0.2", "--dedup"]
 

@@ -1,4 +1,4 @@
-"""Every way a corpus may be packed: the same documents out of each, and what is read adds up to what was put in."""
+"""All packings of a corpus: each gives the same documents, and the counts add up."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ from tests.pipelines.packings import (
 
 @pytest.fixture(scope="module")
 def long_ids(texts: list[str], roberta_tokenizer: Path) -> list[int]:
-    """Of the first forty documents, those of at least 800 tokens."""
+    """Ids of the first forty documents that have at least 800 tokens."""
     reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     encodings = reference.encode_batch(texts[:40], add_special_tokens=False)
     return [text_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
@@ -217,7 +217,7 @@ def test_json_in_a_tar_that_is_neither_lines_nor_an_array_is_bad_and_not_a_text(
 
 
 def header(kind: bytes, size: int, form: int = tarfile.GNU_FORMAT) -> bytes:
-    """A tar's header of a long name, or of attributes."""
+    """Return a tar header with a long name, or with attributes."""
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = kind, size
     return info.tobuf(form)[-tarfile.BLOCKSIZE :]

@@ -1,4 +1,4 @@
-"""What a run tells of itself: how long the examples are and where its workers' time went, and neither in its files."""
+"""Statistics of a run: lengths of the examples and time of the workers, which must not change the files."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Sentences joined to pieces: as many as fit, against encoding every candidate anew; nothing lost, none too long."""
+"""Packing of sentences: as many as fit, compared with encoding each candidate; nothing is lost or too long."""
 
 import csv
 import itertools
@@ -14,7 +14,7 @@ from clearspan.pipelines.text.tokenization import Tokenization, read_tokenizer, 
 
 
 def joined(texts: list[list[str]], limit: int, tokenization: Tokenization) -> list[tuple[str, str, list[int]]]:
-    """The name, the lines and the ids of each piece."""
+    """Return the name, the lines and the ids of each piece."""
     names = [f"text {number}" for number in range(len(texts))]
     tokenization.start_unit()
     found: list[Pieces] = list(join(texts, names, limit, tokenization.tokenize))
@@ -23,7 +23,7 @@ def joined(texts: list[list[str]], limit: int, tokenization: Tokenization) -> li
 
 
 def slowly(texts: list[list[str]], limit: int, tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
-    """The name and the ids of each piece: one more sentence is tried until the encoded whole is too long."""
+    """Return the name and ids of each piece, adding sentences one by one until the encoded text is too long."""
 
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special_tokens=False).ids
@@ -53,7 +53,7 @@ def segmented(texts: list[str]) -> list[list[str]]:
 
 
 def wholes(found: list[tuple[str, str, list[int]]]) -> list[str]:
-    """The text of each piece, of a cut sentence once."""
+    """Return the text of each piece; of a sliced sentence, once."""
     parts = [name.partition("\0")[::2] for name, _, _ in found]
     return [text for text, number in parts if number in ("", "0")]
 
@@ -110,7 +110,7 @@ def test_with_a_tokenizer_that_merges_over_spaces_none_is_too_long(segmented: li
 
 
 def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokenization: Tokenization) -> None:
-    """Lengths that do not add up: of two sentences together twice as many ids as of each by itself."""
+    """The lengths do not add up: two sentences together have twice as many ids as separately."""
 
     def tokenize(texts: list[str], sources: list[str]):
         return roberta_tokenization.tokenize([text * (1 + text.count(".") // 2) for text in texts], sources)

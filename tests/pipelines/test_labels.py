@@ -1,4 +1,4 @@
-"""Which class a name says, and which are taken: functions of names alone."""
+"""Classes in names, and the choice of a subset: functions of names alone."""
 
 import random
 
@@ -82,15 +82,15 @@ def test_classes_are_sorted_and_whole_numbers_by_value(names: list[str], order: 
 
 def test_classes_that_differ_in_case_alone_are_refused_unless_one_is_left_out() -> None:
     ones = listed("Cat/1.jpg", "cat/1.jpg", "dog/1.jpg")
-    with pytest.raises(PipelineError, match=r"classes 'Cat' and 'cat' differ in case alone: rename one"):
+    with pytest.raises(PipelineError, match=r"classes 'Cat' and 'cat' differ only in case: rename one"):
         find(ones, Wanted())
     assert find(ones, Wanted(named=("cat", "dog"))).names == ("cat", "dog")
 
 
 def test_classes_that_unicode_writes_in_two_ways_are_refused() -> None:
-    """As folders that were copied from a Mac are beside those of another machine."""
+    """Folders copied from a Mac are written differently from those of other machines."""
     ones = listed("caf\u00e9/1.jpg", "cafe\u0301/1.jpg")
-    with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ in how Unicode writes"):
+    with pytest.raises(PipelineError, match=r"'cafe\\u0301' and 'caf\\xe9' differ only in how Unicode writes"):
         find(ones, Wanted())
 
 

@@ -1,4 +1,4 @@
-"""The held-out part of rows that share texts: whole groups of them, the fraction that is asked for, in any order."""
+"""Held-out part of rows that share texts: whole groups, the requested fraction, in any order."""
 
 import itertools
 from pathlib import Path
@@ -17,14 +17,14 @@ Rows = list[tuple[int, int]]
 
 
 def batch(rows: Rows) -> pa.RecordBatch:
-    """Rows of two texts, each of one token."""
+    """Return a batch of rows of two texts with one token each."""
     columns = ([[text] for text in column] for column in zip(*rows, strict=True))
     return pa.record_batch([list(range(len(rows))), *columns], schema=schema("triplets", pa.uint16()))
 
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The rows of these units, of two texts each, that are held out; keys are read a few at a time."""
+    """Return the held-out rows of units of rows of two texts; keys are read a few at a time."""
     monkeypatch.setattr(keys, "PART_KEYS", 50)
 
     def choose(units: list[Rows], fraction: float, dropped: Rows = ()) -> list[list[bool]]:

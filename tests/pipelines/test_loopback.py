@@ -16,7 +16,7 @@ def test_a_pipeline_with_two_workers_listens_on_127_0_0_1_alone(tmp_path: Path) 
     code, seen = inspect.getsource(listening), tmp_path / "seen"
 
     def look(parent: int) -> None:
-        """Runs in a worker, which has none of the tests' modules."""
+        """Run in a worker, which lacks the tests' modules."""
         scope: dict = {}
         exec(code, scope)
         seen.write_text("\n".join(scope["addresses"](parent)))

@@ -1,4 +1,4 @@
-"""What a picture frees is there for the next: no page of memory is taken from the system and cleared for each."""
+"""Memory that an image frees is reused for the next: the system need not clear pages for each image."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""An output folder: nothing that no run of ours wrote is removed or written over, whatever its name."""
+"""Output folders: a file that no run wrote is never removed or overwritten, whatever its name."""
 
 from pathlib import Path
 

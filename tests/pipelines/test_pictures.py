@@ -1,4 +1,4 @@
-"""Any picture to a bounded JPEG, checked against Pillow on real photographs; and what is refused, with its reason."""
+"""Any image to a bounded JPEG, compared with Pillow on real photographs; and refused images, with the reason."""
 
 import io
 import struct
@@ -27,14 +27,14 @@ RED, WHITE = (255, 0, 0), (255, 255, 255)
 
 @pytest.fixture(scope="module")
 def photographs(shared_data: Path) -> list[Image.Image]:
-    """Two of 640 x 427 full of detail, and every hundredth of Caltech's, some of them grey."""
+    """Two detailed photographs of 640 x 427, and every hundredth of Caltech's, some of them grayscale."""
     found = sorted((shared_data / "images" / "caltech60").glob("*/*.jpg"))[::100]
     return [*map(Image.fromarray, load_sample_images().images), *(Image.open(path).convert("RGB") for path in found)]
 
 
 @pytest.fixture(scope="module")
 def photograph(shared_data: Path) -> bytes:
-    """A JPEG of Caltech's as it is, its short side below 256."""
+    """A JPEG of Caltech's whose short side is below 256."""
     for path in sorted((shared_data / "images" / "caltech60").glob("*/*.jpg")):
         picture = Image.open(path)
         if picture.mode == "RGB" and min(picture.size) < 256 and "progressive" not in picture.info:
@@ -56,7 +56,7 @@ def decoded(data: bytes) -> Image.Image:
 
 
 def difference(one: Image.Image, other: Image.Image) -> float:
-    """Grey levels on average."""
+    """Return the mean absolute difference in gray levels."""
     assert one.size == other.size
     return float(np.abs(np.asarray(one, np.int16) - np.asarray(other.convert("RGB"), np.int16)).mean())
 
@@ -80,7 +80,7 @@ def center(data: bytes) -> tuple[int, ...]:
 def test_decoding_at_a_fraction_gives_what_the_whole_would(
     photographs: list[Image.Image], size: tuple[int, int]
 ) -> None:
-    """Within 2 grey levels on average, before both are written as JPEGs: the encoder's own loss is not counted."""
+    """Within 2 gray levels on average, before encoding, so that the encoder's loss does not count."""
     for photograph in photographs:
         data = encoded(photograph.resize(size, Image.Resampling.BICUBIC), quality=90)
         found = decoded(shrunk(data, 256))
@@ -173,7 +173,7 @@ def test_cmyk_jpegs_are_as_adobe_writes_them(photographs: list[Image.Image], siz
 
 
 def test_a_picture_in_parts_gives_its_first(photographs: list[Image.Image]) -> None:
-    """MPO: what phones write."""
+    """MPO files come from phones."""
     data = encoded(photographs[0], "MPO", save_all=True, append_images=[photographs[1]], quality=95)
     assert difference(decoded(shrunk(data, 1000)), photographs[0]) < 4
 
@@ -217,7 +217,7 @@ def chunk(name: bytes, data: bytes) -> bytes:
 
 
 def test_too_many_pixels_are_refused_by_the_header(photograph: bytes) -> None:
-    """Of each, but a few kilobytes are there: what would be decoded is not even begun."""
+    """Each file has only a few kilobytes: decoding does not even start."""
     for side, expected in ((50_000, f"more than {MAX_PIXELS:,} pixels"), (13_000, "truncated PNG")):
         header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0))
         bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
@@ -226,7 +226,7 @@ def test_too_many_pixels_are_refused_by_the_header(photograph: bytes) -> None:
 
 
 def repeated(data: bytes, scans: int) -> bytes:
-    """A progressive JPEG whose last scan is there again, as often as makes so many scans."""
+    """Return a progressive JPEG with its last scan repeated up to a number of scans."""
     last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:end] + data[last:end] * (scans - data.count(b"\xff\xda")) + data[end:]
 
@@ -234,7 +234,7 @@ def repeated(data: bytes, scans: int) -> bytes:
 def test_a_jpeg_of_too_many_scans_is_refused_before_it_is_decoded(
     photographs: list[Image.Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each scan takes a pass over all pixels: a file of 654 kB would take hours."""
+    """Each scan takes a pass over all pixels, so that a file of 654 kB would take hours."""
     grey = encoded(Image.new("L", (1000, 1000), 128), progressive=True)
     for data in (encoded(photographs[0], progressive=True), grey):
         assert reason(repeated(data, MAX_SCANS)).startswith("damaged JPEG: Inconsistent progression")
@@ -254,7 +254,7 @@ def test_what_looks_like_scans_in_a_profile_is_not_counted(photographs: list[Ima
 
 
 def in_mode(photograph: Image.Image, mode: str) -> bytes:
-    """A photograph as a PNG of this mode, transparent in part where the mode ends in +."""
+    """Return a photograph as a PNG of a mode, partly transparent if the mode ends with +."""
     ramp = Image.linear_gradient("L").resize(photograph.size)
     if mode == "I;16":
         return encoded(Image.fromarray(np.asarray(photograph.convert("L")).astype(np.uint16) * 257), "PNG")
@@ -278,7 +278,7 @@ def test_a_picture_in_bands_gives_the_bytes_of_one_step(
 
 
 def test_a_large_palette_takes_no_more_memory_than_its_pixels(tmp_path: Path) -> None:
-    """A byte each, where a converted copy takes four and a premultiplied one four more."""
+    """One byte per pixel; a converted copy would take four, a premultiplied one four more."""
     side = 9_000
     data = encoded(Image.new("P", (side, side)), "PNG", transparency=b"\0\x80", compress_level=1)
     (tmp_path / "palette.png").write_bytes(data)
@@ -293,7 +293,7 @@ def test_a_large_palette_takes_no_more_memory_than_its_pixels(tmp_path: Path) ->
 
 
 def header_of(name: str, side: int) -> bytes:
-    """A picture of a few bytes that says it is so large."""
+    """Return an image of a few bytes that declares a size."""
     if name == "WEBP":
         bits = (side - 1) | (side - 1) << 14
         return b"RIFF\x16\0\0\0WEBPVP8L\x0a\0\0\0\x2f" + struct.pack("<I", bits) + bytes(5)
@@ -308,13 +308,13 @@ def header_of(name: str, side: int) -> bytes:
     ("name", "most"), [("WEBP", "62,500,000"), ("TIFF", "125,000,000"), ("progressive JPEG", "125,000,000")]
 )
 def test_what_takes_too_much_memory_to_decode_is_refused_by_its_header(name: str, most: str) -> None:
-    """Decoders that keep several copies, or all coefficients, of a picture: 34 bytes of WebP would take 2.8 GB."""
-    said = f"12,000 x 12,000 pixels: more than {most}, the most of a {name}"
+    """Some decoders hold several copies, or all coefficients, of an image: 34 bytes of WebP would take 2.8 GB."""
+    said = f"12,000 x 12,000 pixels: more than {most}, the limit of a {name}"
     assert reason(header_of(name, 12_000)) == said
 
 
 def test_a_strip_too_long_for_a_jpeg_is_refused() -> None:
-    assert reason(encoded(Image.new("L", (70_000, 2)), "PNG")).startswith("70,000 x 2 pixels once shrunk")
+    assert reason(encoded(Image.new("L", (70_000, 2)), "PNG")).startswith("70,000 x 2 pixels after scaling")
 
 
 @pytest.mark.parametrize("name", ["GIF", "WEBP", "PNG"])
@@ -351,7 +351,7 @@ def archive(kind: str) -> bytes:
     ],
 )
 def test_what_is_no_picture_is_called_what_it_is(data: bytes, expected: str) -> None:
-    assert reason(data) == f"{expected}, not a picture of pixels"
+    assert reason(data) == f"{expected}, not an image of pixels"
 
 
 def test_bytes_are_the_same_each_time(photographs: list[Image.Image]) -> None:
@@ -360,7 +360,7 @@ def test_bytes_are_the_same_each_time(photographs: list[Image.Image]) -> None:
 
 
 def test_nothing_reaches_the_screen(photographs: list[Image.Image], tmp_path: Path) -> None:
-    """Of damage that Pillow warns of, in a process of its own, where no test changes which warnings are shown."""
+    """Pillow's warnings about damage stay hidden; tested in a process whose warning filters no test changes."""
     (tmp_path / "exif.jpg").write_bytes(encoded(photographs[0], exif=b"Exif\0\0MM\0*\0\0\xff\xff"))
     (tmp_path / "large.png").write_bytes(encoded(Image.new("1", (9_500, 9_500)), "PNG"))
     (tmp_path / "cut.tiff").write_bytes(encoded(photographs[0], "TIFF")[:2000])

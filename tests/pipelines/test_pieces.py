@@ -1,4 +1,4 @@
-"""Pieces: consecutive sentences of one text in an example, none that holds what is excluded."""
+"""Pieces: examples of consecutive sentences of one text, without excluded texts."""
 
 import json
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[s
 def test_a_piece_that_holds_an_excluded_text_goes_and_no_other(
     direct, wiki: Path, texts: list[str], tmp_path: Path
 ) -> None:
-    """Met over two sentences, too; a short one where it is a sentence, though no stop ends it in the piece."""
+    """A match may span two sentences; a short text matches as a sentence, even if no stop ends it in the piece."""
     first, second = next(pair for pair in zip(segment(texts[0], "en"), segment(texts[0], "en")[1:], strict=False))
     across = f"{' '.join(first.split()[-5:])} {' '.join(second.split()[:5])}"
     text = f"{texts[0]}\n\nA man plays the guitar\n\n{texts[1]}"

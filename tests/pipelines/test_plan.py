@@ -1,4 +1,4 @@
-"""The plan: the same units for the same inputs, and a run held to it."""
+"""The plan: the same units for the same inputs; a run must follow its plan."""
 
 import hashlib
 import json

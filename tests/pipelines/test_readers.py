@@ -1,4 +1,4 @@
-"""Readers: every record once, wherever the file is cut, and none that fills the memory."""
+"""Readers: each record once, wherever the file is cut, in bounded memory."""
 
 import bz2
 import dataclasses
@@ -218,7 +218,7 @@ def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
 
 
 def shortening(path: Path, size: int) -> BinaryIO:
-    """The file, opened; when its samples were looked at and what follows is read, it is cut."""
+    """Open a file; truncate it after its samples are read."""
 
     class Shortened(io.FileIO):
         def readinto(self, buffer) -> int:

@@ -1,4 +1,4 @@
-"""However often and wherever a run is interrupted, and however many workers it has, it ends with the same bytes."""
+"""Resuming: a run ends with the same bytes, however often it is interrupted and however many workers it has."""
 
 import json
 import os
@@ -20,14 +20,14 @@ UNIT_BYTES = "1000000"
 
 @pytest.fixture(scope="module")
 def words(openwebtext: Path, roberta_tokenizer: Path) -> list[str]:
-    """The command, but for --output: eight units."""
+    """Command without --output: eight units."""
     inputs = ["--input", str(openwebtext), "--tokenizer", str(roberta_tokenizer)]
     return ["documents", *inputs, "--unit-bytes", UNIT_BYTES]
 
 
 @pytest.fixture(scope="module")
 def finished(words: list[str], tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The files of an undisturbed run with one worker."""
+    """The files of an uninterrupted run with one worker."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     assert main([*words, "--output", str(folder), "--workers", "1"]) == 0
     return tree(folder)
@@ -53,7 +53,7 @@ def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, 
 
 
 def workers_of(driver: int) -> list[psutil.Process]:
-    """The worker processes that a driver started and that still run."""
+    """Return the running worker processes of a driver."""
     ours = ["clearspan.pipelines.execution.worker", str(driver)]
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 

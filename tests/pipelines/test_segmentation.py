@@ -1,4 +1,4 @@
-"""Sentences of texts: found where they are, whatever surrounds them, and nothing of a text lost."""
+"""Sentence segmentation: sentences are found in any context, and nothing of a text is lost."""
 
 import csv
 import itertools
@@ -58,7 +58,7 @@ def sentences(shared_data: Path) -> dict[str, list[str]]:
 
 
 def ends(sentences: list[str]) -> set[int]:
-    """Where sentences end, but the last, in letters since the text's beginning."""
+    """Return the ends of all sentences but the last, in letters from the text's beginning."""
     return set(itertools.accumulate(len(letters(sentence)) for sentence in sentences[:-1]))
 
 

@@ -1,4 +1,4 @@
-"""Sentences and their views: which are kept, what they hold, and that nothing but the options shapes them."""
+"""Sentences and their views: which are kept, what they hold, and that only the options shape them."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def normalized(wiki: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wikipedia's sentences with two views."""
+    """A dataset of Wikipedia sentences with two views."""
     folder = tmp_path_factory.mktemp("augmented") / "out"
     words = ["sentences", "--input", wiki, *LINES, "--augment", "subs+del-span", "--synonyms", synonyms]
     assert main([*map(str, words), "--tokenizer", str(roberta_tokenizer), "--output", str(folder)]) == 0
@@ -261,7 +261,7 @@ def test_each_part_of_a_dataset_holds_its_synonyms(direct, wiki: Path, synonyms:
 
 @pytest.fixture(scope="module")
 def command(head_of_wiki: Path, roberta_tokenizer: Path, synonyms: Path) -> list[str]:
-    """The command, but for --output: four units with views."""
+    """Command without --output: four units with views."""
     words = ["sentences", "--input", head_of_wiki, *LINES, "--tokenizer", roberta_tokenizer, "--unit-bytes", "20000"]
     return list(map(str, [*words, "--augment", "subs+del-word+reorder", "--synonyms", synonyms, "--unit", "word"]))
 

@@ -1,4 +1,4 @@
-"""What makes no sense of sentences and their views is one line that names the option or file."""
+"""Impossible options of sentences and views: one line that names the option or file."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
     table = tmp_path / "zh.json"
     table.write_text(json.dumps({"好": ["坏"]}))
     outcome = direct("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", table, "--limit", "50")
-    assert "NO word has one, and nothing was substituted" in outcome.out
+    assert "NO word has one, so nothing was substituted" in outcome.out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Synonyms: the three forms of file, case and inflection, and ids that fit where a word stands."""
+"""Synonyms: forms of files, case, inflection, and token ids that fit the place of a word."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_word_of_the_table_goes_before_another_one_in_capitals(del_tokenizer: 
 
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_word_is_replaced_wherever_it_stands(shared_data: Path, name: str) -> None:
-    """At a sentence's start, after a space, after a sign, with a capital, of one token or of several."""
+    """At the start of a sentence, after a space, after a sign, capitalized, of one token or several."""
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
     tokenizer.no_truncation()
     table = {"movie": ["film"], "antiquarianism": ["pedantry"], "said": ["told you"]}
@@ -133,7 +133,7 @@ def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(b
     bert.enable_truncation(4)
     padded = SynonymTable.build(table, bert)
     assert np.array_equal(padded.options.values, plain.options.values)
-    with pytest.raises(SynonymError, match="can write no word of the table"):
+    with pytest.raises(SynonymError, match="cannot encode any word of the synonyms"):
         SynonymTable.build({"the": ["[CLS]"]}, bert)
 
 

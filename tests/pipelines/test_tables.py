@@ -1,4 +1,4 @@
-"""Parquet: which column is read, and what of a damaged or enormous table is refused."""
+"""Parquet: the choice of the column, and the refusal of damaged or enormous tables."""
 
 import io
 import lzma
@@ -78,7 +78,7 @@ def test_a_row_of_hundreds_of_megabytes_is_refused_before_it_is_decoded(texts: l
 def test_rows_that_share_their_bytes_are_decoded_in_bounded_memory(
     tmp_path: Path, encoding: str, compression: str
 ) -> None:
-    """200 equal texts of 4 MB, which are one in the file."""
+    """200 equal texts of 4 MB are stored once in the file."""
     texts = pa.array(["a" * 4_000_000]).take(pa.array([0] * 200))
     options = {"column_encoding": {"text": encoding}} if encoding == "DELTA_BYTE_ARRAY" else {}
     table = pa.table({"text": texts})

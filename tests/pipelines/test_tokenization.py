@@ -1,4 +1,4 @@
-"""Ids: those of `tokenizers` for any text and any tokenizer, whoever computes them."""
+"""Token ids: those of `tokenizers` for any text and any tokenizer, with each backend."""
 
 import functools
 import json
@@ -31,17 +31,17 @@ def roberta(roberta_tokenizer: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def of_roberta(roberta: bytes) -> Tokenization:
-    """As a pipeline loads it, to read only."""
+    """RoBERTa's tokenizer as a pipeline loads it; tests must not change it."""
     return Tokenization(roberta, 50265)
 
 
 def changed(data: bytes, **fields: Any) -> bytes:
-    """A tokenizer.json with other fields at its top."""
+    """Return a tokenizer.json with changed top-level fields."""
     return json.dumps({**json.loads(data), **fields}).encode()
 
 
 def added(data: bytes, **flags: bool) -> bytes:
-    """A tokenizer.json whose added tokens have other flags."""
+    """Return a tokenizer.json with changed flags of its added tokens."""
     record = json.loads(data)
     return changed(data, added_tokens=[{**token, **flags} for token in record["added_tokens"]])
 
@@ -140,7 +140,7 @@ def test_ids_have_the_width_of_the_vocabulary(of_roberta: Tokenization, roberta:
 
 
 class Wrong:
-    """A backend that gives other ids for texts that hold a certain word."""
+    """Backend that gives wrong ids for texts with a certain word."""
 
     def __init__(self, tokenizer: Tokenizer, word: str) -> None:
         import gigatoken
@@ -243,7 +243,7 @@ def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: P
 
 @pytest.fixture(scope="module", params=["roberta-base", "gpt2"])
 def spaced(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Path, TokenizerFiles]:
-    """A byte-level tokenizer's folder, and its files with a space before a text."""
+    """The folder of a byte-level tokenizer, and its files with a prefix space."""
     folder = shared_data / "tokenizers" / request.param
     return folder, with_prefix_space(read_tokenizer(str(folder)))
 
@@ -251,7 +251,7 @@ def spaced(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Path, Tok
 def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
     spaced: tuple[Path, TokenizerFiles], texts: list[str], tmp_path: Path
 ) -> None:
-    """Whichever backend computes them."""
+    """With each backend."""
     from transformers import AutoTokenizer
 
     folder, files = spaced
@@ -349,7 +349,7 @@ def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> Non
     record = json.loads(roberta)
     known = {**record["added_tokens"][0], "id": 50265, "content": "[DEL]", "special": False}
     data = changed(roberta, added_tokens=[*record["added_tokens"], known])
-    with pytest.raises(PipelineError, match=r"\[DEL\] is an added token of the tokenizer, but not a special one"):
+    with pytest.raises(PipelineError, match=r"\[DEL\] is an added token of the tokenizer, but not a special token"):
         with_special_token(TokenizerFiles({"tokenizer.json": data}, 50266), "[DEL]")
 
 
@@ -357,12 +357,12 @@ def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
     from tokenizers.models import WordLevel
 
     made = Tokenization(Tokenizer(WordLevel({"a": 0})).to_str().encode(), 1)
-    with pytest.raises(PipelineError, match=r"the tokenizer has no ids for some text: .*UNK"):
+    with pytest.raises(PipelineError, match=r"the tokenizer cannot encode a text: .*UNK"):
         made.tokenize(["b"], ["somewhere"])
 
 
 def test_an_id_far_beyond_the_vocabulary_is_refused(roberta: bytes, tmp_path: Path) -> None:
-    """All that is made by id, such as embeddings, would have 4,000,000,001 rows."""
+    """Embeddings, for example, would have 4,000,000,001 rows."""
     record = json.loads(roberta)
     record["model"]["vocab"]["zebra"] = 4_000_000_000
     path = tmp_path / "tokenizer.json"

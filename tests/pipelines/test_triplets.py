@@ -1,4 +1,4 @@
-"""Triplets: rows to examples, NLI's rows paired, and every row accounted for."""
+"""Triplets: rows become examples, NLI rows are paired, and each row is counted."""
 
 import csv
 import io
@@ -29,14 +29,14 @@ def snli(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(snli: Path) -> Rows:
-    """The file's rows, by Python's own reader."""
+    """Return the file's rows, read with Python's csv module."""
     with snli.open(encoding="utf-8", newline="") as lines:
         return [tuple(row) for row in list(csv.reader(lines))[1:]]
 
 
 @pytest.fixture
 def decoded(roberta_tokenizer: Path) -> Callable[[Path], Rows]:
-    """The texts of a dataset's examples."""
+    """Return the texts of a dataset's examples."""
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
 
     def texts(folder: Path) -> Rows:
@@ -107,7 +107,7 @@ def nli_parquet(rows: Rows) -> bytes:
 
 
 def snli_txt(rows: Rows) -> bytes:
-    """As SNLI's own files are: a quote is a character of a text."""
+    """Write rows like SNLI's files, in which a quote is an ordinary character."""
     quoted = [f'"{row[1]}' if row[1].strip() else row[1] for row in rows]
     names = ("gold_label", "sentence1", "sentence2", "captionID")
     lines = [names, *((row[2], row[0], text, "7") for row, text in zip(rows, quoted, strict=True))]
@@ -207,7 +207,7 @@ def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def finished(snli: Path, roberta_tokenizer: Path, tree, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of an undisturbed run over eight files with one worker."""
+    """The dataset of an uninterrupted run over eight files with one worker."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     assert main([*command(snli, roberta_tokenizer), "--output", str(folder), "--workers", "1"]) == 0
     return tree(folder)
@@ -247,13 +247,13 @@ def test_plain_webdataset_opens_the_shards(direct, snli: Path, tmp_path: Path) -
         ),
         (b"a,b,c,d\n1,2,3,4\n", (), "no columns sent0,sent1,hard_neg or sent0,sent1 or anchor,positive,negative or"),
         (b"a,b\n1,2\n1,2,3\n", (), "a.csv:1: 3 cells in a row, of 2 columns"),
-        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: in the row that begins there a quote is opened and not closed"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', (), "a.csv: line 3: the row that begins there has a quote that is not closed"),
         (b"", (), "the inputs hold no records at all"),
-        (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is none of entailment, neutral'),
+        (b"a,b,c\nx,y,maybe\n", ("--nli",), 'the label "maybe" is not one of entailment, neutral'),
         (
             b"a,b,c\nx,y,0\n",
             ("--nli",),
-            "none of 1 triplets is kept: 1 are of a premise without a pair: a premise needs an entailed",
+            "none of 1 triplets is kept: 1 have no partner of the same premise: a premise needs an entailed",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_labels_are_not_taken_for_negatives(direct, tmp_path: Path, rows: Rows, 
     else:
         pq.write_table(pa.table(dict(zip("abc", zip(*labelled, strict=True), strict=True))), path)
     done = direct("triplets", "--input", path)
-    assert done.code == 1 and "are labels or numbers, not texts: say --nli if rows" in done.err
+    assert done.code == 1 and "are labels or numbers, not texts: add --nli if rows" in done.err
 
 
 def test_numbers_in_a_column_that_is_named_are_texts(direct, tmp_path: Path) -> None:
@@ -310,11 +310,11 @@ def test_rows_of_nli_without_the_switch_are_told_of_it(direct, tmp_path: Path) -
         json.dumps({"sentence1": "a man eats", "sentence2": "he eats", "gold_label": "neutral", "pairID": "1"})
     )
     done = direct("triplets", "--input", tmp_path / "snli.jsonl")
-    assert done.code == 1 and "gold_label, pairID: say --nli" in done.err
+    assert done.code == 1 and "gold_label, pairID: add --nli" in done.err
 
 
 def test_a_first_row_that_is_no_header_is_refused(direct, tmp_path: Path, rows: Rows) -> None:
     (tmp_path / "rows.csv").write_bytes(as_csv(rows[:5]))
     done = direct("triplets", "--input", tmp_path / "rows.csv")
-    assert done.code == 1 and "looks like a text, not like columns' names: say --no-header if it is one" in done.err
+    assert done.code == 1 and "looks like a text, not like a column name: add --no-header if it is a text" in done.err
     assert direct("triplets", "--input", tmp_path / "rows.csv", "--no-header").code == 0

@@ -1,4 +1,4 @@
-"""`python -m pipelines vocabulary`: a tokenizer of any format's texts, the same every time, and nothing lost unsaid."""
+"""`python -m pipelines vocabulary`: a tokenizer from texts in any format, reproducible, with each record counted."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ SIZE = ("--size", "600")
 
 @pytest.fixture
 def learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The command in this process, to tmp_path/learned unless named: its exit code, output and errors."""
+    """Run the command in this process, to tmp_path/learned by default; return its exit code, output and errors."""
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         words = ["vocabulary", *map(str, arguments)]
@@ -64,7 +64,7 @@ def test_tables_without_a_header_and_parted_documents_are_read_as_any_kind_reads
     lines = [" ".join(text.replace('"', "").split()) for text in texts[:30]]
     (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
-    assert "say --no-header if it is one" in learn("--input", tmp_path / "a.tsv", *SIZE)[2]
+    assert "add --no-header if it is a text" in learn("--input", tmp_path / "a.tsv", *SIZE)[2]
     for name, options in (("a.tsv", ["--no-header"]), ("a.txt", ["--document-separator", r"\n\n"])):
         code, out, err = learn("--input", tmp_path / name, *options, *SIZE, "--output", tmp_path / "learned" / name)
         assert (code, err) == (0, "") and "read 30 = texts 30, empty 0, bad 0" in out

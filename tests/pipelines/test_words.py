@@ -1,4 +1,4 @@
-"""Where words start, told from the vocabulary: the same words as a reader of the text would say."""
+"""Word starts, inferred from the vocabulary: the words that a reader of the text would see."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_contraction_does_not_reach_into_the_next_sentence(roberta_tokenizer: 
 
 
 def test_words_of_sentencepiece(tmp_path: Path) -> None:
-    """Unigram with its ▁ for a space, and bytes for what it lacks."""
+    """Unigram writes ▁ for a space, and bytes for unknown characters."""
     from tokenizers.decoders import Metaspace as Decoder
     from tokenizers.models import Unigram
     from tokenizers.pre_tokenizers import Metaspace

@@ -1,4 +1,4 @@
-"""`train/run.py`, but at the save of step KILLED_AT the last rank is killed amid its part of the states."""
+"""`train/run.py`, but at the save of step KILLED_AT the last rank is killed while it writes its part of the states."""
 
 import os
 import signal

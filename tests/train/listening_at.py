@@ -1,4 +1,4 @@
-"""`train/run.py`, but at the second step rank 0 writes to the file LISTENING where the run's processes listen."""
+"""`train/run.py`, but at the second step rank 0 writes the run's listening addresses to the file LISTENING."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`train/run.py`, and in the folder SNAPSHOTS copies of the run: what a kill would leave, at each point of each save.
+"""`train/run.py`; also, copies of the run in the folder SNAPSHOTS, as a kill at each point of a save would leave it.
 
 There is one before each thing that is done to a file or folder of the checkpoints, and some amid the writing of states.
 A copy is named by its number and the step being saved.

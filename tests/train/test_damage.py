@@ -1,4 +1,4 @@
-"""Damage to a run's files, at seeded random places: each is noticed and named, and what is whole is used.
+"""Damage to a run's files at random places (seeded): it is detected, the file is named, and intact files are used.
 
 A run of six steps that saves every second one keeps steps 4 and 6; ZeRO's own files are among them.
 """
@@ -42,12 +42,12 @@ def whole(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(whole: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
+    """A copy of the run, to be damaged."""
     return shutil.copytree(whole, tmp_path / "run")
 
 
 def damaged(content: bytes, draws: random.Random) -> bytes:
-    """One bit flipped, or the end cut off, at a random place."""
+    """Return the content with a bit flipped, or cut off, at a random place."""
     place = draws.randrange(len(content))
     if draws.random() < 0.3:
         return content[:place]
@@ -95,7 +95,7 @@ def test_a_resume_goes_on_from_the_checkpoint_before_a_damaged_one(
 
 
 def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
-    """A best one that another replaces stays until both that are kept know of that; a folder's other files stay."""
+    """A replaced best checkpoint stays until both remaining manifests name the new one; other files are not deleted."""
     checkpoints, kept = Checkpoints(tmp_path), []
     for step in range(1, 9):
         tag = f"step-{step:08d}"
@@ -112,7 +112,7 @@ def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
 
 
 def test_of_a_runs_checkpoints_only_its_own_files_are_deleted(tmp_path: Path) -> None:
-    """Whatever a user puts beside them, or in them, or keeps elsewhere and links to."""
+    """The user's files stay, whether beside the checkpoints, inside them, or behind a link."""
     checkpoints = Checkpoints(tmp_path / "run")
     names = [f"{TEMPORARY}mine/notes", f"{TEMPORARY}step-00000001/notes", "step-00000001/mp_rank_notes.pt"]
     own = [tmp_path / "elsewhere" / MODEL_STATES, *(checkpoints.folder / name for name in names)]
@@ -131,7 +131,7 @@ def test_of_a_runs_checkpoints_only_its_own_files_are_deleted(tmp_path: Path) ->
 
 
 def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not what a manifest lists outside its folder, and no other's hidden files."""
+    """It deletes no file outside the folder that a manifest lists, and no hidden file of others."""
     out, hidden, beside = tmp_path / "out", tmp_path / "out" / f"{TEMPORARY}mine" / "notes", tmp_path / "notes"
     hidden.parent.mkdir(parents=True)
     for path in (hidden, beside):
@@ -159,7 +159,7 @@ def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
 
 
 def best_of(run: Path, tag: str) -> None:
-    """Makes a step the best of the run by its last manifest."""
+    """Make a step the best of the run in its last manifest."""
     last = run / "checkpoints" / LAST
     seal_folder(last, "checkpoint", read_manifest(last, "checkpoint")[1], {"best": tag})
 
@@ -238,7 +238,7 @@ def test_a_checkpoint_may_hold_notes_but_no_more_states(run: Path, capsys: pytes
 
 
 def same_json(ours: bytes, theirs: bytes) -> bool:
-    """A manifest may be laid out anew: its content has the hash."""
+    """Return whether both are the same JSON: the hash covers a manifest's content, not its layout."""
     try:
         return bool(json.loads(ours) == json.loads(theirs))
     except (ValueError, RecursionError):
@@ -262,7 +262,7 @@ def test_weights_that_are_not_finite_are_not_exported(
 
 
 def test_weights_that_are_not_finite_replace_no_checkpoint(tiny: list[str], tmp_path: Path) -> None:
-    """The first step's weights are huge, the second's loss is not a number; nothing is logged before the last."""
+    """The first step makes the weights huge, the second step's loss is nan; only the last step is logged."""
     settings = ["optimizer.learning_rate=1e14", "training.logging_steps=100", "training.save_steps=1"]
     stopped = train_alone(*tiny, *settings, f"output={tmp_path / 'run'}")
     assert stopped.returncode == 1 and "is nan at step 2" in stopped.stderr.splitlines()[-1]
@@ -272,7 +272,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tiny: list[str], tmp_
 def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the second of two ranks too: neither waits for the other, and one tells."""
+    """On the second of two ranks too: neither waits for the other, and one of them reports the error."""
     monkeypatch.setenv("FULL_AT", "4")
     monkeypatch.setenv("LIMIT_BYTES", "300000")
     run = tmp_path / "run"
@@ -296,14 +296,14 @@ def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
 
 
 class WithoutSpace(threading.Thread):
-    """Fails as TensorBoard's writer does, in a class of its module."""
+    """A thread that fails like TensorBoard's writer, whose class is in a module of TensorBoard."""
 
     def run(self) -> None:
         raise OSError(28, "No space left on device")
 
 
 def test_of_threads_that_fail_only_tensorboards_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It raises its error again where the next figure is written."""
+    """The writer raises its error again when the next figure is written."""
     said: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda failed: said.append(str(failed.exc_value)))
     hook, tracker = threading.excepthook, Tracker(tmp_path, 1, 0, True)

@@ -1,4 +1,4 @@
-"""What is shown of a run while it trains: lines where there is no terminal, and how long it will take."""
+"""The display of a run: lines without a terminal, a bar on one, and estimates of the remaining time."""
 
 import io
 import sys
@@ -27,7 +27,7 @@ LOGGED = {
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which a test sets."""
+    """A clock whose time the test sets."""
     now = [0.0]
     monkeypatch.setattr(display, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     return now
@@ -71,14 +71,14 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
 
 
 class Terminal(io.StringIO):
-    """Of so many columns."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def bar_of(width: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The line of a run's 60,000th of 500,000 steps, after ten hours."""
+    """Return the line of a bar at step 60,000 of 500,000, after ten hours."""
     monkeypatch.setattr(sys, "stderr", Terminal())
     shown = Display(500_000, 0, quiet=False, units={"text": "documents"})
     shown.score(0, {"dev_score": 61.25}, True)
@@ -115,7 +115,7 @@ def test_a_narrow_bar_does_without_the_least_figures_and_is_not_cut(
 def test_a_paper_sized_step_on_a_small_device_is_told_at_its_first_micro_batch(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A backward is taken for two forwards."""
+    """The estimate takes a backward pass for two forward passes."""
     shown = Display(500_000, 0, quiet=False)
     shown.begin()
     clock[0] += 40
@@ -171,7 +171,7 @@ def test_a_cpu_is_called_so() -> None:
 
 
 class Online:
-    """What wandb gives back for a run."""
+    """A stand-in for wandb's run."""
 
     id = "abc"
 

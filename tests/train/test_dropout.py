@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearspan.train.model.dropout import Dropout, attention, kept
+from clearspan.train.model.dropout import Dropout, attention, keep_mask
 from tests.train.test_encoder import CONFIGS, models
 
 
@@ -14,7 +14,7 @@ from tests.train.test_encoder import CONFIGS, models
 def test_each_value_drops_with_probability_p_whatever_its_neighbours_do(p: float) -> None:
     """Four are drawn of one number: counts of each place and of pairs of places lie within five deviations."""
     torch.manual_seed(0)
-    drops = ~kept(torch.Size((50_000, 4)), p)[0]
+    drops = ~keep_mask(torch.Size((50_000, 4)), p)[0]
     bound = 5 * math.sqrt(p * (1 - p) / 50_000)
     assert (drops.double().mean(0) - p).abs().max() < bound
     for first in range(4):
@@ -27,7 +27,7 @@ def test_what_stays_is_scaled_to_the_same_mean_and_gets_the_gradient() -> None:
     torch.manual_seed(0)
     values = torch.ones(400, 1001, requires_grad=True)
     found = Dropout(0.1)(values)
-    assert set(found.unique().tolist()) == {0.0, torch.tensor(kept(values.shape, 0.1)[1]).item()}
+    assert set(found.unique().tolist()) == {0.0, torch.tensor(keep_mask(values.shape, 0.1)[1]).item()}
     assert found.mean().item() == pytest.approx(1, abs=3e-3)
     found.sum().backward()
     assert torch.equal(values.grad, found)
@@ -60,7 +60,7 @@ def test_attention_and_its_gradients_are_those_of_the_same_mask(window: int | No
     torch.manual_seed(4)
     ours = attention(*states, near, 0.3, 0.25)
     torch.manual_seed(4)
-    keep, scale = kept(torch.Size((2, 5, 7, 7)), 0.3)
+    keep, scale = keep_mask(torch.Size((2, 5, 7, 7)), 0.3)
     scores = again[0] @ again[1].transpose(-1, -2) * 0.25
     weights = (scores if near is None else scores.masked_fill(~near, -math.inf)).softmax(-1)
     expected = (weights * keep * scale) @ again[2]

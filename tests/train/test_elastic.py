@@ -1,4 +1,4 @@
-"""A run goes on with another number of ranks, or ZeRO stage: the same examples, the same losses."""
+"""A run that resumes on another number of ranks, or at another ZeRO stage, has the same examples and losses."""
 
 import functools
 import itertools
@@ -31,8 +31,9 @@ EXTRAS = [
 
 
 def saved_by(ranks: int, groups: list[torch.Tensor]) -> tuple[list[dict[str, Any]], list[int]]:
-    """(parts, lengths): what so many ranks have of these flat groups and of moments of theirs, as DeepSpeed cuts them:
-    equal lengths that are even.
+    """Return (parts, lengths): the parts that ranks save of flat groups and their moments.
+
+    DeepSpeed cuts groups into equal, even lengths.
     """
     lengths = [-(-len(group) // (2 * ranks)) * 2 for group in groups]
     parts = []
@@ -59,7 +60,7 @@ def saved_by(ranks: int, groups: list[torch.Tensor]) -> tuple[list[dict[str, Any
 
 @pytest.mark.parametrize("before, now", itertools.permutations((1, 2, 3, 5, 8), 2))
 def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> None:
-    """A group of one element leaves most ranks padding alone."""
+    """With a group of one element, most ranks hold only padding."""
     groups = [torch.arange(1.0, 1 + size) for size in (1, 9, 64, 101)]
     parts, _ = saved_by(before, groups)
     expected, lengths = saved_by(now, groups)
@@ -68,7 +69,7 @@ def test_parts_of_some_ranks_become_those_of_others(before: int, now: int) -> No
 
 
 def adamw(groups: list[list[torch.Tensor]]) -> dict[str, Any]:
-    """What an AdamW saves without ZeRO: moments by parameter, groups that list their parameters."""
+    """Return the state that AdamW saves without ZeRO: moments by parameter, groups that list their parameters."""
     described, state = [], {}
     for group in groups:
         described.append({"params": list(range(len(state), len(state) + len(group))), "lr": 0.1})
@@ -79,7 +80,7 @@ def adamw(groups: list[list[torch.Tensor]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_state_is_shared_out_and_put_back_as_it_was(ranks: int) -> None:
-    """From stage 0 to ranks' parts and back."""
+    """From stage 0 to the parts of ranks, and back."""
     groups = [[torch.arange(1.0, 7).view(2, 3), torch.arange(7.0, 12)], [torch.arange(12.0, 21).view(3, 3)]]
     flat = [torch.arange(1.0, 12), torch.arange(12.0, 21)]
     expected, lengths = saved_by(ranks, flat)
@@ -91,7 +92,7 @@ def test_a_state_is_shared_out_and_put_back_as_it_was(ranks: int) -> None:
 
 
 def test_before_the_first_step_there_are_no_moments_to_cut() -> None:
-    """A run saves the weights of before it, where something picks the best."""
+    """A run saves the initial weights if a score picks the best checkpoint."""
     groups = [[torch.arange(1.0, 7)]]
     parts, _ = saved_by(2, groups[0])
     empty = adamw(groups)
@@ -111,7 +112,7 @@ def test_a_part_is_a_copy_that_keeps_nothing_else_alive() -> None:
 
 
 def examples(told: Path, ranks: list[int]) -> list[list[list[int]]]:
-    """The ids of each step's micro-batches, in the order of one rank; `ranks` are those of each step."""
+    """Return the ids of each step's micro-batches, in the order of one rank; `ranks` is the number at each step."""
     found = []
     for step, count in enumerate(ranks, 1):
         parts = [json.loads((told / f"{step}.{rank}").read_text())["text"] for rank in range(count)]
@@ -121,7 +122,7 @@ def examples(told: Path, ranks: list[int]) -> list[list[list[int]]]:
 
 @pytest.fixture(scope="module")
 def alone(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(run, ids): six steps on one rank, with nothing shared out."""
+    """(run, ids): six steps on one rank at stage 0."""
     run, told = tmp_path_factory.mktemp("elastic") / "alone", tmp_path_factory.mktemp("told")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOLD", str(told))
@@ -139,7 +140,7 @@ HalfRun = Callable[[int, int], tuple[Path, Path]]
 
 @pytest.fixture(scope="module")
 def half_run(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> HalfRun:
-    """By (stage, ranks), made once: (run, ids) of one that is stopped after three of its six steps."""
+    """(stage, ranks) -> (run, ids) of a run that is stopped after three of its six steps; each is made once."""
 
     @functools.cache
     def made(stage: int, ranks: int) -> tuple[Path, Path]:
@@ -166,7 +167,7 @@ def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one
     first: tuple[int, int],
     then: tuple[int, int],
 ) -> None:
-    """By (stage, ranks). Memory, projection head, micro-batches and each objective's gradient norm with them."""
+    """The cases are pairs of (stage, ranks); memory bank, projection head and micro-batches are on."""
     run, told = (runs.copied(half, tmp_path / half.name) for half in half_run(*first))
     monkeypatch.setenv("TOLD", str(told))
     (_, before), (stage, now) = first, then

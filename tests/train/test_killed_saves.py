@@ -1,4 +1,4 @@
-"""A kill at any point of a checkpoint's writing: the run resumes, from that checkpoint or from the one before."""
+"""A kill at any point of a save: the run resumes from that checkpoint or from the one before."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PORT = 25600 + os.getpid() % 90
 
 @pytest.fixture(scope="module")
 def kills(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
-    """(run, what kills would have left): six steps, saved at every second one."""
+    """(run, the states that kills would leave): six steps, saved at every second one."""
     folder = tmp_path_factory.mktemp("kills")
     (folder / "snapshots").mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -31,12 +31,12 @@ def kills(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 
 def saving(left: Path) -> int:
-    """The step whose checkpoint was being written."""
+    """Return the step whose checkpoint was being written."""
     return int(left.name.split("-")[1])
 
 
 def newest(left: Path) -> int:
-    """The step to resume from; 0: none."""
+    """Return the step to resume from; 0: none."""
     try:
         return int(Checkpoints(left).last()[0].removeprefix("step-"))
     except CheckpointError:
@@ -44,12 +44,12 @@ def newest(left: Path) -> int:
 
 
 def files(left: Path, folder: str) -> set[str]:
-    """The names in those of the checkpoints' folders that bear this name."""
+    """Return the names of the files in checkpoint folders of this name."""
     return {path.name for found in (left / "checkpoints").glob(folder) for path in found.iterdir()}
 
 
 def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path, list[Path]]) -> None:
-    """The one before until the new one is whole, from then on the new one; the old ones are gone last."""
+    """The previous checkpoint until the new one is complete, then the new one; old ones are deleted last."""
     for step in (2, 4, 6):
         found = [newest(left) for left in kills[1] if saving(left) == step]
         assert set(found) == {step - 2, step} and found == sorted(found)

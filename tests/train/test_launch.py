@@ -1,4 +1,4 @@
-"""How ranks meet, and how the command that starts them ends: without torch's or deepspeed's slow starts."""
+"""Rendezvous of ranks, and the end of the command that starts them, without the slow start of torch or deepspeed."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ os._exit(0)
 
 
 def joined(number: int, **variables: str) -> str:
-    """What so many ranks print that join a group, each an address where it listens."""
+    """Return the output of ranks that join a group: each prints the addresses that it listens on."""
     group = environment(WORLD_SIZE=str(number), **variables)
     done = run_commands(["-c", JOIN], [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(number)])
     assert done.returncode == 0, done.stderr
@@ -37,14 +37,14 @@ def joined(number: int, **variables: str) -> str:
 
 @pytest.fixture
 def taken() -> Iterator[str]:
-    """A port of this machine where another listens."""
+    """A port of this machine that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield str(other.getsockname()[1])
 
 
 @pytest.fixture
 def free() -> str:
-    """A port of this machine where nobody listens."""
+    """A free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return str(found.getsockname()[1])
 
@@ -71,7 +71,7 @@ def test_ranks_that_are_started_by_hand_meet_where_they_are_told_to(free: str) -
 
 
 def test_ranks_of_several_machines_say_where_they_listen(free: str) -> None:
-    """127.0.0.2 is this machine, but not by a name that says so."""
+    """127.0.0.2 is this machine, but `one_machine` does not know it."""
     said = joined(2, LOCAL_SIZE="1", MASTER_ADDR="127.0.0.2", MASTER_PORT=free)
     assert said.count(f"listening on port {free} of all interfaces for the other machines, without encryption") == 1
 
@@ -109,7 +109,7 @@ os._exit(0)
 
 @pytest.fixture
 def launching(tmp_path: Path) -> Path:
-    """A folder with a module deepspeed.launcher.launch that starts one rank, and has not its handlers of signals."""
+    """A folder with a module deepspeed.launcher.launch that starts one rank and has no signal handlers."""
     package = tmp_path / "deepspeed" / "launcher"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
@@ -119,7 +119,7 @@ def launching(tmp_path: Path) -> Path:
 
 
 def signalled(folder: Path, number: signal.Signals, group: bool = False, **rank: float) -> list[str]:
-    """What command and rank print when a signal comes in training, to the command or to all processes."""
+    """Return the output of command and rank when a signal arrives in training, at the command or at all processes."""
     with subprocess.Popen(
         [sys.executable, "-c", COMMAND, RANK.format(**rank)],
         cwd=ROOT,
@@ -148,7 +148,7 @@ def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
 def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Or the launcher would end rank 0 before it has."""
+    """Otherwise the launcher would end rank 0 before it reports the error."""
     slept: list[float] = []
     monkeypatch.setattr(signals.time, "sleep", slept.append)
     for name, value in {"RANK": "1", "LOCAL_SIZE": "2"}.items():

@@ -1,4 +1,4 @@
-"""Losses that end a run, and the examples of the step that was the first to go wrong."""
+"""Losses that end a run, and the saved examples of the first step that went wrong."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_examples_of_the_first_step_that_went_wrong_are_saved(tmp_path: Path
 
 
 def test_what_was_found_right_is_forgotten_but_for_the_last_step(tmp_path: Path) -> None:
-    """Its gradient may have spoilt the weights, which are looked at when they are saved."""
+    """Its gradient may have damaged the weights, which are checked when they are saved."""
     recent = Recent()
     for step in (1, 2, 3):
         recent.add(step, {"text": [torch.tensor([step])]}, [FINE])

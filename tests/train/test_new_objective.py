@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from clearspan.shards import ShardError, keyed, schema
+from clearspan.shards.layouts import Samples
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose
 from clearspan.train.modalities import Modality, ModalityConfig
@@ -47,7 +48,7 @@ from clearspan.train.objectives import (
 )
 
 COLUMNS = ("id:int64", "image:binary", "label:int64")
-schema.register(schema.Kind("toy", COLUMNS, layout=schema.Samples(image="raw", label="cls")))
+schema.register(schema.Kind("toy", COLUMNS, layout=Samples(image="raw", label="cls")))
 
 
 @dataclasses.dataclass
@@ -131,6 +132,9 @@ class Unfinished(ExampleObjective):
 
 
 class Untold(Objective):
+    def workload(self) -> Workload:
+        return Workload()
+
     def request(self, batch: Batch) -> Request:
         return Request()
 
@@ -241,7 +245,7 @@ REFUSED = {
     "objectives.classes.type=birds:Songs": "objectives.classes.type birds:Songs: there is no module birds",
     "objectives.classes.type=toys:Class": "toys:Class: toys has no 'Class'; did you mean 'Classes'?",
     "objectives.classes.type=toys:Pixels": "toys:Pixels: the class toys.Pixels, not an objective (a subclass of",
-    "objectives.classes.type=toys:Unfinished": "toys:Unfinished: not an objective: it lacks loss (see",
+    "objectives.classes.type=toys:Unfinished": "toys:Unfinished: not an objective: it lacks loss, workload (see",
     "objectives.classes.type=toys:Untold": "derive from one of ContrastiveObjective, TokenObjective, ExampleObjective",
     "objectives.classes.type=toys:Loose": "toys:Loose: Loose annotates config as dict: it must be a dataclass",
     "objectives.classes.clases=3": "unknown key 'objectives.classes.clases'; did you mean objectives.classes.classes?",

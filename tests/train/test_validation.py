@@ -1,4 +1,4 @@
-"""Held-out examples: the same losses every time, nothing learned, and what cannot be held out."""
+"""Held-out examples: the same losses every time, no gradient, and options that are refused."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ DROPOUT = ["model.config.hidden_dropout_prob=0.5", "model.config.attention_probs
 
 @pytest.fixture(scope="module")
 def held_folder(documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """20 documents."""
+    """A dataset of 20 documents."""
     return write_dataset(tmp_path_factory.mktemp("held") / "validation", documents[-20:], tokenizer_folder)
 
 
@@ -36,7 +36,7 @@ def built(overrides: Sequence[str]) -> tuple[Learner, HeldOut]:
 
 
 class Engine:
-    """What DeepSpeed's engine is to a forward."""
+    """A stand-in for DeepSpeed's engine, for forward passes only."""
 
     def __init__(self, module: Learner) -> None:
         self.module, self.device = module, torch.device("cpu")
@@ -52,7 +52,7 @@ class Engine:
 
 
 def test_losses_on_held_out_examples_are_the_same_every_time(tiny: list[str], held_folder: Path) -> None:
-    """With half of everything dropped out in training, whatever was drawn between, and without a gradient."""
+    """Despite dropout of one half in training and other draws in between; no gradient is left."""
     learner, held_out = built([*tiny, *DROPOUT, f"data.text.validation={held_folder}"])
     engine = Engine(learner.train())
     first = held_out.metrics(engine)
@@ -77,7 +77,7 @@ def test_held_out_examples_are_contrasted_a_micro_batch_at_a_time(tiny: list[str
 
 
 def test_with_gradient_caching_they_are_contrasted_a_step_at_a_time(tiny: list[str], held_folder: Path) -> None:
-    """In micro-batches that give the losses of one batch of all, a masked token counting as much in each."""
+    """The micro-batches of a step give the losses of one batch; every masked token counts the same."""
     given = [*tiny, f"data.text.validation={held_folder}"]
     cached = [*given, "training.gradient_accumulation_steps=4", "training.gradient_caching=true"]
     (learner, one), (_, many) = built(given), built(cached)
@@ -127,7 +127,7 @@ def test_examples_of_another_kind_or_tokenizer_are_refused(
 
 
 def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentences_folder: Path) -> None:
-    """It is logged; of another objective beside it that loss counts, and only that one."""
+    """It is logged but does not count; the loss of another objective beside it does."""
     alone = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.pooling=cls"]
     alone += [
         f"data.text.path={sentences_folder}",

@@ -1,4 +1,4 @@
-"""What a run says of a loss at chance, and of examples that are all told apart from the first steps."""
+"""Warnings about a loss at chance level, and about an accuracy of 1 from the first steps on."""
 
 import json
 import math
@@ -17,7 +17,7 @@ FIGURES = {"spans/loss": CHANCE, "spans/accuracy": 0.1, "grad_norm": 1.0, "learn
 
 
 def said(steps: range, figures: dict[str, float], fresh: bool = True) -> list[tuple[int, str]]:
-    """What is said at which of these steps, all of which have these figures."""
+    """Return (step, warning) of steps that all have these figures."""
     watch = Watch(KNOWN, fresh)
     return [(step, line) for step in steps for line in watch.lines(step, {**FIGURES, **figures})]
 
@@ -38,7 +38,7 @@ def test_a_loss_that_stays_at_chance_is_said_once_with_what_to_do() -> None:
     ],
 )
 def test_what_is_not_chance_or_not_tried_yet_is_not_said(figures: dict[str, float]) -> None:
-    """A loss that only begins near chance, and one whose rate still rises."""
+    """A loss that is not quite at chance level, and steps whose learning rate still rises."""
     assert said(range(10, 500, 10), figures) == []
 
 
@@ -62,7 +62,7 @@ def test_examples_told_apart_from_the_first_steps_without_a_gradient_are_said_on
 
 
 def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
-    """Of every objective: the loss of an encoder that gives all sequences one vector, and tokens one probability."""
+    """The chance level of each objective is its loss when all vectors are equal and all tokens equally probable."""
     for words in ([], ["objectives.spans.memory=4"], ["data.text.batch_size=6"]):
         learner, batches, recipe = learner_and_batch([*tiny, *words])
         for name, parameter in learner.encoder.named_parameters():
@@ -76,7 +76,7 @@ def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
 
 
 def test_a_run_says_it_on_the_terminal_and_in_its_metrics(tiny: list[str], tmp_path: Path) -> None:
-    """With a rate that changes nothing, from scratch: the masked-LM loss stays where guessing is."""
+    """With a learning rate that changes nothing, the masked-LM loss of random weights stays at chance level."""
     words = ["optimizer.learning_rate=1e-12", "training.max_steps=21", "training.save_steps=100"]
     done = train_alone(*tiny, *words, "optimizer.cut_fraction=0.01", "optimizer.ratio=1", f"output={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr

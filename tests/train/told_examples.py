@@ -1,4 +1,4 @@
-"""`tests/train/terminated_at.py`, and every rank adds the ids of each step's examples to the folder TOLD."""
+"""`tests/train/terminated_at.py`; also, every rank writes the ids of each step's examples to the folder TOLD."""
 
 import json
 import os

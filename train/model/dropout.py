@@ -13,7 +13,7 @@ from torch import Tensor, nn
 VALUES = 1 << 16
 
 
-def kept(shape: torch.Size, p: float) -> tuple[Tensor, float]:
+def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
     """Return a bool mask of a shape, each value False with probability p, 0 < p < 1, and the scale of what remains."""
     dropped, count = min(round(p * VALUES), VALUES - 1), math.prod(shape)
     drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-count // 4),)).view(torch.int16)
@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or input.device.type != "cpu" or not 0 < self.p < 1:
             return super().forward(input)
-        keep, scale = kept(input.shape, self.p)
+        keep, scale = keep_mask(input.shape, self.p)
         return (input * keep) * scale
 
 
@@ -50,5 +50,5 @@ def attention(q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, p: float, 
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
     scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scaling)
     weights = (scores if window is None else scores.masked_fill(~window, -math.inf)).softmax(-1)
-    keep, scale = kept(weights.shape, p)
+    keep, scale = keep_mask(weights.shape, p)
     return (torch.bmm(weights * keep, v) * scale).view(shape)

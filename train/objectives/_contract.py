@@ -26,37 +26,10 @@ from clearspan.train.modalities import Modality
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, SpecialTokens
+from clearspan.train.options import ObjectiveConfig
 
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
-
-
-@dataclasses.dataclass
-class ObjectiveConfig:
-    """The options of every objective.
-
-    Args:
-        type: the kind of objective: a built-in type, or `module:Class` for a class of your own (an installed package,
-            or a file in the working folder). "": the type that has the objective's name.
-        data: the dataset that the objective reads. "": the recipe's only dataset.
-        weight: the factor of the objective's loss in the sum. Change it to balance several losses.
-        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
-            summed. "": a turn of its own, named as the objective.
-    """
-
-    type: str = ""
-    data: str = ""
-    weight: float = 1.0
-    turn: str = ""
-
-    def check(self) -> None:
-        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
-
-    def needs(self) -> dict[str, str]:
-        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
-        column are refused, even if the objective could train without it.
-        """
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +158,8 @@ class Objective(nn.Module, abc.ABC):
         `TokenObjective`         predicts masked tokens with the model's masked-LM head
         `ExampleObjective`       any other mean over examples, such as a classifier's cross-entropy
 
-    A class has its options as a dataclass and names it by annotating `config`; `request` and `loss` must be written,
-    all else has a default. State of a batch is passed as values (`Request.context`), never kept on `self`: with
+    A class has its options as a dataclass and names it by annotating `config`; `workload`, `request` and `loss` must be
+    written, all else has a default. Pass the state of a batch as values (`Request.context`), never on `self`: with
     accumulation and gradient caching several batches are in flight.
 
         @dataclasses.dataclass
@@ -239,9 +212,9 @@ class Objective(nn.Module, abc.ABC):
         """The shards' columns that `collate` reads. Shards that lack one are refused."""
         return ("tokens",)
 
+    @abc.abstractmethod
     def workload(self) -> Workload:
-        """Return the load that one example puts on a forward."""
-        return Workload()
+        """Return the load that one example puts on a forward; `Workload()` if the objective encodes nothing itself."""
 
     def block_moments(self, block: str) -> tuple[float, float]:
         """Return mean and variance of the tokens that one example has in a block; sizes the mask budget of an objective

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from clearspan.eval.details import Table
+from clearspan.eval.details import Cell, Table
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
 
@@ -24,6 +24,7 @@ class Page(HTMLParser):
         super().__init__()
         self.loads: list[str] = []
         self.tags: list[str] = []
+        self.alts: list[str | None] = []
         self.cells: list[str] = []
         self.text = ""
         self.source = path.read_text(encoding="utf-8")
@@ -31,6 +32,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.alts += [value for name, value in attrs if name == "alt"]
         self.loads += [value or "" for name, value in attrs if name in LOADING_ATTRIBUTES]
         if tag in ("td", "th"):
             self.cells.append("")
@@ -69,6 +71,23 @@ def test_cells_and_paragraphs_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "script" not in page.tags
     assert "A <b>title</b>" in page.text
     assert page.tags.count("p") == 2
+
+
+def page_that_names(name: str, folder: Path) -> Page:
+    """A report that holds the name everywhere that a report holds text."""
+    figure = chart()
+    figure.set_label(name)
+    table = Table((name, name), [(name, Cell(name, name, strong=True))], name, {0: name})
+    section = Section(name, name, [table], [figure], [Section(name, folded=True, note=name)])
+    write_report(folder / "r.html", name, [section] * 3, name, [name])
+    return Page(folder / "r.html")
+
+
+def test_a_hostile_name_stays_text_wherever_it_stands(tmp_path: Path) -> None:
+    hostile = """'"></p><script>alert(1)</script>{{ 7 * 7 }}<b onclick=x>&amp;"""
+    plain, page = page_that_names("MiniLM", tmp_path), page_that_names(hostile, tmp_path)
+    assert page.tags == plain.tags and page.alts == [hostile] * 3
+    assert page.text.count(hostile) == plain.text.count("MiniLM") > 30
 
 
 def test_a_row_that_does_not_fit_its_header_is_refused(tmp_path: Path) -> None:

@@ -241,5 +241,5 @@ def test_where_nothing_can_be_scored_the_command_says_why(
     arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
     assert main([*arguments, "--device", "cpu"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "skipped glue/RTE: transformers' Trainer cannot be told --device cpu" in "\n".join(lines)
+    assert "skipped glue/RTE: transformers' Trainer cannot use --device cpu" in "\n".join(lines)
     assert lines[-1].endswith("no task of --tasks can be scored with it")
