@@ -98,13 +98,10 @@ setup(
         "dask": ["apache-beam[dask]>=2.77,<3"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
-            "blingfire>=0.1.8",
             "datasets>=4",
             "datatrove>=0.6",
             "nlpaug>=1.1.11",
-            "nupunkt>=0.8",
             "psutil>=6",
-            "pysbd>=0.3.4",
         ],
     },
     classifiers=[

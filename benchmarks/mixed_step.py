@@ -15,7 +15,8 @@ take turns in one process, and times are medians over rounds:
     three     the same with one padded pass of all text, one of all images, one of all clips
 
 Padding is done beforehand, and all contenders share the objectives' losses: the masked-LM head sees masked positions
-only. First, all are checked to give the same loss without dropout. Memory is that of `benchmarks.size`.
+only. First, all are checked to give the same loss without dropout. Memory is the peak that CUDA allocates, or on a CPU
+the most that forward passes keep for their backward passes at once.
 """
 
 import argparse
@@ -29,7 +30,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.report import Seconds, alternating, columns, command, finish, machine, option, timed
-from benchmarks.size import peak
 from benchmarks.span_step import moved
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, wait_for, weighted
 from clearspan.train.data.batch import Batch
@@ -178,6 +178,7 @@ class Contenders:
         self.learner, self.batches, self.bf16 = learner, batches, bf16
         self.padded, self.three = Padded(learner.encoder), Padded(learner.encoder, together=True)
         self.device = learner.encoder.base.device
+        self.after_backward: Callable[[], None] = lambda: None
         self.ways: dict[str, Callable[[], tuple[float, dict[str, Seconds]]]] = {
             "mixed": lambda: self.step([ALL]),
             "packed": lambda: self.step(SEPARATE),
@@ -190,6 +191,7 @@ class Contenders:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             loss, _ = self.learner(self.batches, turn)
         loss.backward()
+        self.after_backward()
         return loss.detach()
 
     def step(self, turns: list[str]) -> tuple[float, dict[str, Seconds]]:
@@ -203,6 +205,30 @@ class Contenders:
     def step_padded(self, padded: Padded, turns: list[str]) -> tuple[float, dict[str, Seconds]]:
         with padded.instead():
             return self.step(turns)
+
+    def memory(self, work: Callable[[], Any]) -> int:
+        """Return the bytes that a step takes; see the module's docstring."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            work()
+            return torch.cuda.max_memory_allocated()
+        weights = {p.untyped_storage().data_ptr() for p in self.learner.parameters()}
+        live: dict[int, int] = {}
+        most = 0
+
+        def keep(tensor: Tensor) -> Tensor:
+            nonlocal most
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                live[storage.data_ptr()] = storage.nbytes()
+                most = max(most, sum(live.values()))
+            return tensor
+
+        self.after_backward = live.clear  # a backward pass frees what its forward pass kept
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            work()
+        self.after_backward = lambda: None
+        return most
 
     def rows(self) -> dict[str, dict[str, int]]:
         """Return for each turn: sequences, packed rows, rows padded by block, rows padded with all text together."""
@@ -253,7 +279,7 @@ class Contenders:
             **{
                 f"times_{peer}_by_processor": round(processor[peer][ALL] / processor["mixed"][ALL], 2) for peer in peers
             },
-            "memory_bytes": {name: peak(way, self.device) for name, way in self.ways.items()},
+            "memory_bytes": {name: self.memory(way) for name, way in self.ways.items()},
         }
 
 

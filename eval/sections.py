@@ -253,7 +253,7 @@ def _by_family(summary: Summary) -> dict[str, list[str]]:
 
 
 def _heading(family: str) -> str:
-    return _HEADINGS.get(family, family.capitalize())
+    return _HEADINGS.get(family, family if ":" in family else family.capitalize())  # module:name is a name
 
 
 def _float(cell: Cell) -> float:

@@ -15,7 +15,7 @@ from clearspan.common import plugins, terminal
 from clearspan.pipelines import kinds, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import Kind, flag
+from clearspan.pipelines.kinds import Kind, check_positive
 from clearspan.pipelines.run import Options, Summary, run
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
@@ -108,10 +108,7 @@ def parser(
 
 def check(arguments: argparse.Namespace) -> None:
     """Raise ValueError for a value out of range."""
-    for name in ("workers", "unit_bytes", "max_document_bytes", "limit"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{flag(name)} must be at least 1")
+    check_positive(arguments, "workers", "unit_bytes", "max_document_bytes", "limit")
     if not 0 <= arguments.holdout_fraction < 1:
         raise ValueError("--holdout-fraction must be at least 0 and below 1")
     if not 0 <= arguments.max_bad_fraction <= 1:

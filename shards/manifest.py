@@ -23,9 +23,6 @@ from clearspan.shards.sealed import build, seal, unseal
 NAME = "manifest.json"
 FORMAT = "clearspan-shards"
 VERSION = 3
-OLDER = (2,)
-"""Older versions that can be read. In version 2 the `lengths` of a shard are those of its first column of token ids;
-they are used for documents only, which have no other column."""
 TOKENIZER_FOLDER = "tokenizer"
 FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
@@ -90,13 +87,6 @@ def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
     tokenizer = fingerprint.get("tokenizer") or {"files": {}}
     named = {TOKENIZER_FOLDER: tokenizer["files"], FILES_FOLDER: fingerprint.get("options", {}).get("files", {})}
     return {f"{folder}/{name}": sha256 for folder, files in named.items() for name, sha256 in files.items()}
-
-
-def _converted(shard: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return a shard's entry of an older version in the form of this version."""
-    if version == VERSION or not shard.get("lengths"):
-        return shard
-    return {**shard, "lengths": {"tokens": shard["lengths"]} if shard["name"].startswith("documents-") else {}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,9 +189,9 @@ class Manifest:
         try:
             record = unseal(storage.read_bytes(path))
             version = (record["format"], record["version"])
-            if version not in {(FORMAT, known) for known in (*OLDER, VERSION)}:
+            if version != (FORMAT, VERSION):
                 raise ManifestError(f"{path}: format {version[0]} version {version[1]}, not {FORMAT} {VERSION}")
-            shards = [build(ShardInfo, _converted(shard, version[1])) for shard in record["shards"]]
+            shards = [build(ShardInfo, shard) for shard in record["shards"]]
             manifest = cls(record["kind"], record["fingerprint"], shards, record["counts"])
             manifest._check(path, record)
         except ManifestError:

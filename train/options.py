@@ -1,7 +1,7 @@
 """A recipe's sections as typed dataclasses, and which of their values cannot work.
 
 A field's annotation states its type and its range, which `train.config.keys` enforces when a recipe is loaded; `check`
-covers what several values decide together. The docstrings are the users' reference: `train.config.reference` makes
+covers what several values decide together. The docstrings are the users' reference: `train.reference` makes
 docs/recipes.md of them.
 """
 
@@ -9,17 +9,12 @@ import dataclasses
 import math
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.train.schedules import WARMED, OptimizerConfig
-
-if TYPE_CHECKING:
-    from clearspan.train.objectives import ObjectiveConfig
-else:
-    ObjectiveConfig = Any  # that module takes seconds to import, and recipes of each objective are read apart
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
@@ -83,6 +78,34 @@ class DatasetConfig:
     short_documents: Literal["error", "skip", "shrink"] = "error"
     modality: dict[str, Any] = dataclasses.field(default_factory=dict)
     validation: str = ""
+
+
+@dataclasses.dataclass
+class ObjectiveConfig:
+    """The options of every objective.
+
+    Args:
+        type: the kind of objective: a built-in type, or `module:Class` for a class of your own (an installed package,
+            or a file in the working folder). "": the type that has the objective's name.
+        data: the dataset that the objective reads. "": the recipe's only dataset.
+        weight: the factor of the objective's loss in the sum. Change it to balance several losses.
+        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
+            summed. "": a turn of its own, named as the objective.
+    """
+
+    type: str = ""
+    data: str = ""
+    weight: float = 1.0
+    turn: str = ""
+
+    def check(self) -> None:
+        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
+
+    def needs(self) -> dict[str, str]:
+        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
+        column are refused, even if the objective could train without it.
+        """
+        return {}
 
 
 @dataclasses.dataclass

@@ -35,7 +35,7 @@ def tokens_of(request: Request, block: str, row: int) -> Tensor | None:
 @torch.no_grad()
 def examples(learner: Learner, tokenizer: Any, batches: Mapping[str, Batch]) -> dict[str, list[list[tuple[str, str]]]]:
     """Return some examples of each objective by its name; an example is a list of (label, text)."""
-    found: dict[str, list[list[tuple[str, str]]]] = {}
+    by_objective: dict[str, list[list[tuple[str, str]]]] = {}
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         request = objective.request(batches[objective.data].of(objective.name))
         count = min(SHOWN, len(batches[objective.data].ids))
@@ -45,18 +45,18 @@ def examples(learner: Learner, tokenizer: Any, batches: Mapping[str, Batch]) -> 
             texts = [(label, tokens_of(request, *place)) for label, place in rows]
             shown.append([(label, _text(tokenizer, ids)) for label, ids in texts if ids is not None])
         if any(shown):
-            found[objective.name] = list(filter(None, shown))
-    return found
+            by_objective[objective.name] = list(filter(None, shown))
+    return by_objective
 
 
 def _text(tokenizer: Any, ids: Tensor) -> str:
     return " ".join(tokenizer.decode(ids.tolist()).split())
 
 
-def as_file(found: Mapping[str, list[list[tuple[str, str]]]]) -> str:
+def as_file(by_objective: Mapping[str, list[list[tuple[str, str]]]]) -> str:
     """Return all examples in full."""
     lines = []
-    for name, shown in found.items():
+    for name, shown in by_objective.items():
         for number, texts in enumerate(shown, 1):
             lines.append(f"{name}, example {number}")
             lines += [f"  {label}: {text}" for label, text in texts]
@@ -64,10 +64,10 @@ def as_file(found: Mapping[str, list[list[tuple[str, str]]]]) -> str:
     return "\n".join(lines)
 
 
-def in_short(found: Mapping[str, list[list[tuple[str, str]]]]) -> list[str]:
+def in_short(by_objective: Mapping[str, list[list[tuple[str, str]]]]) -> list[str]:
     """Return a line for each text of each objective's first example, cut after `WIDTH` characters."""
     return [
         f"{name}: {label}: {text if len(text) <= WIDTH else f'{text[:WIDTH]} ...'}"
-        for name, shown in found.items()
+        for name, shown in by_objective.items()
         for label, text in shown[0]
     ]

@@ -1,1 +1,1 @@
-"""The files that tasks are read from, as they are published: readers, one line of error for what is malformed."""
+"""Readers for the published files of the tasks, with one-line errors, and a catalog of the data sets."""

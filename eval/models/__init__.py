@@ -1,1 +1,1 @@
-"""The models that are scored: folders, word vectors, functions; all are texts -> embeddings."""
+"""Models to score: model folders, word vectors and Python functions, with one interface, `sentence_encoder.Encoder`."""

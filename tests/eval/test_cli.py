@@ -353,7 +353,7 @@ def test_help_shows_an_example() -> None:
 
 def test_the_command_starts_without_what_takes_long_to_import() -> None:
     slow = {"torch", "transformers", "matplotlib", "scipy.stats"}
-    code = f"import sys, eval.__main__; sys.exit(str({slow} & {{*sys.modules}} or ''))"
+    code = f"import sys, clearspan.eval.__main__; sys.exit(str({slow} & {{*sys.modules}} or ''))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
 

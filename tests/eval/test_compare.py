@@ -45,8 +45,8 @@ def compared(capsys: pytest.CaptureFixture[str], a: Path, b: Path) -> dict:
     assert main([str(a), str(b), "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    found: dict = json.loads(out)
-    return found
+    comparison: dict = json.loads(out)
+    return comparison
 
 
 def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
@@ -62,10 +62,10 @@ def test_examples_of_another_run_than_the_results_are_not_compared(
     a, b = (write(tmp_path / name, {"MR": accuracy(WEAK), "CR": accuracy(WEAK)}) for name in "ab")
     other = write(tmp_path / "other", {"MR": accuracy(STRONG), "CR": accuracy(WEAK)})
     (b / "examples.npz").write_bytes((other / "examples.npz").read_bytes())
-    found = compared(capsys, a, b)
-    assert [row["task"] for row in found["rows"]] == ["CR"]
-    assert "in B's results.json and" in found["not_compared"]["MR"]
-    assert found["not_compared"]["MR"].endswith("so the two files come from different runs: evaluate B again")
+    comparison = compared(capsys, a, b)
+    assert [row["task"] for row in comparison["rows"]] == ["CR"]
+    assert "in B's results.json and" in comparison["not_compared"]["MR"]
+    assert comparison["not_compared"]["MR"].endswith("so the two files come from different runs: evaluate B again")
 
 
 def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
@@ -73,14 +73,14 @@ def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
 ) -> None:
     a = write(tmp_path / "a", {"MR": accuracy(WEAK), "CR": accuracy(WEAK)})
     b = write(tmp_path / "b", {"MR": accuracy(STRONG), "CR": accuracy(OTHER)})
-    found = compared(capsys, a, b)
-    sure, slight = found["rows"]
+    comparison = compared(capsys, a, b)
+    sure, slight = comparison["rows"]
     assert (sure["task"], sure["metric"], sure["exceeds_noise"]) == ("MR", "acc", True)
     assert sure["a"] == pytest.approx(100 * np.mean(WEAK == GOLD))
     assert sure["difference"] == pytest.approx(100 * (np.mean(STRONG == GOLD) - np.mean(WEAK == GOLD)))
     assert 0 < sure["low"] < sure["difference"] < sure["high"]
     assert slight["exceeds_noise"] is False and slight["low"] <= 0 <= slight["high"]
-    assert (found["a"], found["b"], found["not_compared"], found["notes"]) == ("a", "b", {}, [])
+    assert (comparison["a"], comparison["b"], comparison["not_compared"], comparison["notes"]) == ("a", "b", {}, [])
 
 
 def test_the_difference_is_that_of_the_paired_bootstrap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,9 +104,9 @@ def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys
     names = [f"task{number}" for number in range(60)]
     a = write(tmp_path / "a", {name: accuracy(WEAK) for name in names})
     b = write(tmp_path / "b", {name: accuracy(STRONG if name == "task7" else OTHER) for name in names})
-    found = compared(capsys, a, b)
-    assert found["resamples"] == 4 * 2 * 60 / 0.05
-    assert [row["task"] for row in found["rows"] if row["exceeds_noise"]] == ["task7"]
+    comparison = compared(capsys, a, b)
+    assert comparison["resamples"] == 4 * 2 * 60 / 0.05
+    assert [row["task"] for row in comparison["rows"] if row["exceeds_noise"]] == ["task7"]
 
 
 def test_the_table_says_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,9 +127,9 @@ def test_tasks_of_one_alone_and_other_data_are_named_and_not_compared(
 ) -> None:
     a = write(tmp_path / "a", {"MR": accuracy(WEAK), "SST2": accuracy(WEAK), "STS12": {}})
     b = write(tmp_path / "b", {"MR": accuracy(STRONG), "TREC": accuracy(WEAK), "STS12": {}})
-    found = compared(capsys, a, b)
-    assert [row["task"] for row in found["rows"]] == ["MR"]
-    assert found["not_compared"] == {
+    comparison = compared(capsys, a, b)
+    assert [row["task"] for row in comparison["rows"]] == ["MR"]
+    assert comparison["not_compared"] == {
         "SST2": "only in A", "STS12": "no figure has examples in both", "TREC": "only in B",
     }  # fmt: skip
     changed = write(tmp_path / "c", {"MR": accuracy(STRONG)}, data="2")
@@ -141,9 +141,9 @@ def test_figures_of_other_examples_are_not_compared(tmp_path: Path, capsys: pyte
     shorter = {"acc": Examples.of("accuracy", WEAK[:-1], GOLD[:-1])}
     a = write(tmp_path / "a", {"MR": accuracy(WEAK), "CR": accuracy(WEAK)})
     b = write(tmp_path / "b", {"MR": shorter, "CR": accuracy(STRONG)})
-    found = compared(capsys, a, b)
-    assert found["not_compared"] == {"MR": "acc: the figures are not of the same examples by the same metric"}
-    assert [row["task"] for row in found["rows"]] == ["CR"]
+    comparison = compared(capsys, a, b)
+    assert comparison["not_compared"] == {"MR": "acc: the figures are not of the same examples by the same metric"}
+    assert [row["task"] for row in comparison["rows"]] == ["CR"]
 
 
 def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(

@@ -168,15 +168,15 @@ def request(tmp_path: Path, model: str, cache: Path | None, pairs: Sequence[Path
 def test_a_second_run_takes_every_embedding_from_the_cache_and_gets_the_same_figures(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
-    found = []
+    evaluations = []
     for _ in range(2):
         assert main([*models(str(vectors)), *arguments]) == 0
-        found.append(results_of(tmp_path / "out"))
-    counts = [(one["environment"]["texts_embedded"], one["environment"]["texts_cached"]) for one in found]
+        evaluations.append(results_of(tmp_path / "out"))
+    counts = [(one["environment"]["texts_embedded"], one["environment"]["texts_cached"]) for one in evaluations]
     assert counts == [(NUM_TEXTS, 0), (0, NUM_TEXTS)]
-    assert found[0]["scores"] == found[1]["scores"]
+    assert evaluations[0]["scores"] == evaluations[1]["scores"]
     (folder,) = (tmp_path / "cache").iterdir()
-    assert folder.name == found[0]["environment"]["fingerprint"]
+    assert folder.name == evaluations[0]["environment"]["fingerprint"]
 
 
 def test_damaged_rows_of_the_cache_are_computed_again_and_reported(

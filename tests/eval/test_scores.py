@@ -105,9 +105,9 @@ def test_a_sample_is_scored_as_its_examples_alone_would_be(metric: str) -> None:
     gold = {"spearman": SCORES, "accuracy": GOLD, "mean": None}[metric]
     examples = Examples.of(metric, predicted, gold)
     samples = np.random.default_rng(1).integers(300, size=(50, 300))
-    (found,) = _figures((examples,), [samples[:20], samples[20:]])
+    (figures,) = _figures((examples,), [samples[:20], samples[20:]])
     alone = METRICS[metric](examples.predicted[samples], examples.gold[samples])
-    assert found == pytest.approx(100 * alone, abs=1e-9)
+    assert figures == pytest.approx(100 * alone, abs=1e-9)
 
 
 def test_tasks_import_nothing_that_renders() -> None:

@@ -41,10 +41,10 @@ def texts(cells: list[Cell]) -> list[str]:
 
 def every(sections: list[Section]) -> dict[str, Section]:
     """Return heading -> section, subsections included."""
-    found = {}
+    by_heading = {}
     for section in sections:
-        found |= {section.heading: section, **every(list(section.sections))}
-    return found
+        by_heading |= {section.heading: section, **every(list(section.sections))}
+    return by_heading
 
 
 def test_a_figure_has_each_models_value_and_interval_then_the_published(summary: Summary) -> None:

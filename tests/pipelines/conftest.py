@@ -74,7 +74,7 @@ def peak_memory(*words: str | Path) -> int:
     """Return the peak memory of `python -m pipelines` with one worker, in a separate process, in kilobytes."""
     # Not getrusage's: a process begins with the peak of the one that started it, which here is all of the tests'.
     program = (
-        "import pathlib, re, sys; from pipelines.__main__ import main\n"
+        "import pathlib, re, sys; from clearspan.pipelines.__main__ import main\n"
         "assert main(sys.argv[1:]) == 0\n"
         "print(re.search(r'VmHWM:\\s*(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1])\n"
     )

@@ -194,7 +194,10 @@ def test_a_class_of_what_is_no_single_file_is_refused(direct: Command, tmp_path:
     write_tar(tmp_path / "more.tar", [("1.jpg", picture())])
     (tmp_path / "list.tsv").write_text(f"{what}\tbee\n")
     done = direct("images", "--input", tmp_path / "list.tsv", tmp_path / "ant")
-    assert done.code == 1 and f"{tmp_path / what}: listed as 'bee', but a folder, a tar, or another name" in done.err
+    assert (
+        done.code == 1
+        and f"{tmp_path / what}: listed as 'bee', but it is a folder, a tar, or a second name" in done.err
+    )
 
 
 def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path: Path) -> None:

@@ -117,14 +117,14 @@ def test_a_worker_that_dies_ends_the_run_with_a_line(
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "from pipelines.execution import graph\n"
-        "from pipelines.units import unit\n"
+        "from clearspan.pipelines.execution import graph\n"
+        "from clearspan.pipelines.units import unit\n"
         "process = unit.process_unit\n"
         "def terminated(work, job, worker):\n"
         "    if work.number == 3: os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return process(work, job, worker)\n"
         "graph.process_unit = terminated\n"
-        "from pipelines.__main__ import main\n"
+        "from clearspan.pipelines.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [*words, "--output", str(tmp_path / "out"), "--workers", "1"]
@@ -137,7 +137,8 @@ def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str
 
 def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys; sys.executable = '/bin/false'\nfrom pipelines.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; sys.executable = '/bin/false'\n"
+        "from clearspan.pipelines.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
     ended = run_commands(["-c", code, *words, "--output", str(tmp_path / "out"), "--workers", "2"], [environment()])
     assert (ended.returncode, ended.stdout) == (1, "")

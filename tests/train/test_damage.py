@@ -17,6 +17,7 @@ import torch
 from clearspan.common.files import TEMPORARY
 from clearspan.shards.sealed import FileInfo
 from clearspan.train.engine.checkpoint import MODEL_STATES, CheckpointError, Checkpoints, safe_load, write_states
+from clearspan.train.engine.display import Display
 from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import read_manifest, seal_folder
 from clearspan.train.engine.tracking import Tracker, lines_up_to
@@ -286,7 +287,7 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
 
 
 def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, 1, 0, True)
+    tracker = Tracker(tmp_path, Display(1, 0, quiet=True))
     tracker.lines.close()
     tracker.lines = Path("/dev/full").open("a", buffering=1)
     with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.jsonl'"):
@@ -306,7 +307,7 @@ def test_of_threads_that_fail_only_tensorboards_is_silent(tmp_path: Path, monkey
     """The writer raises its error again when the next figure is written."""
     said: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda failed: said.append(str(failed.exc_value)))
-    hook, tracker = threading.excepthook, Tracker(tmp_path, 1, 0, True)
+    hook, tracker = threading.excepthook, Tracker(tmp_path, Display(1, 0, quiet=True))
     for module in ("tensorboard.summary.writer.event_file_writer", "deepspeed.io"):
         thread = type("Thread", (WithoutSpace,), {"__module__": module})()
         thread.start()

@@ -203,7 +203,7 @@ def test_a_run_goes_to_wandb_where_the_recipe_says_so_and_a_resumed_one_to_the_s
 
     monkeypatch.setitem(sys.modules, "wandb", Package)
     for step in (0, 1):
-        tracker = Tracker(tmp_path, 2, step, True, wandb=("project", {"training.seed": 42}))
+        tracker = Tracker(tmp_path, Display(2, step, quiet=True), wandb=("project", {"training.seed": 42}))
         tracker.log(step + 1, {"loss": 1.0})
         tracker.close()
     assert online.logged == [(1, {"loss": 1.0}), (2, {"loss": 1.0})] and online.finished == 2

@@ -15,6 +15,7 @@ from clearspan.train.build import build_feed, build_learner
 from clearspan.train.config.recipe import load
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
 from clearspan.train.data.stream import StreamState
+from clearspan.train.engine.display import Display
 from clearspan.train.engine.loop import total_steps
 from clearspan.train.engine.tracking import Tracker
 from clearspan.train.learner import Learner
@@ -146,7 +147,7 @@ def test_what_is_told_in_training_does_not_tear_the_bar(tmp_path: Path, monkeypa
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
-    tracker = Tracker(tmp_path, 4, 0, quiet=False)
+    tracker = Tracker(tmp_path, Display(4, 0, quiet=False))
     tracker.tell("data.more: starts epoch 2")
     tracker.close()
     assert re.search(r"train: +0%.*\r +\rdata\.more: starts epoch 2\n.*train: +0%", screen.getvalue(), re.DOTALL)

@@ -11,6 +11,7 @@ from clearspan.train import reference, run
 from clearspan.train.config import layers
 from clearspan.train.config.keys import known_keys
 from clearspan.train.options import DatasetConfig
+from clearspan.train.schedules import OptimizerConfig
 from clearspan.train.sweeps import grid
 from tests.conftest import ROOT
 
@@ -96,6 +97,14 @@ def test_a_row_has_type_default_and_meaning() -> None:
     ]
     assert r"| a\|b, under" in reference.table(["key", "type", "default", "meaning"], rows)
     assert reference.keys(DatasetConfig)[0][2] == "must be given"
+
+
+def test_a_type_has_its_range_or_its_choices() -> None:
+    types = {row[0]: row[1] for row in reference.keys(DatasetConfig) + reference.keys(OptimizerConfig)}
+    assert types["`share`"] == "float, above 0, at most 1" and types["`batch_size`"] == "int, at least 1"
+    assert types["`short_documents`"] == "`error` or `skip` or `shrink`"
+    assert types["`eps`"] == "float, above 0"
+    assert types["`betas`"] == "list of float, at least 0, below 1"
 
 
 def test_a_key_of_which_nothing_is_said_is_an_error() -> None:

@@ -336,10 +336,10 @@ def test_the_encoder_is_compiled_on_cuda_in_bf16_unless_the_recipe_says_no(
     [
         (
             torch._dynamo.exc.Unsupported("a call that\nno graph holds", "a break"),
-            "no one graph to compile (a call that",
+            "cannot be compiled as one graph (a call that",
             "set training.compile=false",
         ),
-        (torch.OutOfMemoryError("CUDA out of memory."), "not enough memory for a step", "docs/training.md lists"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "not enough memory for a step", "see docs/training.md"),
     ],
 )
 def test_what_ends_a_step_on_a_gpu_is_told_in_a_line(

@@ -3,6 +3,7 @@
 import argparse
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,14 @@ def test_data_that_is_not_there_is_told_in_one_line_before_anything_is_trained(t
     assert said.endswith(f"{DEV} is over 2 of 17 tasks, and not comparable with the paper's") and "\n" not in said
     assert missing(asked("--data", str(two_tasks), "--tasks", "transfer", "--score", "TREC/acc")) == ""
     assert missing(Scoring()) == ""
+
+
+def test_a_task_from_outside_is_checked_before_anything_is_trained(
+    two_tasks: Path, own_module: Callable[[str], str]
+) -> None:
+    name = own_module("class Haiku:\n    name = 'haiku'\n    def __init__(self, data): ...\n")
+    with pytest.raises(RecipeError, match=f"^--tasks: {name}:Haiku: not an evaluation task: it lacks files, score"):
+        missing(asked("--data", str(two_tasks), "--tasks", f"{name}:Haiku"))
 
 
 def test_a_score_none_of_whose_tasks_is_there_is_refused(two_tasks: Path) -> None:

@@ -78,7 +78,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
-    """Return the question which names the known key that is nearest to an unknown one by its last part, or None. Keys
+    """Return "did you mean KEY?" with the known key whose last part is most similar to the unknown key's, or None. Keys
     of the same section come first.
     """
     within, _, last = key.rpartition(".")
@@ -123,17 +123,19 @@ def _keys(section: Any, within: str = "") -> list[str]:
 
 
 def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raise KeyedError for a dataset or an objective whose name the command line mistypes: a dataset that only the
-    command line names and no objective reads, or a null for something that is not there while a similar name is.
+    """Check the names of datasets and objectives on the command line for typing errors.
 
     Args:
         recipe: the merged recipe.
         before: the recipe without the command line's arguments.
         arguments: the command line's arguments alone.
+
+    Raises:
+        KeyedError: a new dataset is read by no objective, or a null names nothing in the recipe but nearly does.
     """
     for section in ("data", "objectives"):
-        there, now, given = _names(before, section), _names(recipe, section), arguments.get(section)
-        for name, value in given.items() if there and isinstance(given, dict) else ():
+        there, now, changes = _names(before, section), _names(recipe, section), arguments.get(section)
+        for name, value in changes.items() if there and isinstance(changes, dict) else ():
             if name in there:
                 continue
             key, near = f"{section}.{name}", closest(name, there)
@@ -154,11 +156,11 @@ def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def keep_one_length(recipe: dict[str, Any], places: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Drop the one of `training.epochs` and `training.max_steps` that a later place overrides by the other.
+    """Of `training.epochs` and `training.max_steps`, keep only the one that was set last.
 
     Args:
-        recipe: the merged recipe, which is changed.
-        places: the name and the content of each file and of the command line; later ones take precedence.
+        recipe: the merged recipe, which is changed in place.
+        places: (name, content) of each file and of the command line, in their order.
 
     Raises:
         RecipeError: one place sets both.

@@ -282,7 +282,7 @@ class Trainer:
         display = Display(self.total, self.step, self.quiet, units, device_name(self.engine.device, self.ranks))
         project = self.recipe.training.wandb
         online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
-        self.tracker = Tracker(self.run, self.total, self.step, self.quiet, display, online)
+        self.tracker = Tracker(self.run, display, online)
 
     def _write(self, metrics: dict[str, Any], warnings: Sequence[str] = ()) -> None:
         assert self.tracker is not None

@@ -100,7 +100,7 @@ class Tracker:
     """Writer of metrics by step. A resumed run keeps the lines up to the step that it resumes from.
 
     Args:
-        display: shows the metrics too; default: a new display.
+        display: shows the metrics too.
         wandb: (project, configuration) of the run on wandb; None: do not use wandb.
 
     Raises:
@@ -108,18 +108,10 @@ class Tracker:
         RecipeError: wandb refuses the run.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        total: int,
-        step: int,
-        quiet: bool,
-        display: Display | None = None,
-        wandb: tuple[str, dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, run: Path, display: Display, wandb: tuple[str, dict[str, Any]] | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.path, self.events = run / "metrics.jsonl", run / "tensorboard"
+        self.path, self.events, step = run / "metrics.jsonl", run / "tensorboard", display.step
         write_text(self.path, "".join(line + "\n" for line in lines_up_to(self.path, step)))
         with contextlib.ExitStack() as opened:
             opened.enter_context(_silent_board())
@@ -127,10 +119,10 @@ class Tracker:
             opened.callback(self._close_lines)
             self.board = SummaryWriter(str(self.events), purge_step=step + 1)
             opened.callback(self._close_board)
-            self.online = online_run(run, *wandb, quiet) if wandb else None
+            self.online = online_run(run, *wandb, display.quiet) if wandb else None
             if self.online is not None:
                 opened.callback(self.online.finish)
-            self.display = display or Display(total, step, quiet)
+            self.display = display
             opened.callback(self.display.close)
             self._opened = opened.pop_all()
 

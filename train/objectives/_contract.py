@@ -26,37 +26,10 @@ from clearspan.train.modalities import Modality
 from clearspan.train.model.encoded import Encoded
 from clearspan.train.model.masking import Masking
 from clearspan.train.model.packing import Sequences, SpecialTokens
+from clearspan.train.options import ObjectiveConfig
 
 Metrics = dict[str, Tensor]
 """Detached scalars that are logged, by name."""
-
-
-@dataclasses.dataclass
-class ObjectiveConfig:
-    """The options of every objective.
-
-    Args:
-        type: the kind of objective: a built-in type, or `module:Class` for a class of your own (an installed package,
-            or a file in the working folder). "": the type that has the objective's name.
-        data: the dataset that the objective reads. "": the recipe's only dataset.
-        weight: the factor of the objective's loss in the sum. Change it to balance several losses.
-        turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
-            summed. "": a turn of its own, named as the objective.
-    """
-
-    type: str = ""
-    data: str = ""
-    weight: float = 1.0
-    turn: str = ""
-
-    def check(self) -> None:
-        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
-
-    def needs(self) -> dict[str, str]:
-        """Return the columns that options require, each with the option as the user wrote it. Shards that lack such a
-        column are refused, even if the objective could train without it.
-        """
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,18 +23,18 @@ NAMED = 3
 """Number of equal runs that a note names; it counts the others."""
 
 
-def remarks(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> dict[str, str]:
+def remarks(folder: Path, runs: Sequence[Run], by_run: Mapping[str, Scores]) -> dict[str, str]:
     """Return the remarks in the rows of runs, by the name of the run; most runs have none."""
-    lines = {run.name: "without a score" for run in runs if run.name not in found}
-    return lines | {name: UNCHANGED for name in found if Checkpoints(folder / name).began_best()}
+    lines = {run.name: "without a score" for run in runs if run.name not in by_run}
+    return lines | {name: UNCHANGED for name in by_run if Checkpoints(folder / name).began_best()}
 
 
-def equal_rows(folder: Path, runs: Sequence[Run], found: Mapping[str, Scores]) -> list[str]:
+def equal_rows(folder: Path, runs: Sequence[Run], by_run: Mapping[str, Scores]) -> list[str]:
     """Return a line for each group of runs with the same scores, which names the runs and the reason."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        if found.get(run.name):
-            groups.setdefault(json.dumps(found[run.name], sort_keys=True), []).append(run)
+        if by_run.get(run.name):
+            groups.setdefault(json.dumps(by_run[run.name], sort_keys=True), []).append(run)
     return [f"{_named(group)} have equal figures: {_why(folder, group)}" for group in groups.values() if len(group) > 1]
 
 

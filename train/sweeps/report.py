@@ -24,7 +24,7 @@ from clearspan.train.sweeps.scores import INCOMPLETE, Scores, Scoring
 DEV = "dev_score"
 ALL_STEPS = 1 << 62
 
-Found = Mapping[str, Scores]
+ScoresByRun = Mapping[str, Scores]
 """Scores by the name of the run, for runs that have some."""
 FILES = ("sweep.json", "table.csv", "figure.png")
 
@@ -47,16 +47,16 @@ def scores(run: Path, how: Scoring | None = None) -> Scores:
     return values
 
 
-def highest(found: Found, score: str) -> str:
+def highest(by_run: ScoresByRun, score: str) -> str:
     """Return a line that names the run with the highest value of a score, or "" if no run has that score."""
-    name = next((name for name in score_names(found) if name in (score, f"{score}{INCOMPLETE}")), "")
-    values = {run: scores[name] for run, scores in found.items() if name in scores}
+    name = next((name for name in score_names(by_run) if name in (score, f"{score}{INCOMPLETE}")), "")
+    values = {run: scores[name] for run, scores in by_run.items() if name in scores}
     return f"highest {name}: {max(values.values()):.2f}, {max(values, key=lambda run: values[run])}" if values else ""
 
 
-def score_names(found: Found) -> list[str]:
+def score_names(by_run: ScoresByRun) -> list[str]:
     """Return the names of all scores, in the order of their first occurrence."""
-    return list(dict.fromkeys(name for scores in found.values() for name in scores))
+    return list(dict.fromkeys(name for scores in by_run.values() for name in scores))
 
 
 def columns(runs: Sequence[Run]) -> list[str]:
@@ -65,14 +65,14 @@ def columns(runs: Sequence[Run]) -> list[str]:
     return [key for key in runs[0].settings if key != RECIPE or len(varied) > 1]
 
 
-def table(runs: Sequence[Run], found: Found, remarks: Mapping[str, str]) -> str:
+def table(runs: Sequence[Run], by_run: ScoresByRun, remarks: Mapping[str, str]) -> str:
     """Return the table for the terminal; `remarks` maps a run's name to the remark at the end of its row."""
-    keys, names = columns(runs), score_names(found)
+    keys, names = columns(runs), score_names(by_run)
     short = short_names(keys)
     rows = [
         [
             *(run.settings[key] for key in keys),
-            *(f"{found[run.name][name]:.4f}" if name in found.get(run.name, {}) else "" for name in names),
+            *(f"{by_run[run.name][name]:.4f}" if name in by_run.get(run.name, {}) else "" for name in names),
             remarks.get(run.name, ""),
         ]
         for run in runs
@@ -85,7 +85,7 @@ def write(
     folder: Path,
     grid: Grid,
     runs: Sequence[Run],
-    found: Found,
+    by_run: ScoresByRun,
     remarks: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> None:
@@ -95,38 +95,38 @@ def write(
         remarks: remarks by the name of the run; without any, the table has no column for them.
         notes: lines about several runs.
     """
-    keys, names = columns(runs), score_names(found)
+    keys, names = columns(runs), score_names(by_run)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(["run", *keys, *names, *(["remark"] if remarks else [])])
     content = []
     for run in runs:
-        values, remark = found.get(run.name, {}), remarks.get(run.name, "")
+        values, remark = by_run.get(run.name, {}), remarks.get(run.name, "")
         settings = [run.settings[key] for key in keys]
         writer.writerow(
             [run.name, *settings, *(values.get(name, "") for name in names), *([remark] if remarks else [])]
         )
-        content.append({"run": run.name, "settings": run.settings, "scores": found.get(run.name), "remark": remark})
+        content.append({"run": run.name, "settings": run.settings, "scores": by_run.get(run.name), "remark": remark})
     report = {"runs": content, "notes": list(notes)}
     files.write_text(folder / "sweep.json", f"{json.dumps(report, indent=2)}\n")
     files.write_text(folder / "table.csv", lines.getvalue())
     if names:
         image = io.BytesIO()
-        draw(grid, runs, found).savefig(image, format="png", dpi=150, metadata={"Software": None})
+        draw(grid, runs, by_run).savefig(image, format="png", dpi=150, metadata={"Software": None})
         files.write_bytes(folder / "figure.png", image.getvalue())
 
 
-def draw(grid: Grid, runs: Sequence[Run], found: Found) -> Figure:
+def draw(grid: Grid, runs: Sequence[Run], by_run: ScoresByRun) -> Figure:
     """Return the figure of the first score, with one panel per axis: a point for each run, a box at values with three
     runs or more, and, if an axis is shown by color, a line through the medians of each of its values.
     """
-    score, panels = score_names(found)[0], grid.panels or (grid.axes[0].keys[0],)
-    scored = [run for run in runs if score in found.get(run.name, {})]
+    score, panels = score_names(by_run)[0], grid.panels or (grid.axes[0].keys[0],)
+    scored = [run for run in runs if score in by_run.get(run.name, {})]
     figure = Figure(figsize=(1.5 + 3.2 * len(panels), 3.6), layout="constrained")
     short = short_names([key for axis in grid.axes for key in axis.keys])
     for axes, key in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
         axis = grid.axis(key).in_order()
-        groups = grouped(grid, key, scored, {run.name: found[run.name][score] for run in scored})
+        groups = grouped(grid, key, scored, {run.name: by_run[run.name][score] for run in scored})
         for number, (label, places) in enumerate(groups.items()):
             offset = 0.0 if len(groups) == 1 else 0.5 * (number / (len(groups) - 1) - 0.5)
             color = f"C{number}"

@@ -74,9 +74,9 @@ def planned(options: argparse.Namespace) -> Plan:
 def _check_folder(output: Path) -> None:
     """Raise RecipeError for a folder with files that no sweep wrote; hidden files are ignored."""
     entries = sorted(output.iterdir()) if output.is_dir() else []
-    found = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
-    if found and (report.FILES[0] not in found or not set(found) <= set(report.FILES)):
-        other = next((name for name in found if name not in report.FILES), found[0])
+    files_there = [path.name for path in entries if path.is_file() and not path.name.startswith(".")]
+    if files_there and (report.FILES[0] not in files_there or not set(files_there) <= set(report.FILES)):
+        other = next((name for name in files_there if name not in report.FILES), files_there[0])
         raise RecipeError(f"--output {output}: holds files of something else ({other}): name a new or an empty folder")
 
 
@@ -183,7 +183,7 @@ def sweep(
         stopped: returns the signal that is to end the sweep, or "".
     """
     failed: list[str] = []
-    found: dict[str, Scores] = {}
+    by_run: dict[str, Scores] = {}
     for number, run in enumerate(plan.runs, 1):
         folder, problem = options.output / run.name, ""
         wait_for(folder)
@@ -201,17 +201,17 @@ def sweep(
             failed.append(terminal.visible(f"{run.name}: {problem}"))
             print(f"sweep: {failed[-1]}; the others go on", file=sys.stderr)
         if done and (not plan.scoring.tasks or plan.scoring.evaluated(folder)):
-            found[run.name] = report.scores(folder, plan.scoring)
+            by_run[run.name] = report.scores(folder, plan.scoring)
     if name := stopped():
-        progress = f"{len(found)} of {len(plan.runs)} runs are done"
+        progress = f"{len(by_run)} of {len(plan.runs)} runs are done"
         print(f"sweep: stopped by {name}: {progress}; the same command goes on", file=sys.stderr)
         return 1
-    comments = remarks(options.output, plan.runs, found)
-    notes = equal_rows(options.output, plan.runs, found)
-    report.write(options.output, plan.grid, plan.runs, found, comments, notes)
-    best = report.highest(found, plan.scoring.score)
-    written = f"{options.output}: table.csv, sweep.json{', figure.png' if found else ''}"
-    terminal.say("\n".join([report.table(plan.runs, found, comments), *notes, *([best] if best else []), written]))
+    comments = remarks(options.output, plan.runs, by_run)
+    notes = equal_rows(options.output, plan.runs, by_run)
+    report.write(options.output, plan.grid, plan.runs, by_run, comments, notes)
+    best = report.highest(by_run, plan.scoring.score)
+    written = f"{options.output}: table.csv, sweep.json{', figure.png' if by_run else ''}"
+    terminal.say("\n".join([report.table(plan.runs, by_run, comments), *notes, *([best] if best else []), written]))
     if failed:
         print(f"sweep: {len(failed)} of {len(plan.runs)} runs failed: {'; '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

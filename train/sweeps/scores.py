@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.plugins import PluginError, is_spec
 from clearspan.eval.files import DataError
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
-from clearspan.eval.tasks.registry import FAMILIES
+from clearspan.eval.tasks.registry import FAMILIES, family
 from clearspan.train.options import RecipeError, one_of, refuse
 from clearspan.train.sweeps.grid import Grid
 
@@ -93,7 +94,7 @@ def scoring(options: argparse.Namespace, grid: Grid) -> Scoring:
     chosen = tuple(dict.fromkeys(word.strip() for word in options.tasks.split(",") if word.strip()))
     tasks = chosen or (grid.tasks if options.data else ())
     score = options.score or ("" if chosen else grid.score)
-    unknown = next((word for word in (*chosen, *grid.tasks) if word not in FAMILIES), "")
+    unknown = next((word for word in (*chosen, *grid.tasks) if word not in FAMILIES and not is_spec(word)), "")
     known = [*AVERAGES, *HALVES]
     refuse(
         (bool(options.data) and not tasks, "--data has no effect without --tasks"),
@@ -119,9 +120,11 @@ def missing(how: Scoring) -> str:
     without: dict[str, str] = {}
     try:
         for word in how.tasks:
-            loaded = FAMILIES[word].load(Path(how.data))
+            loaded = family(word).load(Path(how.data))
             there += [task.name for task in loaded.tasks]
             without |= loaded.missing
+    except PluginError as error:
+        raise RecipeError(f"--tasks: {error}") from None
     except DataError as error:
         raise RecipeError(f"--data: {error}") from None
     wanted = _tasks_of(how.score)

@@ -52,7 +52,7 @@ MEASURE = """<script>addEventListener("load", () => setTimeout(() => {
 
 def chromium(url: str, profile: Path) -> tuple[str, list[str]]:
     """Return the page's elements as the browser has them, and the lines of its console."""
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium is installed: apt-get install chromium to read the report in a browser")
     command = [program, *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", url]
@@ -84,20 +84,20 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found_at(report: Path) -> dict[int, dict[str, Any]]:
+def measured_at(report: Path) -> dict[int, dict[str, Any]]:
     """Return width -> measurements."""
     return {width: measured(report, width) for width in (1200, 400)}
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-def test_nothing_is_cut_off(found_at: dict[int, dict[str, Any]], width: int) -> None:
-    found = found_at[width]
-    assert found["width"] == width
-    assert found["page"] <= width
-    assert found["beyond"] == []
-    assert found["unseen"] == []
-    assert found["scrolling"] == 0
-    assert found["asked"] == []
+def test_nothing_is_cut_off(measured_at: dict[int, dict[str, Any]], width: int) -> None:
+    values = measured_at[width]
+    assert values["width"] == width
+    assert values["page"] <= width
+    assert values["beyond"] == []
+    assert values["unseen"] == []
+    assert values["scrolling"] == 0
+    assert values["asked"] == []
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_a_summary_beside_all_published_models_shows_its_last_column(names: tupl
     summary = replace(summary, baselines=published.baselines(summary.figures))
     assert len(summary.columns) >= 8
     write_report(tmp_path / "report.html", "Evaluation", report_sections(summary)[:1])
-    found = measured(tmp_path / "report.html", 1200)
-    assert (found["scrolling"], found["page"], found["beyond"]) == (0, 1200, [])
+    values = measured(tmp_path / "report.html", 1200)
+    assert (values["scrolling"], values["page"], values["beyond"]) == (0, 1200, [])
 
 
-def test_charts_are_shown_and_large_enough_on_a_phone(found_at: dict[int, dict[str, Any]]) -> None:
-    images = found_at[400]["images"]
+def test_charts_are_shown_and_large_enough_on_a_phone(measured_at: dict[int, dict[str, Any]]) -> None:
+    images = measured_at[400]["images"]
     assert len(images) > 15
     for natural, shown, alt in images:
         assert shown >= 0.75 * natural > 0
@@ -128,13 +128,13 @@ def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: P
     header = ["task", *(f"model-number-{i}" for i in range(25))]
     table = Table(header, [["STS12", *(70.0 + i for i in range(25))]])
     write_report(tmp_path / "report.html", "Many", [Section("Scores", tables=[table])])
-    found = measured(tmp_path / "report.html", 1200)
-    assert found["scrolling"] == 1
-    assert (found["page"], found["beyond"]) == (1200, [])
+    values = measured(tmp_path / "report.html", 1200)
+    assert values["scrolling"] == 1
+    assert (values["page"], values["beyond"]) == (1200, [])
 
 
-def test_a_link_of_the_contents_opens_what_is_folded(report: Path, found_at: dict[int, dict[str, Any]]) -> None:
-    assert found_at[1200]["open"] == 0
+def test_a_link_of_the_contents_opens_what_is_folded(report: Path, measured_at: dict[int, dict[str, Any]]) -> None:
+    assert measured_at[1200]["open"] == 0
     assert measured(report, 1200, "#sts12")["open"] == 1
 
 
@@ -150,9 +150,9 @@ def test_what_would_be_cut_or_asked_for_is_seen(tmp_path: Path) -> None:
     write_report(path, "Bad", [Section("s", "text")])
     bad = '<img src="http://example.invalid/x.png" alt=""><p style="width:90rem;max-width:none">wide</p></body>'
     path.write_text(path.read_text("utf-8").replace("</body>", bad), "utf-8")
-    found = measured(path, 400)
-    assert found["page"] > 400
-    assert any("wide" in element for element in found["beyond"])
-    assert found["asked"] == ["http://example.invalid/x.png"]
+    values = measured(path, 400)
+    assert values["page"] > 400
+    assert any("wide" in element for element in values["beyond"])
+    assert values["asked"] == ["http://example.invalid/x.png"]
     _, console = chromium(path.as_uri(), tmp_path / "profile")
     assert any("Content Security Policy" in line for line in console)

@@ -55,31 +55,31 @@ def test_captions_that_tell_their_pictures_find_them(data: Path, monkeypatch: py
     monkeypatch.setattr(ranking, "_DIM", 40)
     (task,) = captions.load(data).tasks
     assert task.name == "ImageCaptionRetrieval" and len(task.files) == 3
-    found = task.score(Run(Embedder(by_things)))
+    scored = task.score(Run(Embedder(by_things)))
     directions = [f"{way}_{figure}" for way in ("i2t", "t2i") for figure in ("r1", "r5", "r10", "medr")]
-    assert list(found.scores) == ["acc", "devacc", *directions]
-    recalls = [found.scores[name] for name in directions if not name.endswith("medr")]
-    assert found.scores["acc"] == pytest.approx(np.mean(recalls))
-    assert found.scores["t2i_r1"] > 35  # chance is 1 of the 6 pictures of a fold
-    assert found.counts == {"pictures": SIZES["test"], "train": SIZES["train"], "dev": SIZES["dev"]}
-    assert found.settings["folds"] == 5
+    assert list(scored.scores) == ["acc", "devacc", *directions]
+    recalls = [scored.scores[name] for name in directions if not name.endswith("medr")]
+    assert scored.scores["acc"] == pytest.approx(np.mean(recalls))
+    assert scored.scores["t2i_r1"] > 35  # chance is 1 of the 6 pictures of a fold
+    assert scored.counts == {"pictures": SIZES["test"], "train": SIZES["train"], "dev": SIZES["dev"]}
+    assert scored.settings["folds"] == 5
 
 
 def test_the_examples_of_the_figure_are_its_queries(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "_DIM", 10)
     monkeypatch.setattr(ranking, "_MOST_PASSES", 0)
     (task,) = captions.load(data).tasks
-    found = task.score(Run(Embedder(by_things)))
-    examples = found.examples["acc"]
+    scored = task.score(Run(Embedder(by_things)))
+    examples = scored.examples["acc"]
     assert len(examples) == SIZES["test"] * (1 + 5)
-    assert figure(examples) == pytest.approx(found.scores["acc"])
+    assert figure(examples) == pytest.approx(scored.scores["acc"])
 
 
 def test_an_embedding_that_is_no_number_finds_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "_DIM", 10)
     (task,) = captions.load(data).tasks
-    found = task.score(Run(Embedder(lambda texts: np.full((len(texts), 4), np.nan))))
-    assert found.scores["t2i_r1"] <= 20
+    scored = task.score(Run(Embedder(lambda texts: np.full((len(texts), 4), np.nan))))
+    assert scored.scores["t2i_r1"] <= 20
 
 
 def test_what_is_missing_is_named(data: Path) -> None:

@@ -54,25 +54,25 @@ def test_nothing_to_measure_is_not_a_number() -> None:
 def test_the_figures_are_of_all_splits_together_and_of_each(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
     assert isinstance(task, geometry.GeometryTask)
-    found = task.score(Run(Embedder(few_dimensions)))
-    positives = {split: found.subsets[split]["num_pairs"] for split in ("train", "dev", "test")}
+    scored = task.score(Run(Embedder(few_dimensions)))
+    positives = {split: scored.subsets[split]["num_pairs"] for split in ("train", "dev", "test")}
     assert positives == {"train": 1052, "dev": 208, "test": 231}
-    assert found.counts["pairs"] == 1052 + 208 + 231
-    assert set(found.scores) == {
+    assert scored.counts["pairs"] == 1052 + 208 + 231
+    assert set(scored.scores) == {
         f"{measure}{split}" for measure in ("alignment", "uniformity") for split in ("", "_train", "_dev", "_test")
     }
-    weighted = sum(num * found.scores[f"alignment_{split}"] for split, num in positives.items()) / sum(
+    weighted = sum(num * scored.scores[f"alignment_{split}"] for split, num in positives.items()) / sum(
         positives.values()
     )
-    assert found.scores["alignment"] == pytest.approx(weighted)
+    assert scored.scores["alignment"] == pytest.approx(weighted)
     dev = task.splits["dev"]
     texts = list(dict.fromkeys(dev.left + dev.right))
     vectors = unit_vectors(few_dimensions(texts)).astype(float)
     distances = 2 - 2 * vectors @ vectors.T
     distinct = np.exp(-2 * distances[np.triu_indices(len(texts), k=1)])
-    assert found.scores["uniformity_dev"] == pytest.approx(math.log(distinct.mean()), abs=1e-5)
-    assert found.subsets["dev"]["num_sentences"] == len(texts)
-    assert found.examples == {}
+    assert scored.scores["uniformity_dev"] == pytest.approx(math.log(distinct.mean()), abs=1e-5)
+    assert scored.subsets["dev"]["num_sentences"] == len(texts)
+    assert scored.examples == {}
 
 
 def test_length_does_not_count(shared_data: Path) -> None:

@@ -51,7 +51,7 @@ def run_of(folder: Path | None, device: str = "cpu") -> Run:
 
 
 @pytest.mark.parametrize("num_classes", [0, 2])
-def test_a_tiny_encoder_learns_what_can_be_learnt(encoder: Path, num_classes: int) -> None:
+def test_a_tiny_encoder_learns_a_learnable_task(encoder: Path, num_classes: int) -> None:
     train, dev = rows(320, num_classes), rows(50, num_classes)
     settings = replace(QUICK, epochs=8, learning_rate=2e-3)
     history = finetune(encoder, (train.texts, train.labels), dev.texts, num_classes, settings, seed=1)
@@ -81,9 +81,9 @@ def test_what_is_fine_tuned_is_the_folders_transformer(encoder: Path, tmp_path: 
     train, dev = rows(32, 0), rows(20, 0)
     predictions = []
     for folder in (encoder, tmp_path / "same", tmp_path / "other"):
-        found = transformer_folder(folder)
-        assert found is not None
-        predictions.append(finetune(found, (train.texts, train.labels), dev.texts, 0, QUICK, seed=1)[-1])
+        inner = transformer_folder(folder)
+        assert inner is not None
+        predictions.append(finetune(inner, (train.texts, train.labels), dev.texts, 0, QUICK, seed=1)[-1])
     assert predictions[0].tolist() == predictions[1].tolist()
     assert not np.allclose(predictions[0], predictions[2])
 
@@ -116,7 +116,7 @@ def test_a_model_that_no_head_fits_on_is_refused_in_a_line(tmp_path: Path) -> No
 def test_figures_of_classes_are_scikit_learns(task: str) -> None:
     gold = GENERATOR.integers(0, 2, 200)
     predicted = np.where(GENERATOR.random(200) < 0.8, gold, 1 - gold)
-    found = {
+    by_metric = {
         key: figure(examples)
         for key, examples in examples_of(task, predicted.astype(float), {"dev": Split(((),), gold)}).items()
     }
@@ -125,23 +125,23 @@ def test_figures_of_classes_are_scikit_learns(task: str) -> None:
         "RTE": {"accuracy": accuracy},
         "CoLA": {"matthews": metrics.matthews_corrcoef(gold, predicted)},
     }.get(task, {"mean": (accuracy + f1) / 2, "accuracy": accuracy, "f1": f1})
-    assert found == {key: pytest.approx(100 * value, abs=1e-9) for key, value in expected.items()}
-    assert list(found) == list(expected)
+    assert by_metric == {key: pytest.approx(100 * value, abs=1e-9) for key, value in expected.items()}
+    assert list(by_metric) == list(expected)
 
 
 def test_figures_of_scores_are_scipys() -> None:
     gold = GENERATOR.integers(0, 26, 200) / 5
     predicted = gold + GENERATOR.normal(0, 1, 200)
-    found = examples_of("STS-B", predicted, {"dev": Split(((),), gold)})
+    by_metric = examples_of("STS-B", predicted, {"dev": Split(((),), gold)})
     pearson, spearman = stats.pearsonr(predicted, gold).statistic, stats.spearmanr(predicted, gold).statistic
-    assert figure(found["mean"]) == pytest.approx(50 * (pearson + spearman), abs=1e-9)
-    assert figure(found["pearson"]) == pytest.approx(100 * pearson, abs=1e-9)
+    assert figure(by_metric["mean"]) == pytest.approx(50 * (pearson + spearman), abs=1e-9)
+    assert figure(by_metric["pearson"]) == pytest.approx(100 * pearson, abs=1e-9)
 
 
 def test_mnli_is_the_plain_mean_of_its_two_dev_files() -> None:
     dev = {"matched": Split(((),), np.array([0.0, 1, 2, 0])), "mismatched": Split(((),), np.array([1.0, 2]))}
-    found = examples_of("MNLI", np.array([0.0, 1, 2, 1, 2, 2]), dev)
-    assert {key: figure(examples) for key, examples in found.items()} == {
+    by_metric = examples_of("MNLI", np.array([0.0, 1, 2, 1, 2, 2]), dev)
+    assert {key: figure(examples) for key, examples in by_metric.items()} == {
         "mean": 62.5,
         "accuracy_matched": 75,
         "accuracy_mismatched": 50,
@@ -166,11 +166,11 @@ def test_the_figures_are_the_median_runs(encoder: Path, monkeypatch: pytest.Monk
         ],
     )
     split = Split((["a"] * 4,), gold)
-    found = GlueTask("glue/SST-2", split, {"dev": split}, 2).score(replace(run_of(encoder), seed=7))
-    assert found.scores == {"accuracy": 75}
-    assert found.settings["by_seed"] == {"accuracy": [50, 100, 75]}
-    assert (found.settings["best_epochs"], found.settings["median_seed"]) == ([2, 1, 1], 9)
-    assert figure(found.examples["accuracy"]) == 75
+    scored = GlueTask("glue/SST-2", split, {"dev": split}, 2).score(replace(run_of(encoder), seed=7))
+    assert scored.scores == {"accuracy": 75}
+    assert scored.settings["by_seed"] == {"accuracy": [50, 100, 75]}
+    assert (scored.settings["best_epochs"], scored.settings["median_seed"]) == ([2, 1, 1], 9)
+    assert figure(scored.examples["accuracy"]) == 75
 
 
 def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
@@ -188,7 +188,7 @@ def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
 
 def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tmp_path: Path) -> None:
     task = GlueTask("glue/RTE", rows(8, 2), {"dev": rows(8, 2)}, 2)
-    with pytest.raises(UnscoredError, match="takes a model folder with a transformer"):
+    with pytest.raises(UnscoredError, match="needs a model folder with a transformer"):
         task.score(run_of(None))
     with pytest.raises(UnscoredError, match="CUDA_VISIBLE_DEVICES"):
         task.score(run_of(encoder, "cuda:1"))

@@ -31,12 +31,12 @@ def test_every_language_that_is_there_is_a_task(shared_data: Path, place: str) -
 def test_the_figure_is_the_spearman_of_the_test_split(shared_data: Path) -> None:
     task = multilingual.load(shared_data).tasks[1]
     assert isinstance(task, SplitTask)
-    found = task.score(Run(Embedder(letters)))
+    scored = task.score(Run(Embedder(letters)))
     test = task.splits["test"]
     left, right = letters(test.left), letters(test.right)
     cosine = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
-    assert found.scores["spearman"] == pytest.approx(100 * spearmanr(cosine, test.gold).statistic, abs=0.02)
-    assert {"spearman_dev", "pearson"} <= set(found.scores)
+    assert scored.scores["spearman"] == pytest.approx(100 * spearmanr(cosine, test.gold).statistic, abs=0.02)
+    assert {"spearman_dev", "pearson"} <= set(scored.scores)
 
 
 def test_what_is_missing_has_a_reason(shared_data: Path, tmp_path: Path) -> None:

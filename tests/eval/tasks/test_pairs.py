@@ -57,9 +57,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_correlation_that_is_undefined_says_why(tmp_path: Path, content: str, reason: str) -> None:
     (task,) = pairs.load([written(tmp_path / "own.csv", content)])
-    found = task.score(Run(Embedder(lambda texts: np.round(letters(texts)))))
-    assert math.isnan(found.scores["spearman"]) and math.isnan(found.scores["pearson"])
-    assert reason in found.details.text
+    scored = task.score(Run(Embedder(lambda texts: np.round(letters(texts)))))
+    assert math.isnan(scored.scores["spearman"]) and math.isnan(scored.scores["pearson"])
+    assert reason in scored.details.text
 
 
 @pytest.fixture

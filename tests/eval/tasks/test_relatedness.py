@@ -36,26 +36,30 @@ def test_both_tasks_have_the_published_sizes_and_senteval_s_order(shared_data: P
 
 def test_rows_with_the_same_key_keep_the_order_of_the_file() -> None:
     pairs = Pairs(["b c", "a", "a b"], ["z", "y", "x"], np.array([1.0, 2.0, 1.0]))
-    found = relatedness.sorted_pairs(pairs)
-    assert (found.left, found.right, found.gold.tolist()) == (["a", "b c", "a b"], ["y", "z", "x"], [2.0, 1.0, 1.0])
+    ordered = relatedness.sorted_pairs(pairs)
+    assert (ordered.left, ordered.right, ordered.gold.tolist()) == (
+        ["a", "b c", "a b"],
+        ["y", "z", "x"],
+        [2.0, 1.0, 1.0],
+    )
 
 
 def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_data: Path) -> None:
     task = next(t for t in relatedness.load(shared_data / "senteval").tasks if t.name.startswith("SICK"))
     assert isinstance(task, relatedness.RelatednessTask)
     few = {name: Pairs(p.left[::9], p.right[::9], p.gold[::9]) for name, p in task.splits.items()}
-    found = relatedness.RelatednessTask(task.name, few).score(Run(Embedder(few_dimensions)))
-    examples = found.examples["spearman"]
+    scored = relatedness.RelatednessTask(task.name, few).score(Run(Embedder(few_dimensions)))
+    examples = scored.examples["spearman"]
     predicted, gold = examples.predicted, examples.gold
-    assert set(found.scores) == {"spearman", "pearson", "mse", "devspearman", "devpearson"}
+    assert set(scored.scores) == {"spearman", "pearson", "mse", "devspearman", "devpearson"}
     assert sorted(gold) == sorted(few["test"].gold)
-    assert found.scores["spearman"] == pytest.approx(100 * spearmanr(predicted, gold).statistic)
-    assert found.scores["pearson"] == pytest.approx(100 * pearsonr(predicted, gold).statistic)
-    assert found.scores["mse"] == pytest.approx(np.mean((predicted - gold) ** 2))
-    assert all(figure(examples) == pytest.approx(found.scores[name]) for name, examples in found.examples.items())
+    assert scored.scores["spearman"] == pytest.approx(100 * spearmanr(predicted, gold).statistic)
+    assert scored.scores["pearson"] == pytest.approx(100 * pearsonr(predicted, gold).statistic)
+    assert scored.scores["mse"] == pytest.approx(np.mean((predicted - gold) ** 2))
+    assert all(figure(examples) == pytest.approx(scored.scores[name]) for name, examples in scored.examples.items())
     assert 1 <= predicted.min() < predicted.max() <= 5
-    assert found.scores["mse"] < np.var(gold)
-    assert found.counts == {"pairs": len(gold), "train": 500, "dev": 56}
+    assert scored.scores["mse"] < np.var(gold)
+    assert scored.counts == {"pairs": len(gold), "train": 500, "dev": 56}
 
 
 def test_a_missing_split_is_named_and_the_other_task_loads(shared_data: Path, tmp_path: Path) -> None:

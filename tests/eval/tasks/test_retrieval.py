@@ -70,10 +70,10 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
     queries = np.array(data.draw(st.lists(vectors, min_size=1, max_size=5)), np.float32)
     judgements = st.dictionaries(st.integers(0, len(documents) - 1), st.integers(1, 3), min_size=1)
     grades = [dict(sorted(data.draw(judgements).items())) for _ in queries]
-    found = search(
+    ranked = search(
         queries, documents, collection(len(documents), grades), block_scores=data.draw(st.integers(1, 200))
     ).scores()
-    assert found == pytest.approx(reference(queries, documents, grades), abs=1e-9)
+    assert ranked == pytest.approx(reference(queries, documents, grades), abs=1e-9)
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
@@ -83,9 +83,9 @@ def test_the_first_are_those_of_the_whole_order_with_ties_as_they_stand(scores: 
 
 
 def test_equal_scores_rank_in_corpus_order() -> None:
-    found = search(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0]]), collection(4, [{2: 1}]))
-    assert found.figures["mrr"].tolist() == [pytest.approx(1 / 3)]
-    assert found.nearest == {0: [(1, 2.0), (0, 1.0), (2, 1.0)]}
+    ranked = search(np.ones((1, 1)), np.array([[1.0], [2.0], [1.0], [1.0]]), collection(4, [{2: 1}]))
+    assert ranked.figures["mrr"].tolist() == [pytest.approx(1 / 3)]
+    assert ranked.nearest == {0: [(1, 2.0), (0, 1.0), (2, 1.0)]}
 
 
 def test_perfect_and_worst_rankings() -> None:
@@ -107,16 +107,16 @@ def test_a_query_that_is_a_document_does_not_find_itself() -> None:
     """Three captions of one photograph and one of another; each is nearest to itself."""
     documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
     judged = replace(collection(4, [{1: 1, 3: 1}, {0: 1, 3: 1}]), itself=np.array([0, 1]))
-    found = search(documents[:2], documents, judged)
-    assert found.figures["mrr"].tolist() == [1, 1]
-    assert [[position for position, _ in nearest] for nearest in found.nearest.values()] == [[1, 3, 2], [0, 3, 2]]
+    ranked = search(documents[:2], documents, judged)
+    assert ranked.figures["mrr"].tolist() == [1, 1]
+    assert [[position for position, _ in nearest] for nearest in ranked.nearest.values()] == [[1, 3, 2], [0, 3, 2]]
 
 
 def test_a_query_that_no_document_is_ranks_all_beside_one_that_is() -> None:
     documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     judged = replace(collection(3, [{1: 1}, {1: 1}]), itself=np.array([0, -1]))
-    found = search(documents[[0, 0]], documents, judged)
-    assert found.figures["mrr"].tolist() == [1, 0.5]
+    ranked = search(documents[[0, 0]], documents, judged)
+    assert ranked.figures["mrr"].tolist() == [1, 0.5]
     alone = search(np.ones((1, 1)), np.ones((1, 1)), replace(collection(1, [{0: 1}]), itself=np.array([0])))
     assert alone.figures["mrr"].tolist() == [0]
 
@@ -147,8 +147,8 @@ def test_a_query_with_candidates_ranks_these_alone() -> None:
     """By hand: correct answers at ranks 2 and 3 of three, and at rank 1 of two."""
     documents = np.array([[3.0], [2.0], [1.0], [9.0], [8.0]])
     judged = replace(collection(5, [{1: 1, 2: 1}, {3: 1}]), candidates=[np.array([0, 1, 2]), np.array([3, 4])])
-    found = search(np.ones((2, 1)), documents, judged).figures
-    assert {key: values.tolist() for key, values in found.items()} == {
+    ranked = search(np.ones((2, 1)), documents, judged).figures
+    assert {key: values.tolist() for key, values in ranked.items()} == {
         "map": [pytest.approx((1 / 2 + 2 / 3) / 2), 1],
         "mrr": [0.5, 1],
     }

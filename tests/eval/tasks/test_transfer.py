@@ -32,8 +32,8 @@ def run(protocol: str = "fast", encode: object = bag_of_words) -> Run:
 
 
 def task(shared_data: Path, name: str) -> ClassificationTask:
-    (found,) = [task for task in transfer.load(shared_data / "senteval").tasks if task.name == name]
-    return found  # type: ignore[return-value]
+    (chosen,) = [task for task in transfer.load(shared_data / "senteval").tasks if task.name == name]
+    return chosen  # type: ignore[return-value]
 
 
 def test_trec_with_a_bag_of_words_is_far_above_its_largest_class(shared_data: Path) -> None:
@@ -71,14 +71,14 @@ def sentences(num: int, seed: int = 0) -> Labelled:
 
 
 @pytest.mark.parametrize("name", ["CR", "MPQA"])
-def test_nested_tasks_of_one_s_own_files_are_learnt(tmp_path: Path, name: str) -> None:
+def test_nested_tasks_of_one_s_own_files_are_learned(tmp_path: Path, name: str) -> None:
     data = sentences(120)
     files = [tmp_path / "downstream" / file for file in transfer.TWO_CLASSES[name]]
     files[0].parent.mkdir(parents=True)
     for label, file in zip((1, 0), files, strict=True):
         file.write_text("".join(f"{t}\n" for t, of in zip(data.texts, data.labels, strict=True) if of == label))
-    (found,) = transfer.load(tmp_path).tasks
-    scores = found.score(run())
+    (task,) = transfer.load(tmp_path).tasks
+    scores = task.score(run())
     assert scores.scores["acc"] > 75 and scores.scores["devacc"] > 95  # four rows alone stop the last fits
     assert scores.counts == {"sentences": 120, "test": 120}
     assert sorted(set(scores.examples["acc"].groups)) == [0, 1, 2, 3, 4] and len(scores.settings["l2"]) == 5
@@ -129,8 +129,8 @@ def write_snli(folder: Path, num: int) -> None:
 
 def test_snli_is_fitted_without_a_grid(tmp_path: Path) -> None:
     write_snli(tmp_path / "downstream/SNLI", 300)
-    (found,) = transfer.load(tmp_path).tasks
-    scores = found.score(run("full"))
+    (task,) = transfer.load(tmp_path).tasks
+    scores = task.score(run("full"))
     assert scores.settings["l2"] == [1e-9] and scores.counts == {"pairs": 900, "test": 300}
     assert scores.scores["acc"] > 95
 
@@ -177,9 +177,9 @@ def test_one_class_or_fewer_examples_than_folds_are_a_sentence_that_names_the_fi
 
 def test_embeddings_that_are_not_finite_count_as_0() -> None:
     def encode(texts: Sequence[str]) -> np.ndarray:
-        found = bag_of_words(texts)
-        found[0] = np.nan
-        return found
+        vectors = bag_of_words(texts)
+        vectors[0] = np.nan
+        return vectors
 
     data = sentences(200)
     embedder = Embedder(encode)
