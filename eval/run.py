@@ -190,12 +190,12 @@ def _score(
     if embedder.num_zero:
         results.warnings.append(
             f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
-            "vectors have no vector for any word of these texts (check case and tokenization); another model is broken"
+            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
         )
     if cache and cache.num_damaged:
         results.warnings.append(
             f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
-            "were computed again: check the disk"
+            "were computed again: check that disk"
         )
     results.warnings += cache.warnings if cache else []
     results.environment = environment(

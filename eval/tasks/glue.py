@@ -97,11 +97,11 @@ class GlueTask:
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
-            raise UnscoredError("needs a model folder with a transformer, which this task fine-tunes")
+            raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
         if not trainer_device(run.device):
             raise UnscoredError(
-                f"transformers' Trainer cannot use --device {run.device}: give cpu or cuda, and select another GPU by "
-                "CUDA_VISIBLE_DEVICES"
+                f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
+                "CUDA_VISIBLE_DEVICES for another GPU than the first"
             )
         settings = Settings(*SEARCHED[self.name.partition("/")[2]], epochs=EPOCHS[run.protocol])
         seeds = [run.seed + number for number in range(SEEDS[run.protocol])]

@@ -188,7 +188,7 @@ def test_every_task_has_the_settings_that_roberta_found_for_it() -> None:
 
 def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tmp_path: Path) -> None:
     task = GlueTask("glue/RTE", rows(8, 2), {"dev": rows(8, 2)}, 2)
-    with pytest.raises(UnscoredError, match="needs a model folder with a transformer"):
+    with pytest.raises(UnscoredError, match="takes a model folder with a transformer"):
         task.score(run_of(None))
     with pytest.raises(UnscoredError, match="CUDA_VISIBLE_DEVICES"):
         task.score(run_of(encoder, "cuda:1"))
@@ -241,5 +241,5 @@ def test_where_nothing_can_be_scored_the_command_says_why(
     arguments = ["--model", str(encoder), "--tasks", "glue", "--data", str(shared_data), "--output", str(tmp_path)]
     assert main([*arguments, "--device", "cpu"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "skipped glue/RTE: transformers' Trainer cannot use --device cpu" in "\n".join(lines)
+    assert "skipped glue/RTE: transformers' Trainer cannot be told --device cpu" in "\n".join(lines)
     assert lines[-1].endswith("no task of --tasks can be scored with it")
