@@ -21,7 +21,7 @@ SIDE_BYTES = 1 << 20
 """Largest file with the class of a sample."""
 CLASS_CHARACTERS = 255
 """Longest class name: a longer text is something else."""
-SAID = (".cls", ".json")
+CLASS_FILES = (".cls", ".json")
 """Extensions of the files with the class of a sample, in lower case."""
 LINK = "a link or a device, not a file"
 
@@ -97,7 +97,7 @@ class _StatedClass:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.first, self.second = SAID if reading.wanted.field == Wanted.field else reversed(SAID)
+        self.first, self.second = CLASS_FILES if reading.wanted.field == Wanted.field else reversed(CLASS_FILES)
         self.stated: dict[str, tuple[str, str]] = {}
         """File and class, by extension."""
 
@@ -113,7 +113,7 @@ class _StatedClass:
         Raises:
             PipelineError: it states something that is not a class, or another class than a file with its extension.
         """
-        end = next((end for end in SAID if name.lower().endswith(end)), None)
+        end = next((end for end in CLASS_FILES if name.lower().endswith(end)), None)
         if end is None or member is None or self.reading.wanted.pattern:
             return
         if end == self.second and self.first in self.stated:
@@ -151,7 +151,7 @@ def _class_in(name: str, end: str, member: BinaryIO, reading: Reading) -> str | 
 
 def _check_stated(name: str, others: list[str], reading: Reading) -> None:
     """Raise PipelineError if there is a .json that should state the class, and does not."""
-    if silent := [other for other in others if other.lower().endswith(SAID)]:
+    if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.field}" that is a '
             "text or a whole number: name the field with --label-field, or take the class from the name with "

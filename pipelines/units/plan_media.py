@@ -126,7 +126,7 @@ def _check_known(root: str, unknown: Sequence[str], reading: Reading) -> None:
     remedy = "remove them, or skip them with --skip-unknown"
     if any(name.lower().endswith(TAR_NAMES) for name in unknown):
         remedy = "unpack the tar that holds tars"
-    elif any(name.lower().endswith(samples.SAID) for name in unknown):
+    elif any(name.lower().endswith(samples.CLASS_FILES) for name in unknown):
         remedy += "; a file that states a class must be in a tar, next to its example"
     raise PipelineError(
         f"{root}: {number} of unknown type, e.g. {', '.join(unknown[:SHOWN])}: expected {kinds} or tars of these: "
