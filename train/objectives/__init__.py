@@ -14,7 +14,6 @@ from clearspan.train.objectives._contract import (
     ExampleObjective,
     Metrics,
     Objective,
-    ObjectiveConfig,
     Request,
     Setting,
     TokenObjective,
@@ -28,6 +27,7 @@ from clearspan.train.objectives._contrast import (
     same_passes,
     sphere_metrics,
 )
+from clearspan.train.options import ObjectiveConfig
 
 __all__ = [
     "EQUAL_PASSES",

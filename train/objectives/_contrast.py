@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
 from clearspan.train.model.encoded import Encoded
-from clearspan.train.objectives._contract import Metrics, Objective, ObjectiveConfig, Setting
-from clearspan.train.options import not_one_of
+from clearspan.train.objectives._contract import Metrics, Objective, Setting
+from clearspan.train.options import ObjectiveConfig, not_one_of
 
 UNIFORMITY_POINTS = 512
 """Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
