@@ -1,6 +1,8 @@
 """The pages: short where they must be, with links that lead somewhere."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_a_page_opens_with_whom_it_is_for(page: Path) -> None:
     title, blank, first = page.read_text(encoding="utf-8").splitlines()[:3]
     assert title.startswith("# ") and not blank and first.startswith("For ")
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "architecture" / "index.html").is_file()
 
 
 def test_the_site_has_every_page() -> None:
