@@ -23,6 +23,7 @@ ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
 ALONE = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
+@pytest.mark.slow
 def test_without_a_cuda_device_one_line_says_so() -> None:
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.cuda"], cwd=ROOT, env=ALONE, capture_output=True, text=True
@@ -31,6 +32,7 @@ def test_without_a_cuda_device_one_line_says_so() -> None:
     assert found.stderr == "benchmarks.cuda: no CUDA device here: run it where nvidia-smi lists one\n"
 
 
+@pytest.mark.slow
 def test_all_parts_load_and_the_tests_for_cuda_are_collected_where_much_is_not_installed() -> None:
     assert [path.name for path in cuda.marked()] == ["test_cuda.py"]
     words = ["-m", "cuda", "-rs", "-p", "no:cacheprovider", str(cuda.marked()[0])]
@@ -44,6 +46,7 @@ sys.exit(pytest.main({words!r}))"""
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit_s", "said"), [(60.0, "exit code 2"), (0.01, "took more than 0 s")])
 def test_a_part_that_fails_or_hangs_is_told(limit_s: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -73,6 +76,7 @@ def test_all_parts_together_take_less_than_eight_minutes() -> None:
     assert sum(cuda.LIMITS_S.values()) < 8 * 60 and cuda.LIMITS_S.keys() == cuda.PARTS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["static", "step"])
 def test_a_part_does_on_a_cpu_what_it_is_to_do_on_a_gpu(part: str) -> None:
     sizes = {"documents": 2, "layers": 1, "hidden": 64, "batches": 1, "steps": 1, "rounds": 1}
@@ -91,6 +95,7 @@ def test_both_ways_to_the_masked_lm_loss_are_one_loss() -> None:
     assert found["ours"]["gradient_norm"] == pytest.approx(found["chunked"]["gradient_norm"], rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_padded_step_has_the_loss_of_the_packed_one_it_was_made_from(whole: bool) -> None:
     learner = build(1, 64, 0.0, pairs=False).eval()

@@ -102,6 +102,7 @@ def test_no_circle_between_files(package: str) -> None:
     assert circle(graph_of(package)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_circle_between_folders(package: str) -> None:
     assert circle(folders_of(package, graph_of(package))) == []

@@ -32,6 +32,7 @@ def faults_of(how: str) -> tuple[int, int]:
     return told, faults
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is not glibc")
 def test_what_is_freed_meets_its_pages_once() -> None:
     assert faults_of("as it is")[1] > 100

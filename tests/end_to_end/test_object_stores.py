@@ -47,6 +47,7 @@ def published(bucket: str, finished: Path) -> str:
     return f"{bucket}/data"
 
 
+@pytest.mark.slow
 def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +78,7 @@ def curated(
     return folder
 
 
+@pytest.mark.slow
 def test_curation_is_the_same_in_a_bucket(
     bucket: str, corpus: Path, switches: list[str], curated: Path, roberta_tokenizer: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_files_of_one_run_are_in_one_place(bucket: str, corpus: Path, roberta_to
     assert "must all be on this machine, or all in one bucket" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_beams_options_reach_the_driver_and_its_worker_processes(
     amazon, corpus: Path, finished: Path, roberta_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -220,6 +223,7 @@ def upload_all(folder: Path, target: str) -> None:
         storage.publish_file(path, storage.join(target, path.relative_to(folder).as_posix()))
 
 
+@pytest.mark.slow
 def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,12 +239,14 @@ def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     assert "9 examples of 3 classes" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_class_folder_of_a_bucket_keeps_its_class(bucket: str, zoo: Path) -> None:
     upload_all(zoo / "ant", f"{bucket}/zoo/ant")
     assert pipelines_main(of_pictures(f"{bucket}/zoo/ant/", f"{bucket}/data")) == 0
     assert json.loads(Dataset(f"{bucket}/data").read_file("classes.json")) == ["ant"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_tars_in_a_bucket_give_what_folders_give(
     bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, suffix: str
@@ -258,6 +264,7 @@ def test_tars_in_a_bucket_give_what_folders_give(
     assert pictures(f"{bucket}/data") == pictures(of_zoo)
 
 
+@pytest.mark.slow
 def test_a_list_in_a_bucket_names_files_beside_it_or_in_full(bucket: str, zoo: Path, of_zoo: Path) -> None:
     upload_all(zoo, f"{bucket}/data/pictures")
     paths = sorted(zoo.rglob("*.jpg"))
@@ -280,6 +287,7 @@ def test_a_list_that_names_what_is_not_in_the_bucket_is_one_line(
     assert f"{bucket}/absent.tsv" in shown and shown.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_of_pictures_that_failed_in_a_bucket_goes_on_to_the_same_bytes(
     bucket: str, zoo: Path, of_zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +331,7 @@ def made_of_clips(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.mark.slow
 def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, clips: Path, made_of_clips: Path) -> None:
     upload_all(clips, f"{bucket}/clips")
     assert pipelines_main(of_clips(f"{bucket}/clips/", f"{bucket}/data")) == 0

@@ -41,6 +41,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, bytes], tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     used = set()
@@ -85,6 +86,7 @@ WORKERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WORKERS)
 def test_a_job_service_runs_it_with_workers(
     words: list[str], finished: dict[str, bytes], job_service: str, tmp_path: Path, where: str
@@ -94,6 +96,7 @@ def test_a_job_service_runs_it_with_workers(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.slow
 def test_a_remote_workers_error_is_the_last_line(
     words: list[str], job_service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,11 +117,12 @@ def dataflow(google, corpus: Path, roberta_tokenizer: Path, monkeypatch: pytest.
     return ["documents", *places, "--tokenizer", str(roberta_tokenizer), *OPTIONS, *DATAFLOW, *STAGING]
 
 
+@pytest.mark.slow
 def test_dataflows_dry_run_describes_the_job_and_runs_nothing(
     dataflow: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*dataflow, "--dry_run=True", "--sdk_container_image=example.test/clearspan:1"]) == 0
-    assert capsys.readouterr().out == "gs://clearspan-test/out: planned; the job is described, not run\n"
+    assert capsys.readouterr().out == "gs://clearspan-test/out: planned; the job was only described, not run\n"
     assert storage.list_files("gs://clearspan-test/out") == ["plan.json"]
 
 
@@ -135,11 +139,12 @@ def test_dataflow_with_this_machines_files_is_refused(
 TEMPLATE = "gs://clearspan-test/templates/documents.json"
 
 
+@pytest.mark.slow
 def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     dataflow: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*dataflow, f"--template_location={TEMPLATE}", "--setup_file=./setup.py"]) == 0
-    assert "planned; the job is described, not run" in capsys.readouterr().out
+    assert "planned; the job was only described, not run" in capsys.readouterr().out
     job = json.loads(storage.read_bytes(TEMPLATE))
     packages = [package for pool in job["environment"]["workerPools"] for package in pool["packages"]]
     (package,) = (package for package in packages if package["name"] == "workflow.tar.gz")
@@ -149,6 +154,7 @@ def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     assert {"setup.py", "pipelines/execution/graph.py", "pipelines/readers/jsonl.py", "shards/storage.py"} <= names
 
 
+@pytest.mark.slow
 def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[str]) -> None:
     image = ["--sdk_container_image=example.test/clearspan:1", "--sdk_location=container"]
     assert main([*dataflow, f"--template_location={TEMPLATE}", *image]) == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.processes import run_module
 from tests.train.ranks import train_alone
@@ -33,6 +34,7 @@ def some_sts(shared_data: Path, folder: Path, *tasks: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_openwebtext_becomes_a_scored_model(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> None:
     """DeCLUTR's own recipe, with its spans and batches, on an encoder small enough for a test."""
     corpus = shared_data / "text" / "openwebtext_sample.jsonl"

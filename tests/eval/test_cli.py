@@ -58,6 +58,7 @@ def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[in
     return code, last
 
 
+@pytest.mark.slow
 def test_a_model_is_scored_and_the_results_are_written(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     assert "%|" not in err
 
 
+@pytest.mark.slow
 def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
     arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +103,7 @@ def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
     assert "<h1>Evaluation of one, other</h1>" in (output / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_json_prints_what_results_json_holds(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_json_prints_what_results_json_holds(
     assert capsys.readouterr().out == (tmp_path / "runs/eval/results.json").read_text()
 
 
+@pytest.mark.slow
 def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path) -> None:
     scores = []
     for budget in ("64", "16384"):
@@ -116,6 +120,7 @@ def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path)
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_retrieval_runs_beside_sts(arguments: list[str], data: Path, tmp_path: Path) -> None:
     sentences = [
         line.split("\t") for line in (data / "downstream/STS/STSBenchmark/sts-test.csv").read_text().splitlines()
@@ -145,6 +150,7 @@ def changed_model(minilm: Path, folder: Path, change: Callable[[dict[str, np.nda
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_if_they_were(
     arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     assert file.read_text() == content
 
 
+@pytest.mark.slow
 def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list[str], tmp_path: Path) -> None:
     output = tmp_path / "runs" / "eval"
     assert main(arguments) == 0
@@ -270,6 +277,7 @@ def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list
     assert all(path.stat().st_ino != before[path.name] for path in output.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [[], ["--json"]])
 def test_a_stdout_that_is_full_is_one_line_and_exit_1(arguments: list[str], option: list[str]) -> None:
     assert_full(run_module("eval", *arguments, "--quiet", *option, stdout=Path("/dev/full")))
@@ -291,6 +299,7 @@ def assert_full(done: subprocess.CompletedProcess) -> None:
 ODD = "é\x1b[31m\n\udc80$_{"  # an escape sequence, a new line, a byte that is not UTF-8, half a formula
 
 
+@pytest.mark.slow
 def test_odd_names_are_scored_and_reach_the_terminal_written_out(
     arguments: list[str], data: Path, minilm: Path, tmp_path: Path
 ) -> None:
@@ -358,6 +367,7 @@ def test_the_command_starts_without_what_takes_long_to_import() -> None:
     assert done.stderr.strip() == ""
 
 
+@pytest.mark.slow
 def test_a_plain_folder_is_scored_with_the_pooling_that_is_asked_for(
     arguments: list[str], minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_each_of_several_models_has_its_folder_and_all_have_one_report(
     assert "by letter" in report and "glove" in report
 
 
+@pytest.mark.slow
 def test_several_models_leave_no_results_of_one_before_them(arguments: list[str], tmp_path: Path) -> None:
     assert main([*models("letters"), *arguments]) == 0
     assert files(tmp_path / "out") == {"report.html", "results.json", "examples.npz"}

@@ -128,6 +128,7 @@ def test_neighbors_of_several_models_stand_beside_each_other_under_their_query(s
     assert [row[1] for row in table.rows] != [row[2] for row in table.rows]
 
 
+@pytest.mark.slow
 def test_published_models_are_a_table_of_their_own_where_a_page_does_not_hold_all() -> None:
     names = [f"model-{number}" for number in range(8)]
     wide = Summary([made_up.scored(name, seed, ("sts",)) for seed, name in enumerate(names, 1)], made_up.BASELINES)

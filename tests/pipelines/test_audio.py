@@ -108,6 +108,7 @@ def spoken(speakers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_folders_of_speakers_give_every_clip_of_its_speaker(spoken: Path, speakers: Path) -> None:
     manifest = Manifest.load(str(spoken))
     assert manifest.counts == {"read": 500, "kept": 500, "filtered": {}, "bad": 0}
@@ -119,12 +120,14 @@ def test_folders_of_speakers_give_every_clip_of_its_speaker(spoken: Path, speake
     assert ("1040", frames.tobytes()) in examples(spoken)
 
 
+@pytest.mark.slow
 def test_the_manifests_statistics_are_those_of_all_frames(spoken: Path) -> None:
     values = np.concatenate([frames.ravel() for _, _, frames in rows(spoken)]).astype(np.float64)
     found = json.loads((spoken / "manifest.json").read_text())["statistics"]
     assert found == pytest.approx({"mean": values.mean(), "std": values.std()}, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_plain_webdatasets_own_decoder_reads_frames_and_labels(spoken: Path) -> None:
     tars = sorted(map(str, spoken.glob("*.tar")))
     samples = list(wds.WebDataset(tars, shardshuffle=False).decode().to_tuple("npy", "cls"))
@@ -145,6 +148,7 @@ def whole_and_split(utterances: Path, tmp_path_factory: pytest.TempPathFactory) 
     return {how: folder / how for how in ("cut", "split")}
 
 
+@pytest.mark.slow
 def test_utterances_are_cut_each_one_example(whole_and_split: dict[str, Path]) -> None:
     folder = whole_and_split["cut"]
     counts = Manifest.load(str(folder)).counts
@@ -153,6 +157,7 @@ def test_utterances_are_cut_each_one_example(whole_and_split: dict[str, Path]) -
     assert max(sizes) == 1024 and sizes.count(1024) == 21 and min(sizes) > 200
 
 
+@pytest.mark.slow
 def test_utterances_are_split_to_pieces_that_hold_each_frame_once(
     whole_and_split: dict[str, Path], utterances: Path
 ) -> None:
@@ -170,6 +175,7 @@ def test_utterances_are_split_to_pieces_that_hold_each_frame_once(
     assert counts["read"] == sum(map(len, parts["split"].values())) > 100
 
 
+@pytest.mark.slow
 def test_pieces_of_one_clip_are_held_out_together(whole_and_split: dict[str, Path]) -> None:
     folder = whole_and_split["split"]
     kept, held_out = clips_of(folder), clips_of(folder / "validation")
@@ -250,6 +256,7 @@ def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tmp_path: Path) -> None:
     assert main([*words, "--output", str(tmp_path / "out"), "--quiet", "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == tree(made)
@@ -294,6 +301,7 @@ def test_each_bad_clip_is_counted_with_its_reason(
     assert len(examples(tmp_path / "out")) == 9
 
 
+@pytest.mark.slow
 def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
     """The samples alone, at 16 kHz, would take 1.15 GB."""
     rate, folder = 4_000, tmp_path / "in" / "long"

@@ -35,6 +35,7 @@ def words_of(block: Block) -> list[np.ndarray]:
     return np.split(block.tokens.values, np.flatnonzero(block.starts)[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps", ["del-word", "subs+del-span", "del-span+del-word", "del-word+reorder", "subs+del-word+reorder"]
 )
@@ -50,6 +51,7 @@ def test_no_two_del_in_a_row_and_no_view_empty(
     assert (per_sentence(~is_del, made) > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "share"), [("del-word", 0.7), ("del-span", 0.25)])
 def test_the_share_of_tokens_deleted_is_the_papers(
     augmenter: Callable[..., Augmenter],
@@ -65,6 +67,7 @@ def test_the_share_of_tokens_deleted_is_the_papers(
     assert np.array_equal(deleted, np.where(wiki_tokens.lengths > 1, expected, 0))
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_deletion_is_in_its_order(
     augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, del_id: int
 ) -> None:
@@ -74,6 +77,7 @@ def test_what_is_left_of_a_deletion_is_in_its_order(
         assert all(token in rest for token in made[i].tolist() if token != del_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_reorder_keeps_the_tokens_and_moves_some(
     augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, unit: str
@@ -87,6 +91,7 @@ def test_reorder_keeps_the_tokens_and_moves_some(
     assert share[wiki_tokens.lengths > 20].mean() > 0.4
 
 
+@pytest.mark.slow
 def test_reorder_of_words_keeps_them_whole(
     wiki_tokens: Ragged, keys: np.ndarray, word_starts: WordStarts, del_id: int
 ) -> None:
@@ -97,6 +102,7 @@ def test_reorder_of_words_keeps_them_whole(
         assert Counter(new[first:last]) == Counter(old[first:last])
 
 
+@pytest.mark.slow
 def test_subs_replaces_words_by_their_synonyms_and_leaves_the_others(
     wiki_tokens: Ragged,
     keys: np.ndarray,
@@ -125,6 +131,7 @@ def test_subs_replaces_words_by_their_synonyms_and_leaves_the_others(
     assert np.array_equal(np.bincount(sentence[changed], minlength=len(wiki_tokens)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ["del-word", "del-span", "reorder", "subs+del-span", "subs+del-word+reorder"])
 def test_special_tokens_are_never_touched(
     augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, del_tokenizer: Tokenizer, steps: str
@@ -140,6 +147,7 @@ def test_special_tokens_are_never_touched(
             assert view.index(mask) == framed[i].tolist().index(mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ["subs+del-span", "subs+del-word+reorder"])
 def test_a_view_is_the_same_alone_in_any_block_and_in_any_order(
     augmenter: Callable[..., Augmenter], wiki_tokens: Ragged, keys: np.ndarray, steps: str
@@ -154,6 +162,7 @@ def test_a_view_is_the_same_alone_in_any_block_and_in_any_order(
         assert np.array_equal(augment(wiki_tokens.take(np.array([i])), keys[i : i + 1])[0], whole[i])
 
 
+@pytest.mark.slow
 def test_another_seed_or_view_is_another_view(augmenter: Callable[..., Augmenter], wiki_tokens: Ragged) -> None:
     augment, numbers = augmenter("subs+del-span"), np.arange(len(wiki_tokens))
     one, *others = (augment(wiki_tokens, keyed.mix(seed, numbers, view)) for seed, view in ((1, 0), (1, 1), (2, 0)))

@@ -71,6 +71,7 @@ def test_a_tokenizer_that_is_none(pipeline, head: Path, tmp_path: Path) -> None:
         assert_fails(pipeline("--input", head, "--tokenizer", tmp_path / name), f"{name}: not a tokenizer.json")
 
 
+@pytest.mark.slow
 def test_a_wrong_text_field_names_the_fields_there_are(pipeline, head: Path) -> None:
     outcome = pipeline("--input", head, "--text-field", "body")
     assert_fails(outcome, 'no field "body" in any record: there are id, source, n_gpt2_tokens, text: ', "--text-field")
@@ -104,6 +105,7 @@ def test_one_bad_record_among_forty_is_too_many_and_is_named(pipeline, head: Pat
     assert_fails(outcome, "1 of 41 records are bad", f"head.jsonl:{offset}: broken JSON", "--max-bad-fraction 0.001")
 
 
+@pytest.mark.slow
 def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head: Path, tmp_path: Path) -> None:
     for line in BAD:
         damage(head, line)
@@ -145,6 +147,7 @@ def test_a_truncated_compressed_file(pipeline, head: Path, tmp_path: Path, suffi
     assert_fails(pipeline("--input", head, path), f"{path}: damaged or cut short")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Path, tmp_path: Path, moved: bool) -> None:
     damage(head, b"broken")
@@ -159,6 +162,7 @@ def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Pat
     assert_fails(pipeline("--input", head), "begun with other inputs", "first input that differs: head.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["jsonl.bz2", "jsonl.xz"])
 def test_damage_between_two_compressed_streams_loses_nothing_in_silence(
     pipeline, head: Path, tmp_path: Path, suffix: str
@@ -171,6 +175,7 @@ def test_damage_between_two_compressed_streams_loses_nothing_in_silence(
     assert_fails(pipeline("--input", path), f"{path}: damaged or cut short")
 
 
+@pytest.mark.slow
 def test_no_document_long_enough(pipeline, head: Path) -> None:
     some = pipeline("--input", head, "--min-tokens", "20000")
     assert_fails(some, "none of 40 documents has 20,000 tokens, the longest 9,683 tokens: lower --min-tokens")
@@ -178,6 +183,7 @@ def test_no_document_long_enough(pipeline, head: Path) -> None:
     assert_fails(none, "none of 40 documents has 1,000,000 tokens, the longest 43,051 bytes, so no more tokens")
 
 
+@pytest.mark.slow
 def test_a_record_above_the_limit_is_bad(pipeline, head: Path, tmp_path: Path) -> None:
     assert_fails(pipeline("--input", head, "--max-document-bytes", "30000"), "longer than 30,000 bytes")
     assert len(rejected(tmp_path / "out")) > 0
@@ -201,6 +207,7 @@ def test_an_output_that_is_a_file(pipeline, head: Path, tmp_path: Path) -> None:
     assert_fails(pipeline("--input", head), str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(local: Path, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

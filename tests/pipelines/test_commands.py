@@ -82,6 +82,7 @@ def test_the_json_summary_is_for_programs(pipeline, head: Path, tmp_path: Path) 
     assert run["mb_per_s"] == pytest.approx(run["input_bytes"] / 1e6 / run["seconds"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_any_beam_runner_can_be_named(pipeline, head: Path, tmp_path: Path, tree) -> None:
     assert pipeline("--input", head).code == 0
     named = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -94,6 +95,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
     pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_field_names_do_not_steer_the_terminal(pipeline, tmp_path: Path) -> None
     assert "there are \\x1b[2Jbody\\u202e: name the one" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_summary_that_cannot_be_printed_is_one_line_and_exit_1(pipeline, head: Path, roberta_tokenizer: Path) -> None:
     assert pipeline("--input", head).code == 0
     options = ["--input", head, "--tokenizer", roberta_tokenizer, "--output", head.parent / "out"]

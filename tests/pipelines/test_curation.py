@@ -63,6 +63,7 @@ def test_copies_are_told_by_text_not_by_tokens_alone(direct, corpus: Path, tmp_p
     assert "b.txt" not in sources and "c.txt" in sources
 
 
+@pytest.mark.slow
 def test_the_first_documents_in_plan_order_are_kept(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--dedup", "--output", tmp_path / "all").code == 0
     everything = rows(tmp_path / "all")
@@ -104,6 +105,7 @@ def test_longer_documents_are_counted_and_left_out(direct, corpus: Path, tmp_pat
 ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, tree, request, workers: str) -> None:
     outcome = pipeline("--input", corpus, *UNIT, *ALL, "--workers", workers, "--json")
@@ -117,6 +119,7 @@ def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, 
     assert "was already finished" in again.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "name"),
     [
@@ -165,6 +168,7 @@ def test_every_switch_is_in_the_fingerprint(direct, corpus: Path, arguments: tup
 key_lists = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=12), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(key_lists, st.integers(1, 9), st.none() | st.integers(1, 12))
 @settings(max_examples=150, deadline=None)
 def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: int, limit: int | None) -> None:

@@ -32,6 +32,7 @@ def made(openwebtext: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.Te
     return Dataset(folder)
 
 
+@pytest.mark.slow
 def test_exactly_the_long_documents_are_kept(made: Dataset) -> None:
     counts = made.manifest.counts
     assert (counts["read"], counts["kept"], counts["bad"]) == (1426, 163, 0)
@@ -39,6 +40,7 @@ def test_exactly_the_long_documents_are_kept(made: Dataset) -> None:
     assert verify(made.folder) == []
 
 
+@pytest.mark.slow
 def test_every_example_is_its_document(made: Dataset, openwebtext: Path, roberta_tokenizer: Path) -> None:
     reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     found = 0
@@ -56,11 +58,13 @@ def test_every_example_is_its_document(made: Dataset, openwebtext: Path, roberta
     assert found == 163
 
 
+@pytest.mark.slow
 def test_examples_keep_the_order_of_the_input(made: Dataset) -> None:
     offsets = [int(source.rpartition(":")[2]) for batch in made for source in batch.column("source").to_pylist()]
     assert offsets == sorted(offsets)
 
 
+@pytest.mark.slow
 def test_the_dataset_carries_its_tokenizer(made: Dataset, roberta_tokenizer: Path) -> None:
     local = made.local_tokenizer()
     names = ["tokenizer.json", "tokenizer_config.json"]
@@ -71,6 +75,7 @@ def test_the_dataset_carries_its_tokenizer(made: Dataset, roberta_tokenizer: Pat
     assert made.manifest.fingerprint["tokenizer"] == known
 
 
+@pytest.mark.slow
 def test_no_path_of_this_machine_is_in_the_output(made: Dataset, openwebtext: Path) -> None:
     folder = Path(made.folder)
     for path in [folder / "manifest.json", folder / "plan.json", *folder.glob("_done/*.json")]:
@@ -79,6 +84,7 @@ def test_no_path_of_this_machine_is_in_the_output(made: Dataset, openwebtext: Pa
         assert str(folder) not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", ["plain", "gz", "zst"])
 def test_a_document_is_the_same_example_however_it_is_packed(
     pipeline, head: Path, tmp_path: Path, packing: str
@@ -120,6 +126,7 @@ def kept(folder: Path) -> list[dict]:
     return [row for batch in Dataset(folder) for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["auto", "tokenizers"])
 def test_the_published_preparation_gives_its_documents(
     direct, openwebtext: Path, texts: list[str], roberta_tokenizer: Path, tmp_path: Path, backend: str
@@ -141,6 +148,7 @@ def test_the_published_preparation_gives_its_documents(
     assert tokenizer.encode(expected[0], add_special_tokens=False).ids == ids[0]
 
 
+@pytest.mark.slow
 def test_each_option_prepares_by_itself(direct, texts: list[str], roberta_tokenizer: Path, tmp_path: Path) -> None:
     text = "  A\u00a0Title \r\n\n\tÉté İstanbul\u2028 ΟΔΟΣ\x1fand   more\u3000of " + texts[0]
     (tmp_path / "one.txt").write_bytes(text.encode())
@@ -238,6 +246,7 @@ def tokenization(roberta_tokenizer: Path) -> Tokenization:
     return Tokenization((roberta_tokenizer / "tokenizer.json").read_bytes(), 50265)
 
 
+@pytest.mark.slow
 def test_the_limit_is_inclusive(tokenization: Tokenization, texts: list[str]) -> None:
     length = len(tokenization.tokenize([texts[0]], ["a"])[0])
     for min_tokens, kept in ((length, 1), (length + 1, 0)):
@@ -246,6 +255,7 @@ def test_the_limit_is_inclusive(tokenization: Tokenization, texts: list[str]) ->
         assert tally.counts.kept == kept
 
 
+@pytest.mark.slow
 def test_a_document_of_too_few_bytes_is_not_tokenized(
     tokenization: Tokenization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +272,7 @@ def test_bytes_tell_nothing_of_a_wordpiece_tokenizer(shared_data: Path) -> None:
     assert tally.counts.filtered == {"short_bytes": 0, "short_tokens": 2}
 
 
+@pytest.mark.slow
 def test_batches_are_cut_at_their_size_whatever_is_tokenized_together(
     tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     return lambda *more: direct("--input", corpus, *options, *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switches", [PLAIN, CURATED], ids=["plain", "curated"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: tuple, when: str) -> None:
@@ -114,6 +115,7 @@ def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: t
     assert when == "after" or failed >= {"exists", "open_input", "read_bytes", "file_sizes", "size", "find"}
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> None:
     assert command(*CURATED, "--output", tmp_path / "undisturbed").code == 0
     expected = tree(tmp_path / "undisturbed")

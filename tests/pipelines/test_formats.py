@@ -160,6 +160,7 @@ def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_pat
             read_all({"a.arrow": data[:length]}, tmp_path, 10**9)
 
 
+@pytest.mark.slow
 def test_a_batch_that_fills_the_memory_is_refused(texts: list[str], tmp_path: Path) -> None:
     data = arrow(pa.table({"text": ["a" * 100_000_000, "a" * 100_000_000]}))
     with pytest.raises(PipelineError, match=r"a\.arrow: a batch of rows of 200,\d+,\d+ bytes, above 134,217,728"):

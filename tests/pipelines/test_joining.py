@@ -58,6 +58,7 @@ def wholes(found: list[tuple[str, str, list[int]]]) -> list[str]:
     return [text for text, number in parts if number in ("", "0")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "roberta-base with a space", "gpt2", "bert-base-uncased"])
 @pytest.mark.parametrize("limit", [5, 60, 510])
 def test_pieces_are_those_of_encoding_every_candidate(
@@ -73,6 +74,7 @@ def test_pieces_are_those_of_encoding_every_candidate(
     assert any("\0" in name for name, _, _ in found) is (limit < 510)
 
 
+@pytest.mark.slow
 def test_a_piece_holds_the_texts_own_characters(roberta_tokenization: Tokenization, texts: list[str]) -> None:
     for text in texts[:100]:
         found = joined([segment_spaced(text, "en")], 100, roberta_tokenization)
@@ -120,6 +122,7 @@ def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokeniza
     assert max(map(len, pieces.tokens)) <= 12 and pieces.num_cut == 0
 
 
+@pytest.mark.slow
 def test_pieces_are_the_same_whatever_is_tokenized_together(
     roberta_tokenization: Tokenization, segmented: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

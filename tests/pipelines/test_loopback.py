@@ -6,12 +6,14 @@ from pathlib import Path
 
 import apache_beam as beam
 import grpc
+import pytest
 
 from clearspan.pipelines.execution import runners
 from clearspan.pipelines.execution.loopback import on_loopback
 from tests import listening
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_two_workers_listens_on_127_0_0_1_alone(tmp_path: Path) -> None:
     code, seen = inspect.getsource(listening), tmp_path / "seen"
 

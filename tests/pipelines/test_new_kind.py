@@ -153,6 +153,7 @@ def test_its_options_are_those_of_its_command(run: Run) -> None:
     assert "--tokenizer" not in shown and "--dedup" not in shown
 
 
+@pytest.mark.slow
 def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
     for folder in (made, made / "validation"):
         ended = run("-m", "clearspan.shards", "verify", folder)
@@ -168,12 +169,14 @@ def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
     assert "tokenizer" not in manifest["fingerprint"] and list(manifest["fingerprint"]["options"]["files"])
 
 
+@pytest.mark.slow
 def test_a_dataset_does_not_choose_the_module_that_reads_it(run: Run, made: Path) -> None:
     ended = run("-m", "clearspan.shards", "ls", made, known=False)
     assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
     assert "kind 'toy' is not one of" in ended.stderr and f"set {VARIABLE} to the module's name" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -203,6 +206,7 @@ def test_a_class_that_breaks_the_contract_is_bad_usage(
     sys.modules.pop("toy", None)
 
 
+@pytest.mark.slow
 def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
     classes = json.loads((made / "_files" / "classes.json").read_text())
     assert classes == ["accordion", "ant", "barrel", "bass", "n01443537"]
@@ -215,6 +219,7 @@ def test_plain_webdataset_opens_it(made: Path, photographs: Path) -> None:
         assert min(Image.open(io.BytesIO(sample["jpg"])).size) >= 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_staged/00001.json", "out/manifest.json"])
 def test_killed_and_run_again_it_ends_with_the_same_bytes(
     run: Run, command: list[str | Path], made: Path, tree, tmp_path: Path, name: str
@@ -228,6 +233,7 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
     assert tree(tmp_path / "out") == tree(made)
 
 
+@pytest.mark.slow
 def test_a_table_of_classes_that_is_damaged_is_put_back(run: Run, command: list[str | Path], made: Path) -> None:
     path = made / "_files" / "classes.json"
     whole = path.read_bytes()

@@ -52,6 +52,7 @@ def fortunes(tmp_path: Path, own_module: Callable[[str], str]) -> str:
 OPTIONS = ("--input", "texts", "--min-tokens", "1", "--dedup")
 
 
+@pytest.mark.slow
 def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     fortunes: str, pipeline, tmp_path: Path, roberta_tokenizer: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     assert manifest["fingerprint"]["options"]["formats"] == [f"{fortunes}:Fortunes"]
 
 
+@pytest.mark.slow
 def test_records_that_a_format_calls_bad_are_rejected(fortunes: str, pipeline, tmp_path: Path) -> None:
     some_bad = ["--max-document-bytes", "30", "--max-bad-fraction", "1"]
     ended = pipeline("--format", f"{fortunes}:Fortunes", *OPTIONS, *some_bad, "--json")

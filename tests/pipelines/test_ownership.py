@@ -50,6 +50,7 @@ def test_beside_a_plan_that_came_to_nothing_they_stay_too(direct, head: Path, tm
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -76,6 +76,7 @@ def center(data: bytes) -> tuple[int, ...]:
     return picture.getpixel((picture.width // 2, picture.height // 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(500, 375), (513, 770), (700, 525), (1024, 768), (1101, 825), (2304, 2049)])
 def test_decoding_at_a_fraction_gives_what_the_whole_would(
     photographs: list[Image.Image], size: tuple[int, int]
@@ -277,6 +278,7 @@ def test_a_picture_in_bands_gives_the_bytes_of_one_step(
         assert shrunk(data, size) == whole
 
 
+@pytest.mark.slow
 def test_a_large_palette_takes_no_more_memory_than_its_pixels(tmp_path: Path) -> None:
     """One byte per pixel; a converted copy would take four, a premultiplied one four more."""
     side = 9_000

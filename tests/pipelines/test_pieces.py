@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
@@ -16,6 +17,7 @@ from clearspan.shards.ragged import Ragged
 from tests.pipelines.test_sentences import LINES, counts, normalized, rows
 
 
+@pytest.mark.slow
 def test_pieces_are_consecutive_sentences_with_views_of_their_own(
     direct, head: Path, texts: list[str], del_tokenizer: Tokenizer, synonyms: Path, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_without_splitting_a_record_is_cut_to_pieces(
     assert counts(tmp_path / "out")["read"] == len(expected)
 
 
+@pytest.mark.slow
 def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
     both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
     assert direct("sentences", "--input", head, *both).code == 0

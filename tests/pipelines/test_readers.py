@@ -115,6 +115,7 @@ def piece(path: Path) -> list[Piece]:
     return [Piece(entry, 0, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [gzip.open, zstandard.open, bz2.open, lzma.open])
 def test_a_bomb_of_one_line_takes_little_memory(tmp_path: Path, opened: Callable[..., BinaryIO]) -> None:
     with opened(tmp_path / "bomb.jsonl", "wb") as file:
@@ -254,15 +255,14 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
 
 def test_a_text_file_is_read_as_it_is() -> None:
     data = "\ufeff\r\n  Call me Ishmael.\t\n\n\u2028".encode()
-    (record,) = text.read(io.BytesIO(data), Piece(Input("moby.txt", len(data), "text", None, ""), 0, None), READING)
+    (record,) = text.records(io.BytesIO(data), "moby.txt", READING)
     assert (record.value, record.source) == ("\r\n  Call me Ishmael.\t\n\n\u2028", "moby.txt")
 
 
 def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
-    entry = Piece(Input("moby.txt", 0, "text", None, ""), 0, None)
-    (latin,) = text.read(io.BytesIO("naïve".encode("latin-1")), entry, READING)
+    (latin,) = text.records(io.BytesIO("naïve".encode("latin-1")), "moby.txt", READING)
     assert latin.problem == "invalid UTF-8 at byte 2 of the file"
-    (long,) = text.read(io.BytesIO(b"x" * (LIMIT + 1)), entry, READING)
+    (long,) = text.records(io.BytesIO(b"x" * (LIMIT + 1)), "moby.txt", READING)
     assert long.problem == "longer than 10,000 bytes"
 
 

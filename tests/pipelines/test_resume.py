@@ -33,6 +33,7 @@ def finished(words: list[str], tree, tmp_path_factory: pytest.TempPathFactory) -
     return tree(folder)
 
 
+@pytest.mark.slow
 def test_a_finished_folder_holds_the_dataset_and_its_results(finished: dict[str, str]) -> None:
     units = [f"{number:05d}" for number in range(8)]
     assert sorted(finished) == sorted(
@@ -47,6 +48,7 @@ def test_a_finished_folder_holds_the_dataset_and_its_results(finished: dict[str,
     )
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == finished
@@ -58,6 +60,7 @@ def workers_of(driver: int) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "when", "name"),
     [
@@ -100,6 +103,7 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
     assert (len(done) == 8) == (name == "manifest.json")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run_with_a_line(
     words: list[str], finished: dict[str, str], tree, tmp_path: Path
 ) -> None:
@@ -114,6 +118,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.slow
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
@@ -146,6 +151,7 @@ def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Path) -> None:
     ended = run_module("pipelines", *words, "--output", tmp_path / "out", "--workers", "2", "--text-field", "body")
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -165,6 +171,7 @@ def test_a_finished_dataset_is_left_as_it_is(pipeline, head: Path, tmp_path: Pat
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", ["finished", "unfinished"])
 def test_other_options_or_inputs_are_refused_by_name(
     pipeline, head: Path, tmp_path: Path, shared_data: Path, tree, begun: str
@@ -188,6 +195,7 @@ def test_other_options_or_inputs_are_refused_by_name(
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_a_plan_under_which_nothing_was_written_binds_nothing(pipeline, head: Path, tmp_path: Path) -> None:
     assert pipeline("--input", head, "--text-field", "body").code == 1
     assert pipeline("--input", head, "--min-tokens", "1000000").code == 1
@@ -196,6 +204,7 @@ def test_a_plan_under_which_nothing_was_written_binds_nothing(pipeline, head: Pa
     assert not (tmp_path / "out" / "_rejected").exists() or not list((tmp_path / "out" / "_rejected").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_lost_shard_is_made_again_and_only_that(
     words: list[str], finished: dict[str, str], tree, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
@@ -230,6 +239,7 @@ def test_a_damaged_result_is_none_and_its_unit_is_done_again(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.slow
 def test_one_flipped_bit_of_a_result_is_noticed(direct, head: Path, tmp_path: Path, tree) -> None:
     assert direct("--input", head).code == 0
     finished, result = tree(tmp_path / "out"), tmp_path / "out" / "_done" / "00000.json"
@@ -275,6 +285,7 @@ def test_a_lost_file_of_bad_records_is_made_again(direct, head: Path, tmp_path: 
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.slow
 def test_another_tokenizer_config_is_another_run(
     pipeline, head: Path, roberta_tokenizer: Path, tmp_path: Path, tree
 ) -> None:

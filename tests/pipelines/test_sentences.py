@@ -54,6 +54,7 @@ def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_fact
     return folder
 
 
+@pytest.mark.slow
 def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
     augmented: Path, wiki: Path, del_tokenizer: Tokenizer
 ) -> None:
@@ -78,6 +79,7 @@ def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
     assert len(texts) > len(long_enough) > len(kept) > 2500
 
 
+@pytest.mark.slow
 def test_a_view_is_what_the_augmenter_makes_of_its_sentence_alone(
     augmented: Path, del_tokenizer: Tokenizer, synonyms: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_view_is_what_the_augmenter_makes_of_its_sentence_alone(
     assert verify(augmented) == []
 
 
+@pytest.mark.slow
 def test_the_fingerprint_holds_all_that_shapes_the_views(augmented: Path, synonyms: Path) -> None:
     fingerprint = json.loads((augmented / "manifest.json").read_text())["fingerprint"]
     options = fingerprint["options"]
@@ -104,6 +107,7 @@ def test_the_fingerprint_holds_all_that_shapes_the_views(augmented: Path, synony
     assert str(synonyms.parent) not in (augmented / "plan.json").read_text()
 
 
+@pytest.mark.slow
 def test_plain_webdataset_reads_the_views(augmented: Path) -> None:
     tars = sorted(str(path) for path in augmented.glob("*.tar"))
     (batch,) = [s["arrow.zst"] for s in wds.WebDataset(tars, shardshuffle=False).decode(webdataset_decoder)]
@@ -111,6 +115,7 @@ def test_plain_webdataset_reads_the_views(augmented: Path) -> None:
     assert batch.to_pylist() == rows(augmented)
 
 
+@pytest.mark.slow
 def test_del_is_in_the_tokenizer_beside_the_shards(
     augmented: Path, with_del: TokenizerFiles, roberta_files: TokenizerFiles
 ) -> None:
@@ -124,6 +129,7 @@ def test_del_is_in_the_tokenizer_beside_the_shards(
     assert any(50265 in row["view_0"] for row in rows(augmented))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_transformers_loads_the_tokenizer_with_del(shared_data: Path, tmp_path: Path, name: str) -> None:
     from transformers import AutoTokenizer
@@ -158,6 +164,7 @@ def test_del_takes_a_vocabulary_of_two_bytes_to_four() -> None:
     assert ids.values.dtype == np.uint32 and ids[0].tolist() == [7, 1 << 16]
 
 
+@pytest.mark.slow
 def test_without_augment_there_are_no_views_and_the_tokenizer_is_as_it_was(
     direct, wiki: Path, tmp_path: Path, roberta_files: TokenizerFiles
 ) -> None:
@@ -214,6 +221,7 @@ def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_pa
     assert counts(some)["filtered"]["excluded"] >= 30
 
 
+@pytest.mark.slow
 def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
     direct, head: Path, texts: list[str], del_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -233,6 +241,7 @@ def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
     assert "none of 40 sentences is kept: 40 have fewer than 99,999 words" in outcome.err
 
 
+@pytest.mark.slow
 def test_synonyms_are_found_after_a_space_before_the_text(
     direct, head_of_wiki: Path, synonyms: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +253,7 @@ def test_synonyms_are_found_after_a_space_before_the_text(
     assert spaced["words_with_synonym"] == pytest.approx(plain["words_with_synonym"], rel=0.02)
 
 
+@pytest.mark.slow
 def test_each_part_of_a_dataset_holds_its_synonyms(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     switches = ("--limit", "300", "--holdout-fraction", "0.2", "--augment", "subs", "--synonyms", synonyms)
     assert direct("sentences", "--input", wiki, *LINES, *switches).code == 0
@@ -273,6 +283,7 @@ def head_of_wiki(wiki: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_workers_and_kills_change_no_byte(direct, command: list[str], tmp_path: Path, tree) -> None:
     assert direct(*command, "--output", tmp_path / "direct").code == 0
     expected = tree(tmp_path / "direct")
@@ -288,6 +299,7 @@ def records(texts: list[str]) -> list[Record]:
     return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
 
 
+@pytest.mark.slow
 def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
     roberta_tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +340,7 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
     assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
 
 
+@pytest.mark.slow
 def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", synonyms)
     sums = json.loads(direct(*words, "--json").out)["sums"]

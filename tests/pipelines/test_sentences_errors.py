@@ -8,6 +8,7 @@ import pytest
 from tests.pipelines.test_sentences import LINES
 
 
+@pytest.mark.slow
 def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path) -> None:
     table = tmp_path / "zh.json"
     table.write_text(json.dumps({"好": ["坏"]}))
@@ -74,6 +75,7 @@ def test_a_file_that_is_no_table_of_synonyms_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_other_options_are_refused_by_name(direct, head: Path) -> None:
     assert direct("sentences", "--input", head, "--augment", "del-word").code == 0
     for options, field in (
@@ -89,6 +91,7 @@ def test_other_options_are_refused_by_name(direct, head: Path) -> None:
         assert field in direct("sentences", "--input", head, *options).err
 
 
+@pytest.mark.slow
 def test_another_table_of_synonyms_is_refused(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms")
     assert direct(*words, synonyms).code == 0

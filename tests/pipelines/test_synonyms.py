@@ -98,6 +98,7 @@ def test_a_word_of_the_table_goes_before_another_one_in_capitals(del_tokenizer: 
     assert del_tokenizer.decode(view.tolist()) == "He is Slavic. In Walk they shine, Slavic's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_word_is_replaced_wherever_it_stands(shared_data: Path, name: str) -> None:
     """At the start of a sentence, after a space, after a sign, capitalized, of one token or several."""
@@ -137,6 +138,7 @@ def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(b
         SynonymTable.build({"the": ["[CLS]"]}, bert)
 
 
+@pytest.mark.slow
 def test_coverage_is_about_the_papers(augmenter: Callable[..., Augmenter], wiki_tokens: Ragged) -> None:
     """Section 3.3: roughly 40 % of tokens have an entry."""
     covered, words = augmenter("subs").coverage(wiki_tokens)

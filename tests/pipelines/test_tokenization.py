@@ -56,6 +56,7 @@ def assert_exact(made: Tokenization, data: bytes, texts: list[str]) -> None:
         assert ids.tolist() == reference(data).encode(text, add_special_tokens=False).ids, text
 
 
+@pytest.mark.slow
 def test_gigatoken_gives_every_documents_ids(of_roberta: Tokenization, roberta: bytes, texts: list[str]) -> None:
     assert of_roberta._fast is not None
     of_roberta.start_unit()
@@ -68,6 +69,7 @@ words = st.sampled_from(
 any_text = st.lists(words | st.text(max_size=4), max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True}])
 def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, flags: dict[str, bool]) -> None:
     data = added(roberta, **flags)
@@ -83,6 +85,7 @@ def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, 
     check()
 
 
+@pytest.mark.slow
 def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta: bytes) -> None:
     record = json.loads(roberta)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
@@ -126,6 +129,7 @@ def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) ->
     assert_exact(made, data, [*texts[:30], "[MASK] a [CLS]", ""])
 
 
+@pytest.mark.slow
 def test_a_file_that_says_to_truncate_or_drop_merges_changes_nothing(roberta: bytes, texts: list[str]) -> None:
     model = {**json.loads(roberta)["model"], "dropout": 0.5}
     truncation = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
@@ -134,6 +138,7 @@ def test_a_file_that_says_to_truncate_or_drop_merges_changes_nothing(roberta: by
     assert_exact(made, roberta, texts[:20])
 
 
+@pytest.mark.slow
 def test_ids_have_the_width_of_the_vocabulary(of_roberta: Tokenization, roberta: bytes) -> None:
     assert of_roberta.tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint16
     assert Tokenization(roberta, 70_000).tokenize(["Dunedin police"], ["a"])[0].dtype == np.uint32
@@ -156,6 +161,7 @@ def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monk
     assert Tokenization(roberta, 50265)._fast is None
 
 
+@pytest.mark.slow
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +206,7 @@ def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     assert sum(map(len, samples[0])) <= tokenization.PROOF_CHARACTERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "byte_level"),
     [
@@ -234,6 +241,7 @@ def test_a_tokenizer_is_a_file_or_its_folder(roberta_tokenizer: Path, tmp_path: 
     assert (folder.info.sha256, folder.vocab_size) == (file.info.sha256, 50265)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_counts_added_tokens_and_gaps(roberta: bytes, tmp_path: Path) -> None:
     extra = {**json.loads(roberta)["added_tokens"][0], "id": 60_000, "content": "[DEL]"}
     path = tmp_path / "tokenizer.json"
@@ -248,6 +256,7 @@ def spaced(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Path, Tok
     return folder, with_prefix_space(read_tokenizer(str(folder)))
 
 
+@pytest.mark.slow
 def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
     spaced: tuple[Path, TokenizerFiles], texts: list[str], tmp_path: Path
 ) -> None:
@@ -281,6 +290,7 @@ def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
         assert ids != plain(text, add_special_tokens=False).input_ids
 
 
+@pytest.mark.slow
 def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, TokenizerFiles]) -> None:
     data = spaced[1].files["tokenizer.json"]
     made = Tokenization(data)
@@ -294,6 +304,7 @@ def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, To
     check()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Path, TokenizerFiles]) -> None:
     folder, files = spaced
     assert with_prefix_space(files) == files
@@ -361,6 +372,7 @@ def test_a_text_that_the_tokenizer_cannot_encode_is_one_line() -> None:
         made.tokenize(["b"], ["somewhere"])
 
 
+@pytest.mark.slow
 def test_an_id_far_beyond_the_vocabulary_is_refused(roberta: bytes, tmp_path: Path) -> None:
     """Embeddings, for example, would have 4,000,000,001 rows."""
     record = json.loads(roberta)

@@ -219,6 +219,7 @@ def command(snli: Path, tokenizer: Path) -> list[str]:
     return ["triplets", *words, "--tokenizer", str(tokenizer), "--unit-bytes", "1000000"]
 
 
+@pytest.mark.slow
 def test_two_workers_and_a_killed_run_end_with_the_same_bytes(
     snli: Path, roberta_tokenizer: Path, finished: dict[str, str], tree, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ def words(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     return [tokenizer.decode(part.tolist()).strip() for part in np.split(np.array(ids), np.flatnonzero(starts)[1:])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "gpt2"])
 def test_words_of_byte_level_tokens(shared_data: Path, name: str) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / name / "tokenizer.json"))
@@ -41,6 +42,7 @@ def test_contractions_are_one_word_and_a_genitive_is_two(shared_data: Path, name
     assert [word.replace(" ", "") for word in found] == expected
 
 
+@pytest.mark.slow
 def test_a_contraction_does_not_reach_into_the_next_sentence(roberta_tokenizer: Path) -> None:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     ids = np.array(tokenizer.encode("don’t", add_special_tokens=False).ids)
@@ -77,6 +79,7 @@ def test_what_the_tokenizer_cannot_write_is_part_of_its_word() -> None:
     assert words.special.tolist() == [False, False, False, True, False]
 
 
+@pytest.mark.slow
 def test_a_sentence_starts_a_word_and_so_does_what_follows_a_special_token(roberta_tokenizer: Path) -> None:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     (piece,) = tokenizer.encode("arianism", add_special_tokens=False).ids[:1]
@@ -96,6 +99,7 @@ def test_words_of_a_vocabulary_of_words_and_of_one_that_marks_their_ends() -> No
     assert starts.tolist() == [True, False, True, True, True, False, True]
 
 
+@pytest.mark.slow
 def test_bytes_inside_a_character_take_nothing_from_the_sentence_before(roberta_tokenizer: Path) -> None:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     inside, film = tokenizer.token_to_id("\u013e"), tokenizer.encode("film", add_special_tokens=False).ids[0]

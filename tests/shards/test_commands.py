@@ -243,6 +243,7 @@ def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines()[0] == "id 0  source \\x1b[2Ja\\u202e.jsonl:0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["ls"], ["verify", "--json"], ["cat", "--limit", "60"]])
 def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, arguments: list[str]) -> None:
     command = [sys.executable, "-m", "shards", *arguments, str(dataset)]
@@ -252,6 +253,7 @@ def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, argu
     assert ended.stderr == "shards: [Errno 28] No space left on device: 'standard output'\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_of_ascii_shows_other_characters_written_out(dataset: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     command = [sys.executable, "-m", "shards", "cat", str(dataset), "--width", "0"]

@@ -43,6 +43,7 @@ def learned(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     return run, arguments
 
 
+@pytest.mark.slow
 def test_both_losses_fall(learned: tuple[Path, list[str]]) -> None:
     lines = metrics(learned[0])
     for name, least in (("clear/loss", 1.0), ("mlm/loss", 0.5)):
@@ -50,6 +51,7 @@ def test_both_losses_fall(learned: tuple[Path, list[str]]) -> None:
         assert last < first - least, name
 
 
+@pytest.mark.slow
 def test_a_terminated_run_resumes_bit_for_bit(learned: tuple[Path, list[str]], tmp_path: Path) -> None:
     """With dropout, several forwards a step, and new views: nothing that decides a step is lost."""
     whole, arguments = learned
@@ -64,6 +66,7 @@ def test_a_terminated_run_resumes_bit_for_bit(learned: tuple[Path, list[str]], t
     assert same_weights(run, whole)
 
 
+@pytest.mark.slow
 def test_resuming_with_another_table_of_synonyms_is_refused(
     learned: tuple[Path, list[str]], synonyms_file: Path, tmp_path: Path
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_run_says_at_start_that_it_sees_two_stored_views_again(
     assert said == (max_steps > 2)
 
 
+@pytest.mark.slow
 def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, list[str]]) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
@@ -121,6 +125,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     assert not any("head" in name or "objectives" in name for name in load_file(folder / "model.safetensors"))
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one(tiny_clear: list[str], tmp_path: Path) -> None:
     alone = train_alone(*tiny_clear, f"output={tmp_path / 'one'}", recipe=RECIPE)
     assert alone.returncode == 0, alone.stderr

@@ -114,6 +114,7 @@ def batches_of(learner: Learner, feed: Feed) -> Iterator[tuple[MicroBatch, FeedS
     return feed.prefetched(feed.start(), {"text": learner.columns("text")}, learner.collate)
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_loss_and_gradients_of_one(
     two_ranks: list[dict[str, list[torch.Tensor]]], tiny_clear: list[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
             torch.testing.assert_close((a + b) / 2, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_a_step_of_three_micro_batches_is_their_mean_clipped_once(
     two_ranks: list[dict[str, list[torch.Tensor]]], tiny_clear: list[str], stage: int

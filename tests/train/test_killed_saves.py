@@ -94,6 +94,7 @@ def test_one_that_was_killed_amid_a_save_resumes_bit_for_bit(
     assert not list((run / "checkpoints").glob(f"{TEMPORARY}*"))
 
 
+@pytest.mark.slow
 def test_where_one_of_two_ranks_is_killed_amid_its_part_the_other_goes_on_alone(
     kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ def on_two_ranks(recipe_of: Callable[..., list[str]]) -> list[dict[str, list[Ten
     return run_on_ranks(StepsOnARank({name: recipe_of(*run) for name, run in RUNS.items()}), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_two_ranks_give_the_loss_and_gradients_of_one(
     recipe_of: Callable[..., list[str]], on_two_ranks: list[dict[str, list[Tensor]]], name: str
@@ -260,6 +261,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
 RATES = ("tokens_per_s", "data_wait", "examples_per_s/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimization", ["sum", "alternate"])
 def test_a_run_of_everything_resumes_bit_for_bit(
     recipe_of: Callable[..., list[str]], tmp_path: Path, optimization: str

@@ -216,6 +216,7 @@ def figures(run: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in line.items() if not name.startswith(rates)} for line in lines]
 
 
+@pytest.mark.slow
 def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
     house: Path, pictures: Path, tiny: list[str], tmp_path: Path
 ) -> None:
@@ -265,6 +266,7 @@ for change in changes:
 """
 
 
+@pytest.mark.slow
 def test_what_does_not_meet_the_contract_is_one_line(
     house: Path, pictures: Path, tiny: list[str], tmp_path: Path
 ) -> None:

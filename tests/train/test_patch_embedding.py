@@ -111,7 +111,7 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
             ["colour=red"],
             r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
         ),
-        (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*could not be converted to Integer"),
+        (["image_size=large"], r"data\.others\.modality\.image_size: .*large.* should be a valid integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -131,6 +131,7 @@ def test_the_recipe_states_the_options_that_were_not_given(images_folder: Path) 
     assert config.modality == dataclasses.asdict(Config(image_size=64))
 
 
+@pytest.mark.slow
 def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[str], vit: Path, tmp_path: Path) -> None:
     folder, run = tmp_path / "vit", tmp_path / "run"
     shutil.copytree(vit, folder)

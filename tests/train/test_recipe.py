@@ -149,6 +149,7 @@ def test_an_unknown_recipe_lists_the_known(tmp_path: Path) -> None:
         load(str(broken))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -56,12 +56,14 @@ def listening(run: Path) -> Path:
     return run.with_suffix(".json")
 
 
+@pytest.mark.slow
 def test_nothing_but_its_own_machine_reaches_a_run_on_one_machine(whole_runs: dict[int, Path]) -> None:
     for run in whole_runs.values():
         found = json.loads(listening(run).read_text())["addresses"]
         assert found and {address.rpartition(":")[0] for address in found} <= {"127.0.0.1", "::1"}
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run_are_for_whom_the_umask_lets_read(whole_runs: dict[int, Path], tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
     usual = (tmp_path / "usual").stat().st_mode
@@ -69,6 +71,7 @@ def test_the_files_of_a_run_are_for_whom_the_umask_lets_read(whole_runs: dict[in
     assert files and not [path for path in files if path.stat().st_mode != usual]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     run = whole_runs[1]
     assert {path.name for path in run.iterdir()} == {
@@ -87,17 +90,20 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006"}
 
 
+@pytest.mark.slow
 def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> None:
     """DeepSpeed's own buffers would bear the port of their run."""
     ports = [json.loads(listening(run).read_text())["port"] for run in whole_runs.values()]
     assert not [path for port in ports for path in Path("/dev/shm").glob(f"deepspeed*_{port}_*")]
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
     for one, two in zip(metrics(whole_runs[1]), metrics(whole_runs[2]), strict=True):
         assert two == pytest.approx(one, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
     """With dropout, bf16 and the end of an epoch between: nothing that decides a step is lost."""
     arguments = [*tiny, "model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
@@ -116,6 +122,7 @@ def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -
     assert same_weights(tmp_path / "stopped", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     """SIGTERM reaches one rank only; both stop one step later, save, and go on as if nothing had been."""
     run, port = tmp_path / "run", 29310 + os.getpid() % 300
@@ -130,6 +137,7 @@ def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[st
     assert same_weights(run, whole_runs[2])
 
 
+@pytest.mark.slow
 def test_ranks_whose_launcher_is_killed_stop_and_save(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +149,7 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     assert Checkpoints(tmp_path / "run").last()
 
 
+@pytest.mark.slow
 def test_resuming_on_other_data_is_refused(
     whole_runs: dict[int, Path], tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +163,7 @@ def test_resuming_on_other_data_is_refused(
     assert refused.returncode == 1 and "is no longer the one" in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, Path], dataset_folder: Path) -> None:
     """Each under its dataset's name."""
     from clearspan.train.engine.checkpoint import safe_load
@@ -163,6 +173,7 @@ def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, 
     assert saved["clearspan"]["data"] == hashlib.sha256(lines.encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_zero_stage_1_trains_the_same_and_resumes(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     run, port = tmp_path / "run", 29010 + os.getpid() % 300
     arguments = [*tiny, "training.zero_stage=1", f"output={run}"]
@@ -174,6 +185,7 @@ def test_zero_stage_1_trains_the_same_and_resumes(whole_runs: dict[int, Path], t
         assert found == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, Path], texts: list[str]) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
@@ -192,6 +204,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     assert "clearspan" not in (folder / "config.json").read_text().lower()
 
 
+@pytest.mark.slow
 def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path], tmp_path: Path) -> None:
     from clearspan.train.export import main
 
@@ -199,6 +212,7 @@ def test_export_of_a_run_equals_what_the_run_exported(whole_runs: dict[int, Path
     assert same_weights(tmp_path / "out", whole_runs[1])
 
 
+@pytest.mark.slow
 def test_export_replaces_an_export_and_nothing_else(
     whole_runs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +236,7 @@ def test_export_replaces_an_export_and_nothing_else(
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 2, 4, 8])
 def test_an_export_that_was_stopped_begins_again(
     whole_runs: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int

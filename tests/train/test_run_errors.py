@@ -158,7 +158,7 @@ def test_a_resume_without_its_recipe_says_what_to_put_back(
         (run / "recipe.yaml").write_bytes(content)
     error = failed(capsys, *tiny, f"output={run}", "--resume", code=2)
     assert f"{run / 'recipe.yaml'}: " in error or "objectives: a recipe needs" in error
-    assert content is not None or "put it back" in error
+    assert content is not None or "put the file back" in error
 
 
 def test_a_second_training_on_the_same_folder_is_refused(
@@ -173,6 +173,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     assert both.stderr.count("another run is writing to it") == 1 and contents(run) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "name"),
     [
@@ -300,6 +301,7 @@ def test_dry_run_prints_recipe_parameters_budget_and_memory(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     tiny: list[str], shared_data: Path, tmp_path: Path
 ) -> None:

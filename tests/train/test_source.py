@@ -50,6 +50,7 @@ def rich(minilm: Path, tmp_path: Path) -> Path:
     return tmp_path / "rich"
 
 
+@pytest.mark.slow
 def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
     minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
     assert "clearspan" not in (tmp_path / "model" / "config.json").read_text().lower()
 
 
+@pytest.mark.slow
 def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
     encoder = trained_on(rich)
     expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)
@@ -88,6 +90,7 @@ def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
     assert encoder.notes == [f"model.path {rich}: pools cls, this run mean"]
 
 
+@pytest.mark.slow
 def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(minilm, tmp_path / "model")
     (folder / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 384, "pooling_mode": "max"}')
@@ -96,6 +99,7 @@ def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path)
     assert trained_on(folder, "model.pooling=mean").pooling == "mean"
 
 
+@pytest.mark.slow
 def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path, rich: Path, tmp_path: Path) -> None:
     heads = [trained_on(minilm, "model.head=tanh", f"training.seed={seed}").head for seed in (1, 1, 2)]
     first, same, other = (head[0].linear.weight for head in heads)
@@ -158,6 +162,7 @@ def damaged(minilm: Path, tmp_path: Path, damage: Callable[[Path], Any], plain: 
     return folder, load("mlm-only", ["data.text.path=d", "output=o", f"model.path={folder}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(
     ("damage", "named"),

@@ -131,6 +131,7 @@ def coverage(starts: np.ndarray, ends: np.ndarray, num_tokens: int) -> np.ndarra
     return np.array([part.mean() for part in np.array_split(edges.cumsum()[:-1] / len(starts), 8)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_anchors", "num_tokens"), [(2, 2048), (2, 2700), (3, 3072), (4, 4100)])
 def test_the_grid_covers_documents_as_the_published_sampler_does(num_anchors: int, num_tokens: int) -> None:
     config = dataclasses.replace(PAPER, num_anchors=num_anchors)

@@ -56,6 +56,7 @@ def update(learner: Learner, batches: MicroBatch) -> dict[str, Tensor]:
     return {**metrics, "grad_norm": norm}
 
 
+@pytest.mark.slow
 def test_nothing_in_a_step_waits_for_the_device(recipe_of: Callable[..., list[str]]) -> None:
     """Sampling, packing, masking, every loss and metric, backward, clipping, AdamW."""
     learner, batches, _ = learner_and_batch(recipe_of(EVERY, [*DROPOUT, "objectives.spans.memory=16"]), static=True)
@@ -165,6 +166,7 @@ def micro_batches(learner: Learner, recipe: Recipe, count: int) -> Iterator[Micr
 CHECKPOINTED = ["training.activation_checkpointing=true"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("anew", "one_operator")
 @pytest.mark.parametrize("model, more", [("roberta", []), ("modernbert", CHECKPOINTED)])
 def test_ten_steps_are_one_graph_and_the_same_numbers(
@@ -198,6 +200,7 @@ def restored() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("restored")
 def test_each_turn_has_a_graph_for_every_pass_however_many_turns_there_are(recipe_of: Callable[..., list[str]]) -> None:
     learner, batches, _ = learner_and_batch(recipe_of(EVERY, ["optimization=alternate"]), static=True)
@@ -214,6 +217,7 @@ def test_each_turn_has_a_graph_for_every_pass_however_many_turns_there_are(recip
     assert counters["stats"]["unique_graphs"] == 3 * of_texts > 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("restored")
 def test_a_compiled_forward_tells_every_objectives_gradient_after_steps_that_did_not(
     recipe_of: Callable[..., list[str]],

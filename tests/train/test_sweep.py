@@ -252,6 +252,7 @@ def test_a_recipe_that_does_not_vary_is_no_column() -> None:
     assert report.columns(runs) == ["seed"]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_four_killed_and_run_again_gives_the_same_table(tiny: list[str], tmp_path: Path) -> None:
     """Trainings are processes; the second one of the killed sweep ends at its second step."""
 
@@ -284,6 +285,7 @@ def json_rows(content: bytes) -> list[dict[str, float]]:
     return [run["scores"] for run in json.loads(content)["runs"]]
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_ranks_of_the_run_which_saves(tiny: list[str], tmp_path: Path) -> None:
     """The command itself, with the launcher below it: signalled when a second epoch begins."""
     grid = ["--grid", "training.seed=1,2", "--launcher", f"--master_port {29910 + os.getpid() % 80}"]

@@ -36,6 +36,7 @@ def test_a_chinese_tokenizer_puts_its_special_tokens_before_and_after(model: Any
     assert (found.prefix, found.suffix, found.pad, found.mask) == ([1], [2], 0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prefix", "suffix"), [("roberta-base", [0], [2]), ("bert-base-uncased", [101], [102]), ("gpt2", [], [])]
 )
@@ -106,6 +107,7 @@ def test_a_file_that_no_tokenizer_fills_is_not_read(shared_data: Path, tmp_path:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_tokenizer_that_transformers_makes_otherwise_than_its_file_says_is_refused(
     shared_data: Path, tmp_path: Path, name: str

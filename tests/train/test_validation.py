@@ -126,6 +126,7 @@ def test_examples_of_another_kind_or_tokenizer_are_refused(
             built([*tiny, f"data.text.validation={folder}"])
 
 
+@pytest.mark.slow
 def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentences_folder: Path) -> None:
     """It is logged but does not count; the loss of another objective beside it does."""
     alone = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.pooling=cls"]

@@ -46,10 +46,12 @@ def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_whose_time_is_over_stops_and_saves(late: tuple[Path, str]) -> None:
     assert "stopped and saved at step 1 of 4; go on with --resume" in late[1]
 
 
+@pytest.mark.slow
 def test_held_out_losses_are_the_same_on_one_rank_and_on_two(
     late: tuple[Path, str], watched: list[str], tmp_path: Path
 ) -> None:
@@ -67,11 +69,13 @@ def test_held_out_losses_are_the_same_on_one_rank_and_on_two(
         assert theirs["grad_norm"] <= sum(theirs[name] for name in OWN_NORMS) * 1.0001
 
 
+@pytest.mark.slow
 def test_the_lowest_held_out_loss_picks_the_best_checkpoint(late: tuple[Path, str]) -> None:
     losses = {line["step"]: line["validation/loss"] for line in lines(late[0]) if "validation/loss" in line}
     assert Checkpoints(late[0]).best() == f"step-{min(losses, key=lambda step: losses[step]):08d}"
 
 
+@pytest.mark.slow
 def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: list[str], tmp_path: Path) -> None:
     """By another number of steps, and with what does not shape it as the user likes it now."""
     run = runs.copied(late[0], tmp_path / "run")
@@ -89,6 +93,7 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
     assert (run / "recipe.yaml").read_text() == saved
 
 
+@pytest.mark.slow
 def test_a_signal_to_our_launcher_alone_saves_and_ends_well(watched: list[str], tmp_path: Path) -> None:
     """The command has threads of numerical libraries; it ends when its rank has ended, and prints what that prints."""
     arguments = ["--num_accelerators", "1", "--recipe", "demo"]

@@ -75,6 +75,7 @@ def test_chance_is_what_equal_vectors_give(tiny: list[str]) -> None:
             torch.testing.assert_close(metrics[f"{name}/loss"], torch.tensor(known[name].chance), rtol=1e-3, atol=0)
 
 
+@pytest.mark.slow
 def test_a_run_says_it_on_the_terminal_and_in_its_metrics(tiny: list[str], tmp_path: Path) -> None:
     """With a learning rate that changes nothing, the masked-LM loss of random weights stays at chance level."""
     words = ["optimizer.learning_rate=1e-12", "training.max_steps=21", "training.save_steps=100"]

@@ -165,6 +165,7 @@ def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, co
     assert message in refused(tmp_path, content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [

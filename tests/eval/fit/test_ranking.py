@@ -86,6 +86,7 @@ class SentEvals:
         return {key: float(np.mean(values)) for key, values in found.items()}
 
 
+@pytest.mark.slow
 def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranking._DIM == 1000
     monkeypatch.setattr(ranking, "_DIM", DIM)

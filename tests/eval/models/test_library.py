@@ -93,6 +93,7 @@ def test_prompts_lower_casing_and_cut_dimensions_are_honoured(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
     loaded: Callable[..., Model], roberta: Path, pooling: str
@@ -127,6 +128,7 @@ def test_texts_padded_far_beyond_their_length_are_pooled_over_their_own_tokens(
         np.testing.assert_allclose(padded, model.encode(TEXTS, batch_tokens=1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cls_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
     mended = "--pooling cls-before-head"
@@ -151,6 +153,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(1) / norms(one) / norms(other)
 
 
+@pytest.mark.slow
 def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
     loaded: Callable[..., Model], minilm: Path, roberta: Path
 ) -> None:

@@ -202,6 +202,7 @@ def test_a_file_of_settings_that_has_no_end_is_not_read(folder: Path) -> None:
         load(folder)
 
 
+@pytest.mark.slow
 def test_the_length_limit_is_found_under_its_older_names(folder: Path) -> None:
     """sentence-transformers accepts them too."""
     from sentence_transformers import SentenceTransformer

@@ -89,6 +89,7 @@ def measured_at(report: Path) -> dict[int, dict[str, Any]]:
     return {width: measured(report, width) for width in (1200, 400)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1200, 400])
 def test_nothing_is_cut_off(measured_at: dict[int, dict[str, Any]], width: int) -> None:
     values = measured_at[width]
@@ -100,6 +101,7 @@ def test_nothing_is_cut_off(measured_at: dict[int, dict[str, Any]], width: int) 
     assert values["asked"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [
@@ -116,6 +118,7 @@ def test_a_summary_beside_all_published_models_shows_its_last_column(names: tupl
     assert (values["scrolling"], values["page"], values["beyond"]) == (0, 1200, [])
 
 
+@pytest.mark.slow
 def test_charts_are_shown_and_large_enough_on_a_phone(measured_at: dict[int, dict[str, Any]]) -> None:
     images = measured_at[400]["images"]
     assert len(images) > 15
@@ -133,17 +136,20 @@ def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: P
     assert (values["page"], values["beyond"]) == (1200, [])
 
 
+@pytest.mark.slow
 def test_a_link_of_the_contents_opens_what_is_folded(report: Path, measured_at: dict[int, dict[str, Any]]) -> None:
     assert measured_at[1200]["open"] == 0
     assert measured(report, 1200, "#sts12")["open"] == 1
 
 
+@pytest.mark.slow
 def test_the_browser_has_nothing_to_complain_of(report: Path) -> None:
     dumped, console = chromium(report.as_uri(), report.parent / "profile")
     assert "look at this first" in dumped
     assert console == []
 
 
+@pytest.mark.slow
 def test_what_would_be_cut_or_asked_for_is_seen(tmp_path: Path) -> None:
     """The measurements can fail."""
     path = tmp_path / "report.html"

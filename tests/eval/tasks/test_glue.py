@@ -50,6 +50,7 @@ def run_of(folder: Path | None, device: str = "cpu") -> Run:
     return Run(Embedder(lambda texts: np.zeros((len(texts), 2), np.float32)), "fast", device=device, folder=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [0, 2])
 def test_a_tiny_encoder_learns_a_learnable_task(encoder: Path, num_classes: int) -> None:
     train, dev = rows(320, num_classes), rows(50, num_classes)
@@ -62,6 +63,7 @@ def test_a_tiny_encoder_learns_a_learnable_task(encoder: Path, num_classes: int)
         assert stats.pearsonr(history[-1], dev.labels).statistic > 0.9
 
 
+@pytest.mark.slow
 def test_a_seed_decides_the_predictions(encoder: Path) -> None:
     train, dev = rows(64, 0), rows(20, 0)
     one, again, other = (
@@ -71,6 +73,7 @@ def test_a_seed_decides_the_predictions(encoder: Path) -> None:
     assert one.tolist() != other.tolist()
 
 
+@pytest.mark.slow
 def test_what_is_fine_tuned_is_the_folders_transformer(encoder: Path, tmp_path: Path) -> None:
     """Also from a sentence-transformers folder; other weights change the predictions, so they are used as saved."""
     transformer = Transformer(str(encoder))
@@ -204,6 +207,7 @@ def test_a_task_without_its_files_is_missing_with_a_reason(shared_data: Path) ->
     assert loaded.missing["glue/MNLI"].startswith("no folder ")
 
 
+@pytest.mark.slow
 def test_the_command_fine_tunes_on_real_rows(
     encoder: Path, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

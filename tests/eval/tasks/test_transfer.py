@@ -44,6 +44,7 @@ def test_trec_with_a_bag_of_words_is_far_above_its_largest_class(shared_data: Pa
     assert scores.settings["num_folds"] == 5 and len(scores.settings["l2"]) == 1 and scores.settings["seed"] == 1111
 
 
+@pytest.mark.slow
 def test_sick_with_pairs_of_bags_is_above_its_largest_class(shared_data: Path) -> None:
     scores = task(shared_data, "SICKEntailment").score(run())
     assert scores.scores["acc"] > 60  # 2793 of 4927 are neutral
