@@ -135,7 +135,7 @@ class Summary:
         models: dict[_Item, list[str]] = {}
         for item, scored in items:
             models.setdefault(item, []).append(scored.results.model)
-        return {item: ", ".join(of) if len(of) < len(self.scored) else "" for item, of in models.items()}
+        return {item: ", ".join(names) if len(names) < len(self.scored) else "" for item, names in models.items()}
 
     def _value(self, scored: Scored, task: str, metric: str) -> float | None:
         if task != AVERAGE:

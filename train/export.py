@@ -194,8 +194,8 @@ def described(run: Path, which: str) -> str:
     """Return a description of an exported checkpoint, for the line that reports the export."""
     from clearspan.train.engine.checkpoint import Checkpoints
 
-    began = which == "best" and Checkpoints(run).began_best()
-    return f"{UNCHANGED}: its first checkpoint" if began else f"the {which} checkpoint"
+    initial = which == "best" and Checkpoints(run).best_is_initial()
+    return f"{UNCHANGED}: its first checkpoint" if initial else f"the {which} checkpoint"
 
 
 def _origin(run: Path, step: int) -> Origin:
@@ -213,7 +213,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     from clearspan.train.model.tokenizer import load_tokenizer
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
-    mend = "the run's own command with --resume writes it anew"
+    mend = "the run's own command with --resume writes it again"
     try:
         check_folder(skeleton, SKELETON)
     except AddedError as error:

@@ -30,14 +30,14 @@ PLACEMENTS = ("grid", "uniform")
 
 @dataclasses.dataclass
 class SpanConfig:
-    """The options of drawing spans; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
+    """The options of the span sampler; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
     section 3.2 and the published code.
 
     Args:
         num_anchors: anchors of a document.
         num_positives: positives of an anchor, whose embeddings are averaged.
         min_span: the length of the shortest span.
-        max_span: the upper bound of a span's length, which no span reaches.
+        max_span: the exclusive upper bound of a span's length.
         anchor_beta: a and b of the Beta distribution of anchors' lengths, between min_span and max_span.
         positive_beta: a and b of the Beta distribution of positives' lengths.
         placement: where anchors lie: grid, each in a block of its own, as in the published code; uniform, any placement

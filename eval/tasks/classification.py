@@ -171,10 +171,9 @@ def _tables(outcome: "Outcome", gold: Ints, classes: tuple[str, ...], grid: tupl
     header = ("fold", "L2 chosen", *(f"dev accuracy at {value:g}" for value in grid))
     tables = [Table(header, rows, caption="choice of L2")]
     if len(classes) <= _MOST_CLASSES:
-        members = [(name, gold == label) for label, name in enumerate(classes)]
-        by_class = [
-            (name, int(of.sum()), 100 * float(np.mean(outcome.predicted[of] == gold[of])) if of.any() else None)
-            for name, of in members
-        ]
+        by_class: list[tuple[str, int, float | None]] = []
+        for label, name in enumerate(classes):
+            right = outcome.predicted[gold == label] == label
+            by_class.append((name, len(right), 100 * float(np.mean(right)) if len(right) else None))
         tables.append(Table(("class", "test examples", "classified correctly, percent"), by_class))
     return tables

@@ -43,8 +43,8 @@ def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_pa
     [
         ("extends: nope", "no recipe 'nope'"),
         ("extends: [demo]", "no recipe"),
-        ("extends: itself.yaml", "comes back to itself"),
-        ("extends: parent.yaml", "comes back to itself"),
+        ("extends: itself.yaml", "extends itself"),
+        ("extends: parent.yaml", "extends itself"),
     ],
 )
 def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: str) -> None:
@@ -118,10 +118,10 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),
-        (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective is of that turn"),
+        (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective belongs to that turn"),
         (["optimization=alternate", "turns.mlm.esp=1"], "unknown key 'turns.mlm.esp'"),
         (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps: 0 should be greater than 0"),
-        (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives are of the turn spans"),
+        (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives belong to the turn spans"),
         (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
         (["=5"], "is not key=value"),
         (["training.max_step="], "training.max_step"),

@@ -43,7 +43,7 @@ WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 
 
 def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a name or a file, with `key=value` overrides such as `data.text.batch_size=32`.
+    """Load a recipe by its name or from a file, with `key=value` overrides such as `data.text.batch_size=32`.
 
     A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes; a
     `model.config` with another `model_type` replaces the whole `model.config`. Overrides apply in their order, and all

@@ -283,7 +283,7 @@ class Checkpoints:
             return (tag, content, files), problems
         return None, problems
 
-    def began_best(self) -> bool:
+    def best_is_initial(self) -> bool:
         """Return whether the best checkpoint is the one before the first step."""
         return self.best() == _tag(0)
 

@@ -1,4 +1,5 @@
-"""VisualCSE and AudioCSE (Jian et al. 2022): views of an image or a clip against those of others, by the text encoder.
+"""VisualCSE and AudioCSE (Jian et al. 2022): contrast views of an image or a clip with those of others, in
+the text encoder.
 
     two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
 

@@ -1,4 +1,4 @@
-"""DeCLUTR's contrastive objective: anchors against the mean of their positives, with all other pairs as negatives.
+"""DeCLUTR's contrastive objective: pair each anchor with the mean of its positives; other pairs are negatives.
 
 A document's A anchors are separate rows, so its other anchors and their positives are hard negatives (section 3.2).
 """
