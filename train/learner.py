@@ -186,8 +186,8 @@ class Learner(nn.Module):
     @torch.no_grad()
     def _prepare(self, batches: Mapping[str, Batch], turn: str) -> _Prepared:
         objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
-        whole = len(objectives) == len(self.of_turn(turn))
-        budget = self.budgets.get(turn) if whole else None
+        complete = len(objectives) == len(self.of_turn(turn))
+        budget = self.budgets.get(turn) if complete else None
         requests = {
             objective.name: objective.request(batches[objective.data].of(objective.name)) for objective in objectives
         }

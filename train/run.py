@@ -303,10 +303,10 @@ def finish(trainer: "Trainer") -> None:
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
-        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
+        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; continue with --resume")
     else:
-        which = export(run, run / "model")
-        terminal.notice(f"{run}/model: {described(run, which)}, after {trainer.step} steps")
+        exported = export(run, run / "model")
+        terminal.notice(f"{run}/model: {described(run, exported)}, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -47,7 +47,7 @@ def lines(run: Path) -> list[dict[str, float]]:
 
 
 def test_a_run_whose_time_is_over_stops_and_saves(late: tuple[Path, str]) -> None:
-    assert "stopped and saved at step 1 of 4; go on with --resume" in late[1]
+    assert "stopped and saved at step 1 of 4; continue with --resume" in late[1]
 
 
 def test_held_out_losses_are_the_same_on_one_rank_and_on_two(

@@ -135,19 +135,19 @@ def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], arguments:
             name is similar to an existing one.
     """
     for section in ("data", "objectives"):
-        there, now, changes = _names(before, section), _names(recipe, section), arguments.get(section)
-        for name, value in changes.items() if there and isinstance(changes, dict) else ():
-            if name in there:
+        existing, merged, changes = _names(before, section), _names(recipe, section), arguments.get(section)
+        for name, value in changes.items() if existing and isinstance(changes, dict) else ():
+            if name in existing:
                 continue
-            key, near = f"{section}.{name}", closest(name, there)
+            key, near = f"{section}.{name}", closest(name, existing)
             mend = f"did you mean {section}.{near}?" if near else ""
-            if name not in now and value is None and near:
+            if name not in merged and value is None and near:
                 raise KeyedError(f"{key}: the recipe has no such entry to leave out; {mend}", key)
             readers = _names(recipe, "objectives").values()
             read = any(isinstance(options, dict) and options.get("data") == name for options in readers)
-            if section == "data" and isinstance(now.get(name), dict) and len(now) > 1 and not read:
+            if section == "data" and isinstance(merged.get(name), dict) and len(merged) > 1 and not read:
                 mend = mend or f"say which one does: objectives.NAME.data={name}"
-                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(there)}; {mend}", key)
+                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(existing)}; {mend}", key)
 
 
 def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -87,21 +87,21 @@ def _typed(content: dict[Any, Any]) -> Recipe:
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither
 
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}
-    wanted, turns = sections["objectives"], sections["turns"]
-    known = known_keys(sections, wanted)
+    requested, turns = sections["objectives"], sections["turns"]
+    known = known_keys(sections, requested)
     content = {**content, "model": _without_nulls(content.get("model") or {}), "data": sections["data"]}
     recipe = typed(Recipe, {**content, "objectives": {}, "turns": {}}, known=known)
-    for name, options in wanted.items():
+    for name, options in requested.items():
         key, type_ = f"objectives.{name}", str(options.get("type") or name)
         if not objectives.is_type(type_):
-            others = [other for other in wanted if other != name]
+            others = [other for other in requested if other != name]
             if options.get("type"):
                 near: str | None = did_you_mean(type_, objectives.types()).removeprefix("; ")
             else:
                 near = nearest_key(key, [f"objectives.{other}" for other in (*others, *objectives.types())])
-            has = f", and the recipe has {', '.join(others)}" if others else ""
+            beside = f", and the recipe has {', '.join(others)}" if others else ""
             mend = near or f"the types are {', '.join(objectives.types())}, and module:Class"
-            raise KeyedError(f"{key}: no type {type_!r}{has}; {mend}", key)
+            raise KeyedError(f"{key}: no type {type_!r}{beside}; {mend}", key)
         recipe.objectives[name] = typed(objectives.config_class(type_), options, f"{key}.", known)
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
     for name, options in turns.items():

@@ -90,10 +90,10 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
     saved = folder / "recipe.yaml"
     if not saved.is_file() or state(folder) == "new":
         return
-    before, now = (flat(dataclasses.asdict(each)) for each in (load(str(saved)), recipe))
+    before, after = (flat(dataclasses.asdict(each)) for each in (load(str(saved)), recipe))
     # A run fills in the options of its modalities, which the command need not state.
-    keys = [key for key in before.keys() | now.keys() if key in now or ".modality." not in key]
-    if changed := sorted(key for key in keys if before.get(key) != now.get(key) and key != "output"):
+    keys = [key for key in before.keys() | after.keys() if key in after or ".modality." not in key]
+    if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key != "output"):
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )
