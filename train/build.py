@@ -115,7 +115,9 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         if recipe.training.activation_checkpointing:
             encoder.checkpoint_activations()
         if source.pooling and source.pooling != pooling:
-            encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, this run {pooling}")
+            encoder.notes.append(
+                f"model.path {recipe.model.path}: has {source.pooling} pooling, this run uses {pooling}"
+            )
         return encoder
     except RecipeError:
         raise

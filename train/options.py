@@ -92,7 +92,7 @@ class ObjectiveConfig:
         data: the dataset that the objective reads. "": the recipe's only dataset.
         weight: the factor of the objective's loss in the sum. Change it to balance several losses.
         turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
-            summed. "": a turn of its own, named as the objective.
+            summed. "": a turn of its own, named after the objective.
     """
 
     type: str = ""

@@ -64,7 +64,7 @@ def parser() -> "Parser":
     root.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the last complete checkpoint in the output folder, or start if there is none",
+        help="continue from the last complete checkpoint in the output folder; if there is none, start a new run",
     )
     root.add_argument(
         "--dry-run",
@@ -345,7 +345,7 @@ def work(options: argparse.Namespace) -> int:
         return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot meet ({reason}): is the port in use? choose another with --master_port")
+        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
@@ -357,7 +357,7 @@ def work(options: argparse.Namespace) -> int:
     except RuntimeError as error:
         if not lost_rank(error):
             raise
-        return failed("another rank ended while this one waited for it: its own message gives the reason")
+        return failed("another rank ended while this one waited for it; that rank's message gives the reason")
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

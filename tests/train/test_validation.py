@@ -149,5 +149,5 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
             if picks
             else "the loss on held-out examples picks no"
         )
-        assert "that of objectives.simcse is no measure (its positives are two passes" in note
+        assert "the loss of objectives.simcse does not count (its positives are two passes" in note
         assert note.endswith("; to pick it by scored sentence pairs, set training.eval_data")

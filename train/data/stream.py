@@ -136,7 +136,7 @@ class ExampleStream:
         return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:
-        """Return what an epoch leaves out, a line each."""
+        """Return a line for each reason why an epoch leaves examples out."""
         folder, kind = self.dataset.folder, self.dataset.manifest.kind
         lines = []
         if self.share < 1:

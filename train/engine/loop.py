@@ -75,7 +75,7 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 
 
 def merged(turns: dict[str, Metrics]) -> Metrics:
-    """Return the metrics of a step from those of its turns: sums; learning rate and norm stay apart, named by turn."""
+    """Return the metrics of a step: sums over its turns, except learning rate and norm, which name their turn."""
     if len(turns) == 1:
         return next(iter(turns.values()))
     step: Metrics = {}

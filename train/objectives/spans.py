@@ -65,7 +65,7 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Te
 class SpanContrast(ContrastiveObjective):
     """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
 
-    With a head each span is projected first, and the mean is taken of the projections, as in the published code.
+    With a head, each span is projected first and the projections are averaged, as in the published code.
     """
 
     config: Config

@@ -51,7 +51,7 @@ class HeldOut:
         if not self.unjudged:
             return []
         reasons = "; ".join(
-            f"that of objectives.{name} is no measure ({reason})" for name, reason in self.unjudged.items()
+            f"the loss of objectives.{name} does not count ({reason})" for name, reason in self.unjudged.items()
         )
         choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
         if self.judging:
