@@ -107,7 +107,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["model.path='"], 'the argument "model.path=\'": line 1: not YAML'),
         (["model.config=[1]"], "model.config: [1] should be a mapping of options"),
         (["training=5"], "training: 5 should be a mapping of options"),
-        (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name is of letters"),
+        (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name consists of letters"),
         (["data.more.path=d"], "data.more: no objective reads it, and the recipe has text"),
         (["objectives.spans.data=more"], "objectives.spans.data 'more' is not one of text"),
         (
