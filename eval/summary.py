@@ -61,10 +61,10 @@ class Summary:
         return next(iter(self.of(task).values())).main
 
     def metrics(
-        self, task: str, which: Callable[[TaskScores], Sequence[str]] = lambda scores: scores.headline
+        self, task: str, select: Callable[[TaskScores], Sequence[str]] = lambda scores: scores.headline
     ) -> list[str]:
-        """Return the headline metrics of a task over all models, or the metrics that `which` selects."""
-        return list(dict.fromkeys(metric for scores in self.of(task).values() for metric in which(scores)))
+        """Return the headline metrics of a task over all models, or the metrics that `select` returns."""
+        return list(dict.fromkeys(metric for scores in self.of(task).values() for metric in select(scores)))
 
     @property
     def figures(self) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ class Summary:
     def skipped(self) -> list[tuple[str, str]]:
         """Return (task, reason) once each; the reason begins with the models' names unless it holds for all models."""
         reasons = self._together((item, scored) for scored in self.scored for item in scored.results.skipped.items())
-        return [(task, f"{models}: {why}" if models else why) for (task, why), models in reasons.items()]
+        return [(task, f"{models}: {reason}" if models else reason) for (task, reason), models in reasons.items()]
 
     @property
     def warnings(self) -> list[str]:
@@ -135,7 +135,7 @@ class Summary:
         models: dict[_Item, list[str]] = {}
         for item, scored in items:
             models.setdefault(item, []).append(scored.results.model)
-        return {item: ", ".join(of) if len(of) < len(self.scored) else "" for item, of in models.items()}
+        return {item: ", ".join(names) if len(names) < len(self.scored) else "" for item, names in models.items()}
 
     def _value(self, scored: Scored, task: str, metric: str) -> float | None:
         if task != AVERAGE:

@@ -67,7 +67,7 @@ def train_model(
     Args:
         recipe: a recipe, its name, or its file.
         overrides: recipe keys to change.
-        resume: continue from the last checkpoint in the output folder, or start where there is none.
+        resume: continue from the last checkpoint in the output folder, or start from the beginning if there is none.
         dry_run: print the resolved recipe, parameters, token budget, memory and time, and train nothing.
         quiet: print nothing.
         launcher: options of the launcher (`clearspan-train --help`), such as `num_accelerators=2`.

@@ -115,7 +115,9 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         if recipe.training.activation_checkpointing:
             encoder.checkpoint_activations()
         if source.pooling and source.pooling != pooling:
-            encoder.notes.append(f"model.path {recipe.model.path}: pools {source.pooling}, this run {pooling}")
+            encoder.notes.append(
+                f"model.path {recipe.model.path}: has {source.pooling} pooling, this run uses {pooling}"
+            )
         return encoder
     except RecipeError:
         raise
@@ -238,7 +240,7 @@ def build_objectives(
                     f"objectives.{objective.name} masks a block of objectives.{other}: set one turn for both, or "
                     "another input"
                 )
-    if recipe.training.gradient_caching and not any(isinstance(one, ContrastiveObjective) for one in built):
+    if recipe.training.gradient_caching and not any(isinstance(objective, ContrastiveObjective) for objective in built):
         raise RecipeError(
             "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
             "memory than a micro-batch: leave it out"
@@ -293,7 +295,10 @@ def build_learner(
     micro_batches = ranks * recipe.training.gradient_accumulation_steps
     examples = {name: math.ceil(data.batch_size / micro_batches) for name, data in recipe.data.items()}
     shrinks = any(data.short_documents == "shrink" for data in recipe.data.values())
-    turns = {turn: [one for one in objectives if recipe.turn_of(one.name) == turn] for turn in recipe.optimizers()}
+    turns = {
+        turn: [objective for objective in objectives if recipe.turn_of(objective.name) == turn]
+        for turn in recipe.optimizers()
+    }
     sizes = {
         turn: forward_size(members, examples, special, encoder.max_tokens - special.count, shrinks)
         for turn, members in turns.items()
@@ -305,7 +310,7 @@ def build_learner(
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
     """Return the datasets' streams. Objectives set the minimum length of an example; `short_documents` of the recipe
-    tells what to do with shorter ones.
+    decides what happens to shorter ones.
 
     Raises:
         StreamError: a dataset has too few examples, or a batch size is not a multiple of the ranks.
@@ -372,7 +377,8 @@ def _stream(
 ) -> ExampleStream:
     data = recipe.data[name]
     shrinks = data.short_documents == "shrink"
-    needs = [one.min_tokens(shrinks) for turn in learner.turns for one in learner.of_turn(turn) if one.data == name]
+    objectives = [objective for turn in learner.turns for objective in learner.of_turn(turn)]
+    needs = [objective.min_tokens(shrinks) for objective in objectives if objective.data == name]
     return ExampleStream(
         name,
         dataset,

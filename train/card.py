@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-DEV = "dev_score"
+from clearspan.train.options import DEV
+
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
 """The remark on a run whose best checkpoint is the one before the first step."""
@@ -55,10 +56,10 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
     by_name = {}
     for name, dataset in datasets.items():
-        about = {"kind": dataset.manifest.kind, "path": dataset.folder, **dataset.manifest.totals}
-        about["manifest"] = storage.sha256(storage.join(dataset.folder, manifest.NAME))
+        entry = {"kind": dataset.manifest.kind, "path": dataset.folder, **dataset.manifest.totals}
+        entry["manifest"] = storage.sha256(storage.join(dataset.folder, manifest.NAME))
         tokenizer = dataset.manifest.tokenizer
-        by_name[name] = about | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
+        by_name[name] = entry | ({"tokenizer": tokenizer.sha256} if tokenizer else {})
     return by_name
 
 
@@ -131,10 +132,10 @@ def _number(value: float | None) -> str:
 def _data(origin: Origin) -> str:
     """Return the card's section with the datasets and their fingerprints, or ""."""
     lines = ["## Data", ""]
-    for name, about in origin.data.items():
-        tokens = f", {about['tokens']:,} tokens" if about["tokens"] else ""
-        lines.append(f"- `{name}`: {about['examples']:,} {about['kind']}{tokens}, `{about['path']}`")
-        lines.append(f"  - sha256 of its manifest.json: `{about['manifest']}`")
-        if "tokenizer" in about:
-            lines.append(f"  - of its tokenizer.json: `{about['tokenizer']}`")
+    for name, entry in origin.data.items():
+        tokens = f", {entry['tokens']:,} tokens" if entry["tokens"] else ""
+        lines.append(f"- `{name}`: {entry['examples']:,} {entry['kind']}{tokens}, `{entry['path']}`")
+        lines.append(f"  - sha256 of its manifest.json: `{entry['manifest']}`")
+        if "tokenizer" in entry:
+            lines.append(f"  - of its tokenizer.json: `{entry['tokenizer']}`")
     return "\n".join([*lines, ""]) if origin.data else ""

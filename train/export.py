@@ -157,7 +157,7 @@ def check_replaceable(folder: Path) -> None:
         ) from None
 
 
-def export(run: Path, out: Path, which: str | None = None) -> str:
+def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
     """Export a run's checkpoint, by default the best one, else the last; return "best" or "last".
 
     Raises:
@@ -172,8 +172,8 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
         raise CheckpointError(f"{run}: not the folder of a run (no recipe.yaml and encoder/)")
     check_replaceable(out)
     checkpoints = Checkpoints(run)
-    which = which or ("best" if checkpoints.best() else "last")
-    tag = checkpoints.tag(which)
+    checkpoint = checkpoint or ("best" if checkpoints.best() else "last")
+    tag = checkpoints.tag(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
     origin = _origin(run, int(tag.removeprefix("step-")))
     with files.locked(out):
@@ -187,15 +187,15 @@ def export(run: Path, out: Path, which: str | None = None) -> str:
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return which
+    return checkpoint
 
 
-def described(run: Path, which: str) -> str:
+def described(run: Path, checkpoint: str) -> str:
     """Return a description of an exported checkpoint, for the line that reports the export."""
     from clearspan.train.engine.checkpoint import Checkpoints
 
-    began = which == "best" and Checkpoints(run).began_best()
-    return f"{UNCHANGED}: its first checkpoint" if began else f"the {which} checkpoint"
+    initial = checkpoint == "best" and Checkpoints(run).best_is_initial()
+    return f"{UNCHANGED}: its first checkpoint" if initial else f"the {checkpoint} checkpoint"
 
 
 def _origin(run: Path, step: int) -> Origin:
@@ -213,7 +213,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     from clearspan.train.model.tokenizer import load_tokenizer
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
-    mend = "the run's own command with --resume writes it anew"
+    mend = "the run's own command with --resume writes it again"
     try:
         check_folder(skeleton, SKELETON)
     except AddedError as error:
@@ -285,8 +285,8 @@ def main(argv: list[str] | None = None) -> int:
 def work(options: argparse.Namespace) -> int:
     from clearspan.common.terminal import say
 
-    which = export(options.run, options.out, options.checkpoint)
-    say(f"{options.out}: {described(options.run, which)} of {options.run}")
+    checkpoint = export(options.run, options.out, options.checkpoint)
+    say(f"{options.out}: {described(options.run, checkpoint)} of {options.run}")
     return 0
 
 

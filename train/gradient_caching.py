@@ -26,7 +26,7 @@ class Part:
     """The result of pass 1 for a micro-batch.
 
     Args:
-        vectors: of all its sequences; None if no objective is contrastive.
+        vectors: the vectors of all its sequences; None if no objective is contrastive.
         contexts: the contexts of the requests, by objective.
         masked: the number of masked tokens on this rank, (), by the objective that masks them.
     """
@@ -60,7 +60,7 @@ class Cached:
         """Return a scalar of value 0 whose gradient is that of the contrastive losses.
 
         Args:
-            vectors: this micro-batch's, computed again with gradient.
+            vectors: the micro-batch's vectors, computed again with gradient.
         """
         pairs: list[tuple[Tensor, Tensor]] = [*self.parameters]
         if self.pooled is not None:
@@ -78,7 +78,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
     Args:
         parts: the results of pass 1, by micro-batch.
-        objectives: the turn's, in their order.
+        objectives: the turn's objectives, in their order.
         measured: whether metrics besides losses are logged.
     """
     contrasts = [objective for objective in objectives if isinstance(objective, ContrastiveObjective)]

@@ -88,11 +88,13 @@ class Learner(nn.Module):
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of the objectives that have one, by name (`Objective.fingerprint`)."""
-        return {one.name: fingerprint for one in self._objectives if (fingerprint := one.fingerprint())}
+        hashes = {objective.name: objective.fingerprint() for objective in self._objectives}
+        return {name: fingerprint for name, fingerprint in hashes.items() if fingerprint}
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
         """Return each objective's columns for a rank's rows of its dataset, by name. Called on the host."""
-        return {one.name: one.collate(rows) for one in self._objectives if one.data == rows.dataset}
+        readers = (objective for objective in self._objectives if objective.data == rows.dataset)
+        return {objective.name: objective.collate(rows) for objective in readers}
 
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """Return the parameters that a turn trains: the encoder's layers, the turn's objectives, and token embeddings,
@@ -100,16 +102,15 @@ class Learner(nn.Module):
         """
         objectives = self.of_turn(turn)
         outside: set[str] = set()
-        if not any(one.embeds_tokens for one in objectives):
+        if not any(objective.embeds_tokens for objective in objectives):
             outside |= self.encoder.embedding_parameters()
-        if not any(isinstance(one, TokenObjective) for one in objectives):
+        if not any(isinstance(objective, TokenObjective) for objective in objectives):
             outside |= {f"model.{name}" for name in self.encoder.mlm_head_parameters()}
-        if not any(one.pools for one in objectives):
+        if not any(objective.pools for objective in objectives):
             outside |= {f"head.{name}" for name, _ in self.encoder.head.named_parameters()}
         reached = [p for name, p in self.encoder.named_parameters() if name not in outside]
-        modules: list[nn.Module] = [
-            self.embeddings[name] for name in self.embeddings if name in {_module_name(one.data) for one in objectives}
-        ]
+        used = {_module_name(objective.data) for objective in objectives}
+        modules: list[nn.Module] = [self.embeddings[name] for name in self.embeddings if name in used]
         modules += objectives
         return reached + [parameter for module in modules for parameter in module.parameters()]
 
@@ -184,10 +185,12 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def _prepare(self, batches: Mapping[str, Batch], turn: str) -> _Prepared:
-        objectives = [one for one in self.of_turn(turn) if one.data in batches]
-        whole = len(objectives) == len(self.of_turn(turn))
-        budget = self.budgets.get(turn) if whole else None
-        requests = {one.name: one.request(batches[one.data].of(one.name)) for one in objectives}
+        objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
+        complete = len(objectives) == len(self.of_turn(turn))
+        budget = self.budgets.get(turn) if complete else None
+        requests = {
+            objective.name: objective.request(batches[objective.data].of(objective.name)) for objective in objectives
+        }
         sequences = {
             qualified(name, block): block_sequences
             for name, request in requests.items()
@@ -202,16 +205,18 @@ class Learner(nn.Module):
         return _Prepared(objectives, requests, packed, blocks, masked, budget is not None)
 
     def _encode(self, prepared: _Prepared) -> Forward:
-        sequences = [one for request in prepared.requests.values() for one in request.sequences.values()]
-        hidden = self.encoder(prepared.packed, self._patches(sequences, prepared.packed))
+        blocks = [block for request in prepared.requests.values() for block in request.sequences.values()]
+        hidden = self.encoder(prepared.packed, self._patches(blocks, prepared.packed))
         return Forward(self.encoder, prepared.packed, hidden, prepared.blocks, prepared.masked)
 
-    def _patches(self, sequences: list[Sequences], packed: Packed) -> Tensor | None:
+    def _patches(self, blocks: list[Sequences], packed: Packed) -> Tensor | None:
         """Return the patch embeddings for the batch's first rows, (packed.patch_rows, h); None without patches."""
-        contents = [one.content for one in sequences if isinstance(one.content, Patches)]
+        contents = [block.content for block in blocks if isinstance(block.content, Patches)]
         if not contents:
             return None
-        embedded = [self.embeddings[_module_name(one.dataset)](one.values).flatten(0, 1) for one in contents]
+        embedded = [
+            self.embeddings[_module_name(content.dataset)](content.values).flatten(0, 1) for content in contents
+        ]
         patches = torch.cat(embedded)
         if len(patches) != packed.patch_rows:
             raise ValueError(f"a modality embeds {len(patches)} patches, but declares {packed.patch_rows}")

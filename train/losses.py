@@ -96,7 +96,7 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     divided by the sum over those of other classes; 0 for an anchor in a batch without other classes.
 
     `published-code` is what that paper's code computes: cross-entropy over the second views, where the target column is
-    the rank of the anchor's class among the batch's classes. That column is hardly ever of the anchor's class.
+    the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's class.
 
     Args:
         first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here.

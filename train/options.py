@@ -18,6 +18,8 @@ from clearspan.train.schedules import WARMED, OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
+DEV = "dev_score"
+"""The metric of the score on `training.eval_data`."""
 POOLINGS = ("mean", "cls")
 """Values of `model.pooling`."""
 ALL = "all"
@@ -37,8 +39,8 @@ class ModelConfig:
             either this or `config`.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Give it to train from scratch.
-        pooling: mean: the mean of all token vectors; cls: the first token's vector. "": as the folder of `path` says,
-            else mean.
+        pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
+            the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
     """
@@ -51,7 +53,7 @@ class ModelConfig:
 
 @dataclasses.dataclass
 class DatasetConfig:
-    """A dataset of shards and how it is read.
+    """A dataset of shards and how to read it.
 
     Args:
         path: the shards' folder: local, `gs://` or `s3://`.
@@ -90,7 +92,7 @@ class ObjectiveConfig:
         data: the dataset that the objective reads. "": the recipe's only dataset.
         weight: the factor of the objective's loss in the sum. Change it to balance several losses.
         turn: with `optimization: alternate`, the update that the objective belongs to; objectives of one turn are
-            summed. "": a turn of its own, named as the objective.
+            summed. "": a turn of its own, named after the objective.
     """
 
     type: str = ""
@@ -218,7 +220,7 @@ def check(recipe: Recipe) -> None:
     """Raise RecipeError for values that cannot work together, before anything is loaded."""
     training = recipe.training
     refuse(
-        ("\0" in recipe.output, "output: no name of a folder holds a null character"),
+        ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
         (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
         (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
@@ -259,7 +261,8 @@ def check(recipe: Recipe) -> None:
             ),
             (
                 all(options.data != name for options in recipe.objectives.values()),
-                f"data.{name}: no objective reads it: leave it out with data.{name}=null, or name it in one",
+                f"data.{name}: no objective reads it: leave it out with data.{name}=null, or give it to one with "
+                f"objectives.NAME.data={name}",
             ),
         )
     for name, options in recipe.objectives.items():
@@ -294,10 +297,10 @@ def _check_turns(recipe: Recipe) -> None:
         ),
         (
             alternate and len(turns) < 2,
-            f"optimization: alternate: all objectives are of the turn {', '.join(turns)}: set optimization=sum",
+            f"optimization: alternate: all objectives belong to the turn {', '.join(turns)}: set optimization=sum",
         ),
         *(
-            (name not in turns, f"turns.{name}: no objective is of that turn: {one_of(name, sorted(turns))}")
+            (name not in turns, f"turns.{name}: no objective belongs to that turn: {one_of(name, sorted(turns))}")
             for name in recipe.turns
         ),
     )
@@ -329,4 +332,4 @@ def refuse(*problems: tuple[bool, str]) -> None:
 
 def _misnamed(key: str, name: str) -> tuple[bool, str]:
     """Return the problem, for `refuse`, of a name that cannot be a part of keys and of metrics' names."""
-    return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name is of letters, digits, _ and -"
+    return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name consists of letters, digits, _ and -"

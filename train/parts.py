@@ -3,7 +3,7 @@
     name -> find -> class -> options_class -> the dataclass that the class annotates `config` with
 
 Objectives and modalities are such parts. A folder's built-in parts are its files, one class each; files that begin with
-an underscore are none.
+an underscore hold no part.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
     classes = (
         value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
     )
-    return next(one for one in classes if issubclass(one, base))  # type: ignore[arg-type, return-value]  # a class
+    return next(class_ for class_ in classes if issubclass(class_, base))  # type: ignore[arg-type, return-value]  # a class
 
 
 def options_class(name: str, part: type, base: type) -> type[Any]:
@@ -51,7 +51,7 @@ def options_class(name: str, part: type, base: type) -> type[Any]:
     Raises:
         PluginError: the annotation is not a dataclass that derives from `base`.
     """
-    owner = next(one for one in part.__mro__ if "config" in vars(one).get("__annotations__", {}))
+    owner = next(class_ for class_ in part.__mro__ if "config" in vars(class_).get("__annotations__", {}))
     options = typing.get_type_hints(owner)["config"]
     if not (inspect.isclass(options) and issubclass(options, base) and dataclasses.is_dataclass(options)):
         annotation = getattr(options, "__qualname__", options)

@@ -1,9 +1,9 @@
-"""The reference of recipes and keys, docs/recipes.md: `python -m train.reference`; and the list for `--list`.
+"""Print the reference of recipes and keys, docs/recipes.md; also makes the list of recipes for `--list`.
 
     train/recipes, train/sweeps (their first comments) + the options' dataclasses -> docs/recipes.md
 
-The meaning of a key is its entry under "Args:" or "Attributes:" in its dataclass's docstring, or the comment behind
-it; its type, range and default are those of the field.
+The meaning of a key is its entry under "Args:" or "Attributes:" in its dataclass's docstring, or the comment on
+its line; its type, range and default are those of the field.
 """
 
 import argparse
@@ -48,7 +48,7 @@ A run is a recipe with the changes on the command line:
 `deepspeed train/run.py --recipe NAME-or-FILE key=value ...`. Every key below can be set there; an unknown key is an
 error that names the nearest known one. `objectives.NAME=null` and `data.NAME=null` leave an entry out;
 `model.config=null` empties it. A file that begins with `extends: NAME` (or a file beside it) states only what it
-changes. `--list` shows the recipes in short, and `--dry-run` prints the resulting recipe in full. How to train:
+changes. `--list` shows a line for each recipe, and `--dry-run` prints the resulting recipe in full. How to train:
 [training.md](training.md); where recipes depart from their papers: [papers.md](papers.md).
 """
 
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-class UnsaidError(ValueError):
+class UndocumentedError(ValueError):
     """A key or a recipe without a description, or a page that is outdated."""
 
 
@@ -76,7 +76,7 @@ def meanings(section: type) -> dict[str, str]:
 
 
 def _commented(section: type) -> Iterator[tuple[str, str]]:
-    """Yield fields with the comments behind them."""
+    """Yield (field, comment) for the fields with a comment on their line."""
     for line in inspect.getsource(section).splitlines():
         if match := COMMENTED.fullmatch(line):
             yield match[1], match[2]
@@ -140,25 +140,24 @@ def default_of(field: dataclasses.Field[Any]) -> str:
     return f"`{value}`" if value != "" else '`""`'
 
 
-def keys(section: type, but: type | None = None) -> list[list[str]]:
+def keys(section: type, excluded: type | None = None) -> list[list[str]]:
     """Return one row per key: its name, type, default and meaning.
 
     Args:
-        but: a dataclass whose keys are left out.
+        excluded: a dataclass whose keys are left out.
 
     Raises:
-        UnsaidError: a key has no description.
+        UndocumentedError: a key has no description.
     """
     described, hints = meanings(section), typing.get_type_hints(section, include_extras=True)
-    left_out = {field.name for field in dataclasses.fields(but)} if but else set()
+    left_out = {field.name for field in dataclasses.fields(excluded)} if excluded else set()
     rows = []
     for field in dataclasses.fields(section):
         if field.name in left_out:
             continue
         if field.name not in described:
-            raise UnsaidError(
-                f'{section.__module__}.{section.__name__}: its docstring says nothing of {field.name}: add "Args:"'
-            )
+            name = f"{section.__module__}.{section.__name__}"
+            raise UndocumentedError(f'{name}: its docstring does not describe {field.name}: add it to "Args:"')
         meaning = described[field.name].removesuffix(".")
         rows.append([f"`{field.name}`", type_name(hints[field.name]), default_of(field), meaning])
     return rows
@@ -170,9 +169,9 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def section(title: str, text: str, kind: type, but: type | None = None) -> str:
+def section(title: str, text: str, kind: type, excluded: type | None = None) -> str:
     """Return a section of the page: a heading, a sentence and a table of keys."""
-    rows = keys(kind, but)
+    rows = keys(kind, excluded)
     return f"## {title}\n\n{text}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}"
 
 
@@ -180,7 +179,7 @@ def purpose(path: Path) -> str:
     """Return the comment at the top of a YAML file in one line.
 
     Raises:
-        UnsaidError: the file does not begin with a comment.
+        UndocumentedError: the file does not begin with a comment.
     """
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -188,7 +187,7 @@ def purpose(path: Path) -> str:
             break
         lines.append(line.removeprefix("#").strip())
     if not lines:
-        raise UnsaidError(f"{path}: its first line does not say what it is for: begin it with a comment")
+        raise UndocumentedError(f"{path}: its first line does not say what it is for: begin it with a comment")
     return " ".join(lines)
 
 
@@ -196,17 +195,19 @@ def catalog() -> str:
     """Return the recipes by paper, one line each: the name, and the first sentence of its comment without citations."""
     from clearspan.train.config import layers
 
-    left, lines = layers.names(), []
-    width = max(map(len, left))
+    ungrouped, lines = layers.names(), []
+    width = max(map(len, ungrouped))
     for heading, prefixes in GROUPS.items():
-        group = [name for name in left if name.startswith(prefixes)]
-        left = [name for name in left if name not in group]
+        group = [name for name in ungrouped if name.startswith(prefixes)]
+        ungrouped = [name for name in ungrouped if name not in group]
         lines.append(f"{heading}:")
         for name in group:
             sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
             lines.append(f"  {name:<{width}}  {CITATION.sub('', sentence)}")
         lines.append("")
-    return "\n".join([*lines, "What each needs and every key: docs/recipes.md. `--dry-run` prints a recipe in full."])
+    return "\n".join(
+        [*lines, "docs/recipes.md explains what each recipe needs, and every key. `--dry-run` prints a recipe in full."]
+    )
 
 
 def page() -> str:
@@ -232,7 +233,7 @@ def page() -> str:
         section("`data.NAME`", "A dataset, under a name of your own.", options.DatasetConfig),
     ]
     for name in modalities.names():
-        text = f"If the shards of `data.NAME` hold {name}."
+        text = f"For a dataset whose shards hold {name}."
         parts.append(section(f"`data.NAME.modality` of {name}", text, modalities.config_class(name)))
     text = "The options of every objective, under a name of your own; those of its type follow below."
     parts.append(section("`objectives.NAME`", text, objectives.ObjectiveConfig))
@@ -241,21 +242,25 @@ def page() -> str:
         text = f"{_first(inspect.getmodule(kind))} Defaults: {_first(kind)}"
         parts.append(section(f"`objectives.NAME` of type `{name}`", text, kind, objectives.ObjectiveConfig))
     parts += [
-        section("`objectives.NAME.sampler`", "Spans; lengths and distances in tokens.", SpanConfig),
-        section("`optimizer`", "Also of `turns.TURN`, for a turn with other options.", schedules.OptimizerConfig),
+        section("`objectives.NAME.sampler`", "The span sampler; lengths and distances are in tokens.", SpanConfig),
+        section(
+            "`optimizer`",
+            "AdamW and its schedule. `turns.TURN` has the same keys, for a turn with other options.",
+            schedules.OptimizerConfig,
+        ),
         section("`training`", _paragraphs(options.TrainingConfig), options.TrainingConfig),
     ]
     return "\n".join(parts)
 
 
 def check(path: Path) -> None:
-    """Raise UnsaidError if a file differs from the page as it would be written now."""
-    there = path.read_text(encoding="utf-8").splitlines()
-    now = page().splitlines()
-    if there != now:
-        pairs = enumerate(zip(there, now, strict=False), 1)
-        line = next((number for number, (old, new) in pairs if old != new), min(len(there), len(now)) + 1)
-        raise UnsaidError(
+    """Raise UndocumentedError if a file differs from the page as it would be written now."""
+    written = path.read_text(encoding="utf-8").splitlines()
+    current = page().splitlines()
+    if written != current:
+        pairs = enumerate(zip(written, current, strict=False), 1)
+        line = next((number for number, (old, new) in pairs if old != new), min(len(written), len(current)) + 1)
+        raise UndocumentedError(
             f"{path}: line {line} differs from the recipes and docstrings: write the page again with "
             f"`python -m train.reference > {path}`"
         )
@@ -268,7 +273,7 @@ def main(argv: list[str] | None = None) -> int:
         root = parser()
         root.add_argument("--version", action="version", version=terminal.version())
         options = root.parse_args(argv)
-        return terminal.run("train.reference", lambda: work(options), (UnsaidError, OSError))
+        return terminal.run("train.reference", lambda: work(options), (UndocumentedError, OSError))
 
 
 def work(options: argparse.Namespace) -> int:

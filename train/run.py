@@ -1,9 +1,9 @@
 """Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
 
 Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (else the last one)
-to OUTPUT/model. `--resume` continues a run, if you like for more steps or with other settings of logging, saving and
-evaluation. `--dry-run` makes every check that a run makes before its first step, prints the resolved recipe and the
-run's cost, and does not train.
+to OUTPUT/model. `--resume` continues a run; its length and its settings of logging, saving and evaluation may change.
+`--dry-run` makes every check that a run makes before its first step, prints the resolved recipe and the run's cost, and
+does not train.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-# `deepspeed train/run.py` puts train/ first, where distributed.py would hide dask's package of that name.
+# `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
 from clearspan.train.engine.signals import ending_at_once, leave_to_rank_0  # noqa: E402
@@ -64,7 +64,7 @@ def parser() -> "Parser":
     root.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the last complete checkpoint in the output folder, or start if there is none",
+        help="continue from the last complete checkpoint in the output folder; if there is none, start a new run",
     )
     root.add_argument(
         "--dry-run",
@@ -126,11 +126,11 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
     from clearspan.train.options import RecipeError, refuse
 
     run = Path(recipe.output)
-    there = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
+    existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
     checkpoints = Checkpoints(run)
     refuse(
-        (not there.is_dir(), f"output {run}: {there} is a file: name a new or an empty folder"),
-        (not os.access(there, os.W_OK), f"output {run}: {there} cannot be written to: name another folder"),
+        (not existing.is_dir(), f"output {run}: {existing} is a file: name a new or an empty folder"),
+        (not os.access(existing, os.W_OK), f"output {run}: {existing} cannot be written to: name another folder"),
     )
     with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
         resume = resume and bool(checkpoints.tags())
@@ -138,7 +138,7 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
             check_same(run, recipe)
         elif not checkpoints.tags() and (run / "model").exists():
             raise RecipeError(
-                f"output {run}: its model/ is of a finished run without checkpoints, or of something else: "
+                f"output {run}: its model/ belongs to a finished run without checkpoints, or to something else: "
                 "name a new or an empty folder"
             )
         elif checkpoints.tags():
@@ -163,10 +163,10 @@ def check_same(run: Path, recipe: "Recipe") -> None:
             f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
             "--dry-run prints"
         )
-    began = load(str(saved))
-    if changed := shaping(began, recipe):
+    started_with = load(str(saved))
+    if changed := shaping(started_with, recipe):
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
-    if any(list(getattr(began, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
+    if any(list(getattr(started_with, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
         raise RecipeError(
             f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
             f"see {saved}, or start a new run"
@@ -254,7 +254,7 @@ def train(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         resume = agreed(lambda: stack.enter_context(output(recipe, options.resume, options.dry_run)))
         if rank == 0 and options.resume and not resume:
-            terminal.notice(f"{recipe.output}: no checkpoint to resume from: begins anew")
+            terminal.notice(f"{recipe.output}: no checkpoint to resume from: starts from the beginning")
         lines = notes(recipe, learner, feed, held_out, total) if rank == 0 and not resume else []
         if options.dry_run:
             cost = describe(recipe, learner, sizes, feed, held_out, total, ranks)
@@ -303,10 +303,10 @@ def finish(trainer: "Trainer") -> None:
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
-        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; go on with --resume")
+        terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; continue with --resume")
     else:
-        which = export(run, run / "model")
-        terminal.notice(f"{run}/model: {described(run, which)}, after {trainer.step} steps")
+        exported = export(run, run / "model")
+        terminal.notice(f"{run}/model: {described(run, exported)}, after {trainer.step} steps")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -345,7 +345,7 @@ def work(options: argparse.Namespace) -> int:
         return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot meet ({reason}): is the port in use? choose another with --master_port")
+        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
@@ -357,7 +357,7 @@ def work(options: argparse.Namespace) -> int:
     except RuntimeError as error:
         if not lost_rank(error):
             raise
-        return failed("another rank ended while this one waited for it: its own message gives the reason")
+        return failed("another rank ended while this one waited for it; that rank's message gives the reason")
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -30,14 +30,14 @@ PLACEMENTS = ("grid", "uniform")
 
 @dataclasses.dataclass
 class SpanConfig:
-    """The options of drawing spans; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
+    """The options of the span sampler; lengths and distances are in tokens without special tokens. Defaults: DeCLUTR's,
     section 3.2 and the published code.
 
     Args:
         num_anchors: anchors of a document.
         num_positives: positives of an anchor, whose embeddings are averaged.
         min_span: the length of the shortest span.
-        max_span: the upper bound of a span's length, which no span reaches.
+        max_span: the exclusive upper bound of a span's length.
         anchor_beta: a and b of the Beta distribution of anchors' lengths, between min_span and max_span.
         positive_beta: a and b of the Beta distribution of positives' lengths.
         placement: where anchors lie: grid, each in a block of its own, as in the published code; uniform, any placement
@@ -197,27 +197,27 @@ def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
         count: (B,) int64, the number of blocks of each document.
     """
     uniforms = draws.uniform(keys, 2 * num_anchors).view(len(keys), num_anchors, 2)
-    gone: list[Tensor] = []
+    removed: list[Tensor] = []
     chosen = []
 
     def block(rank: Tensor) -> Tensor:
         """Return the rank-th of the remaining blocks."""
-        for lost in torch.stack(gone, 1).sort(dim=1).values.unbind(1) if gone else ():
-            rank = rank + (rank >= lost)
+        for index in torch.stack(removed, 1).sort(dim=1).values.unbind(1) if removed else ():
+            rank = rank + (rank >= index)
         return rank
 
-    left = count
+    remaining = count
     for anchor in range(num_anchors):
         to_place = num_anchors - anchor
-        rank = draws.below(uniforms[:, anchor, 0], left.clamp(min=1))
-        at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(left), left - 1)
-        rank = torch.where(left // to_place < to_place, at_an_end, rank).clamp(min=0)
+        rank = draws.below(uniforms[:, anchor, 0], remaining.clamp(min=1))
+        at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(remaining), remaining - 1)
+        rank = torch.where(remaining // to_place < to_place, at_an_end, rank).clamp(min=0)
         chosen.append(block(rank))
         beyond = torch.iinfo(torch.int64).max
         before = torch.where(rank > 0, block((rank - 1).clamp(min=0)), beyond)
-        after = torch.where(rank + 1 < left, block(rank + 1), beyond)
-        gone += [before, chosen[-1], after]
-        left = left - 1 - (rank > 0).long() - (rank + 1 < left).long()
+        after = torch.where(rank + 1 < remaining, block(rank + 1), beyond)
+        removed += [before, chosen[-1], after]
+        remaining = remaining - 1 - (rank > 0).long() - (rank + 1 < remaining).long()
     return torch.stack(chosen, dim=1)
 
 

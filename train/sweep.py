@@ -55,8 +55,14 @@ def parser() -> "Parser":
         help="the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC",
     )
     root.add_argument("--protocol", choices=("full", "fast"), default="full", help="protocol of `python -m eval`")
-    root.add_argument("--by", action="append", default=[], metavar="KEY", help="a panel of the figure (default: all)")
-    root.add_argument("--colour", default="", metavar="KEY", help="the key that the figure shows by color")
+    root.add_argument(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="key with a panel of its own in the figure; may be repeated (default: all keys that vary)",
+    )
+    root.add_argument("--color", default="", metavar="KEY", help="the key that the figure shows by color")
     root.add_argument("--dry-run", action="store_true", help="list the runs and what each changes; no training")
     root.add_argument("--quiet", action="store_true", help="no progress bars")
     root.add_argument("--version", action="version", version=terminal.version())

@@ -1,4 +1,4 @@
-"""Fine-tune a model's folder on one labelled task, with transformers' Trainer.
+"""Fine-tune a model's folder on one labeled task, with transformers' Trainer.
 
     folder ──> encoder + new head ──> epochs over the training rows ──> dev predictions after each epoch
 

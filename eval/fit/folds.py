@@ -1,4 +1,4 @@
-"""Cut labelled examples into folds. Imports no torch, so that data can be checked quickly."""
+"""Cut labeled examples into folds. Imports no torch, so that data can be checked quickly."""
 
 from typing import Literal
 

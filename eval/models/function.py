@@ -50,8 +50,8 @@ class FunctionEncoder:
         try:
             result = self._function(list(texts))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
-            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise EncoderError(f"{self.name}: raised {what} on {num_texts} texts") from None
+            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
         expected = f"expected an array ({num_texts}, {self.dim or 'dim'}) of real numbers for {num_texts} texts"
         try:
             array = _array(result)

@@ -66,9 +66,9 @@ def open_vectors(path: Path) -> Vectors:
         start = file.read(1 << 16)
         if not start:
             raise EncoderError(f"{path}: is empty")
-        for magic, what in OTHERS.items():
+        for magic, problem in OTHERS.items():
             if start.startswith(magic):
-                raise EncoderError(f"{path}: {what}")
+                raise EncoderError(f"{path}: {problem}")
         if start.lstrip()[:1] == b"{" and start.lstrip()[1:].lstrip()[:1] in (b'"', b"}"):
             return _Json(path)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clearspan.eval.data.labelled import Labelled, LabelledPairs
+from clearspan.eval.data.labeled import Labeled, LabeledPairs
 from clearspan.eval.details import Details, Table
 from clearspan.eval.files import DataError
 from clearspan.eval.fit.folds import NUM_FOLDS, Ints, Scheme, too_few
@@ -22,7 +22,7 @@ from clearspan.eval.tasks.task import Run
 if TYPE_CHECKING:
     from clearspan.eval.fit.protocols import Outcome, Problem
 
-Splits = Mapping[str, Labelled] | Mapping[str, LabelledPairs]
+Splits = Mapping[str, Labeled] | Mapping[str, LabeledPairs]
 _MOST_CLASSES = 30  # a task with more classes gets no table of accuracies by class
 
 
@@ -125,7 +125,7 @@ class ClassificationTask:
         }
         return Problem(rows, labels, len(self.classes), splits)
 
-    def order(self, data: Labelled | LabelledPairs) -> Ints:
+    def order(self, data: Labeled | LabeledPairs) -> Ints:
         """Return the row numbers of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
         lengths = [np.array([len(text.split()) for text in side]) for side in _sides(data)]
         labels = data.labels
@@ -155,8 +155,8 @@ class ClassificationTask:
         )
 
 
-def _sides(data: Labelled | LabelledPairs) -> list[list[str]]:
-    return [data.texts] if isinstance(data, Labelled) else [data.left, data.right]
+def _sides(data: Labeled | LabeledPairs) -> list[list[str]]:
+    return [data.texts] if isinstance(data, Labeled) else [data.left, data.right]
 
 
 def _pick(texts: list[str], order: Ints) -> list[str]:
@@ -171,10 +171,9 @@ def _tables(outcome: "Outcome", gold: Ints, classes: tuple[str, ...], grid: tupl
     header = ("fold", "L2 chosen", *(f"dev accuracy at {value:g}" for value in grid))
     tables = [Table(header, rows, caption="choice of L2")]
     if len(classes) <= _MOST_CLASSES:
-        members = [(name, gold == label) for label, name in enumerate(classes)]
-        by_class = [
-            (name, int(of.sum()), 100 * float(np.mean(outcome.predicted[of] == gold[of])) if of.any() else None)
-            for name, of in members
-        ]
+        by_class: list[tuple[str, int, float | None]] = []
+        for label, name in enumerate(classes):
+            right = outcome.predicted[gold == label] == label
+            by_class.append((name, len(right), 100 * float(np.mean(right)) if len(right) else None))
         tables.append(Table(("class", "test examples", "classified correctly, percent"), by_class))
     return tables

@@ -7,7 +7,7 @@ probing-mlp   a hidden layer of sigmoids, whose size and dropout are tuned on th
 from functools import partial
 from pathlib import Path
 
-from clearspan.eval.data.labelled import read_probing
+from clearspan.eval.data.labeled import read_probing
 from clearspan.eval.data.senteval import PROBING, find_probing
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.tasks.classification import ClassificationTask, Head

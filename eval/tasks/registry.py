@@ -52,8 +52,8 @@ def family(word: str) -> Family:
         except (DataError, OSError):
             raise
         except Exception as error:  # the user's code may raise anything
-            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise plugins.PluginError(f"{word}: raised {what} when called with the data folder") from None
+            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+            raise plugins.PluginError(f"{word}: raised {raised} when called with the data folder") from None
         return Loaded([plugins.check_object(task, word, Task, "an evaluation task")], {})
 
     return Family(load, f"the class {word}")

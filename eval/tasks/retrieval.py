@@ -36,7 +36,7 @@ CANDIDATE_MEASURES = {"map": "map", "mrr": "recip_rank"}
 """The measures where each query ranks its own candidates, as the papers on TREC-QA report them."""
 _TREC_MEASURES = ("map", "recip_rank", "recall.1,10", "ndcg_cut.10")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are in memory while one replaces the other
-_SHOWN_QUERIES, _SHOWN_NEIGHBOURS, _SHOWN_CHARACTERS = 5, 3, 160
+_SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 5, 3, 160
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def search(
                 judged[str(row)] = dict(zip([names[p] for p in collection.relevant[row]], grades, strict=True))
                 ranked[str(row)] = dict(zip([names[p] for p in positions.tolist()], descending, strict=False))
                 if row in shown:
-                    few = slice(_SHOWN_NEIGHBOURS)
+                    few = slice(_SHOWN_NEIGHBORS)
                     nearest[row] = list(zip(positions[few].tolist(), scores[few].tolist(), strict=True))
             by_query = pytrec_eval.RelevanceEvaluator(judged, set(_TREC_MEASURES)).evaluate(ranked)
             for key, name in measures.items():

@@ -8,7 +8,7 @@ SST2 SST5 SICKEntailment SNLI   sentiment, entailment: train, dev and test split
 from functools import partial
 from pathlib import Path
 
-from clearspan.eval.data.labelled import (
+from clearspan.eval.data.labeled import (
     BINARY,
     SICK_CLASSES,
     SNLI_CLASSES,

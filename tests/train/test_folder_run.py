@@ -109,7 +109,7 @@ def test_another_pooling_that_the_recipe_names_is_said(source: Path, tiny: list[
     given = [option for option in tiny if option not in TINY_MODEL] + ["model.config=null", f"model.path={source}"]
     done = train_alone(*given, "training.max_steps=1", f"output={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
-    assert f"model.path {source}: pools cls, this run mean\n" in done.stdout
+    assert f"model.path {source}: has cls pooling, this run uses mean\n" in done.stdout
     assert load_model(tmp_path / "run" / "model").modules[1].pooling_mode == "mean"
 
 

@@ -65,7 +65,7 @@ def test_one_that_was_killed_at_its_first_save_begins_again(
     again = runs.copied(left, tmp_path / "run")
     done = train_alone(*tiny, *SAVING, f"output={again}", "--resume")
     assert done.returncode == 0, done.stderr
-    assert f"{again}: no checkpoint to resume from: begins anew" in done.stdout
+    assert f"{again}: no checkpoint to resume from: starts from the beginning" in done.stdout
     assert runs.metrics(again, FIGURES) == runs.metrics(kills[0], FIGURES)
 
 

@@ -9,7 +9,7 @@ import torch
 from clearspan.train.config.recipe import load
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
-from clearspan.train.selection.model_selection import judged_by
+from clearspan.train.selection.model_selection import selection_criterion
 
 NAN, FINE = torch.tensor(float("nan")), torch.tensor(1.5)
 
@@ -81,5 +81,5 @@ def test_scores_of_other_pairs_or_other_examples_do_not_compare() -> None:
         ["training.eval_steps=5", "training.eval_data=b.csv"],
         ["training.eval_steps=5", "data.text.validation=v"],
     ]
-    assert len({judged_by(load("demo", [*GIVEN, *way])) for way in ways}) == len(ways)
-    assert judged_by(load("demo", GIVEN)) == ""
+    assert len({selection_criterion(load("demo", [*GIVEN, *way])) for way in ways}) == len(ways)
+    assert selection_criterion(load("demo", GIVEN)) == ""

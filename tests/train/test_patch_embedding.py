@@ -111,7 +111,7 @@ def test_fresh_patches_of_another_width_are_projected(tiny_images: list[str]) ->
             ["colour=red"],
             r"unknown key 'data\.others\.modality\.colour': .* holds images: path, image_size, patch_size",
         ),
-        (["image_size=large"], r"data\.others\.modality\.image_size: .*large.* should be a valid integer"),
+        (["image_size=large"], r"data\.others\.modality\.image_size: .*large.*valid integer"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -233,8 +233,8 @@ def test_classes_of_a_single_example_are_told_at_the_start(
     folder = write_images(tmp_path / "few", pictures[:12], [0, 1, 2, 3, *[4] * 8], names)
     words = [*recipes["images"], f"data.others.path={folder}"]
     assert built(words).notes(1.0) == [
-        "objectives.patches: 4 of 5 classes have a single example (terrapin, newt, wreck, ...), whose other view is "
-        "all that is of its class"
+        "objectives.patches: 4 of 5 classes have a single example (terrapin, newt, wreck, ...), whose only positive "
+        "is its other view"
     ]
     assert not built([*words, "objectives.patches.loss=simclr"]).notes(1.0)
     assert not built(recipes["images"]).notes(1.0)

@@ -43,8 +43,8 @@ def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_pa
     [
         ("extends: nope", "no recipe 'nope'"),
         ("extends: [demo]", "no recipe"),
-        ("extends: itself.yaml", "comes back to itself"),
-        ("extends: parent.yaml", "comes back to itself"),
+        ("extends: itself.yaml", "extends itself"),
+        ("extends: parent.yaml", "extends itself"),
     ],
 )
 def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: str) -> None:
@@ -107,7 +107,7 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["model.path='"], 'the argument "model.path=\'": line 1: not YAML'),
         (["model.config=[1]"], "model.config: [1] should be a mapping of options"),
         (["training=5"], "training: 5 should be a mapping of options"),
-        (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name is of letters"),
+        (["optimization=alternate", "objectives.mlm.turn=a/b"], "objectives.mlm.turn a/b: a name consists of letters"),
         (["data.more.path=d"], "data.more: no objective reads it, and the recipe has text"),
         (["objectives.spans.data=more"], "objectives.spans.data 'more' is not one of text"),
         (
@@ -118,10 +118,10 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.mlm.turn=a"], "objectives.mlm.turn has no effect with optimization: sum"),
         (["turns.mlm.learning_rate=1"], "turns.mlm has no effect with optimization: sum"),
         (["optimization=alternate", "training.zero_stage=1"], "optimization: alternate needs training.zero_stage=0"),
-        (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective is of that turn"),
+        (["optimization=alternate", "turns.other.eps=1"], "turns.other: no objective belongs to that turn"),
         (["optimization=alternate", "turns.mlm.esp=1"], "unknown key 'turns.mlm.esp'"),
         (["optimization=alternate", "turns.mlm.eps=0"], "turns.mlm.eps: 0 should be greater than 0"),
-        (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives are of the turn spans"),
+        (["optimization=alternate", "objectives.mlm.turn=spans"], "all objectives belong to the turn spans"),
         (["training.max_steps", "7"], "'training.max_steps' is not key=value"),
         (["=5"], "is not key=value"),
         (["training.max_step="], "training.max_step"),

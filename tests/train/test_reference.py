@@ -114,13 +114,13 @@ def test_a_key_of_which_nothing_is_said_is_an_error() -> None:
 
         width: int = 1
 
-    with pytest.raises(reference.UnsaidError, match=r"Silent: its docstring says nothing of width"):
+    with pytest.raises(reference.UndocumentedError, match=r"Silent: its docstring does not describe width"):
         reference.keys(Silent)
 
 
 def test_a_recipe_that_does_not_say_what_it_is_for_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\n# late\n")
-    with pytest.raises(reference.UnsaidError, match=r"mine\.yaml: its first line does not say what it is for"):
+    with pytest.raises(reference.UndocumentedError, match=r"mine\.yaml: its first line does not say what it is for"):
         reference.purpose(tmp_path / "mine.yaml")
 
 

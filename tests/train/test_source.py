@@ -87,7 +87,7 @@ def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleto
 def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
     encoder = trained_on(rich, "model.pooling=mean")
     assert encoder.pooling == "mean"
-    assert encoder.notes == [f"model.path {rich}: pools cls, this run mean"]
+    assert encoder.notes == [f"model.path {rich}: has cls pooling, this run uses mean"]
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_a_sweep_that_is_stopped_says_so_in_one_line_and_starts_nothing_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert done(options(tmp_path), Started(stops=NAMES[1])) == 1
-    assert capsys.readouterr().err == ("sweep: stopped by SIGINT: 1 of 4 runs are done; the same command goes on\n")
+    assert capsys.readouterr().err == ("sweep: stopped by SIGINT: 1 of 4 runs are done; the same command continues\n")
     assert not (tmp_path / "table.csv").exists()
 
 
@@ -231,7 +231,7 @@ def test_an_average_that_lacks_tasks_says_so(tmp_path: Path) -> None:
 
 
 def test_the_figure_groups_runs_by_a_key_and_tells_another_apart_by_colour(tmp_path: Path) -> None:
-    plan = running.planned(options(tmp_path, "--by", ANCHORS, "--colour", "objectives.spans.temperature"))
+    plan = running.planned(options(tmp_path, "--by", ANCHORS, "--color", "objectives.spans.temperature"))
     found = {run.name: {"loss": float(number)} for number, run in enumerate(plan.runs)}
     groups = report.grouped(plan.grid, ANCHORS, plan.runs, {name: one["loss"] for name, one in found.items()})
     assert groups == {"0.05": {0: [0.0], 1: [2.0]}, "0.5": {0: [1.0], 1: [3.0]}}
@@ -300,7 +300,7 @@ def test_ctrl_c_reaches_the_ranks_of_the_run_which_saves(tiny: list[str], tmp_pa
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 1
-    assert err.splitlines()[-1] == "sweep: stopped by SIGINT: 0 of 2 runs are done; the same command goes on"
+    assert err.splitlines()[-1] == "sweep: stopped by SIGINT: 0 of 2 runs are done; the same command continues"
     assert "Traceback" not in err and "stopped and saved at step" in out
     assert Checkpoints(tmp_path / "out" / "seed=1").last() and not (tmp_path / "out" / "seed=2").exists()
     assert len(below) >= 3 and not any(one.is_running() for one in below)

@@ -142,7 +142,7 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
         judge = Judge(load("demo", [*words, "training.eval_steps=2", "output=o"]), None, held_out, True)
         figures, better = judge.judge(engine)
         assert figures["validation/simcse/accuracy"] == 1 and figures["validation/simcse/loss"] > 0
-        assert judge.looks and bool(judge.by) == better == picks
+        assert judge.enabled and bool(judge.criterion) == better == picks
         assert figures.get("validation/loss") == (0.5 * figures["validation/mlm/loss"] if picks else None)
         (note,) = held_out.notes()
         assert note.startswith(
@@ -150,5 +150,5 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
             if picks
             else "the loss on held-out examples picks no"
         )
-        assert "that of objectives.simcse is no measure (its positives are two passes" in note
+        assert "the loss of objectives.simcse does not count (its positives are two passes" in note
         assert note.endswith("; to pick it by scored sentence pairs, set training.eval_data")

@@ -48,7 +48,7 @@ def lines(run: Path) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 def test_a_run_whose_time_is_over_stops_and_saves(late: tuple[Path, str]) -> None:
-    assert "stopped and saved at step 1 of 4; go on with --resume" in late[1]
+    assert "stopped and saved at step 1 of 4; continue with --resume" in late[1]
 
 
 @pytest.mark.slow

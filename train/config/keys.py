@@ -1,6 +1,6 @@
-"""Keys of recipes: which exist, which of them a mistyped one meant, and which argument is to blame for an error.
+"""Keys of recipes: list the known ones, suggest one for a typing error, name the argument that caused an error.
 
-    nested mapping -> typed: a dataclass of `train.options` or of an objective, or a KeyedError
+    nested mapping -> typed -> a dataclass of `train.options` or of an objective, or a KeyedError
 
 Relations between values are checked in `train.options`.
 """
@@ -33,7 +33,7 @@ class KeyedError(RecipeError):
         self.key = key
 
     def blamed(self, overrides: Sequence[str]) -> str | None:
-        """Return the last argument that sets the key, a part of it or what contains it; None: a file set it."""
+        """Return the last argument that sets the key, a key below it or a section around it; None: a file set it."""
         for override in reversed(overrides if self.key else ()):
             key = override.split("=", 1)[0]
             if f"{self.key}.".startswith(f"{key}.") or key.startswith(f"{self.key}."):
@@ -61,7 +61,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
         return adapter.validate_python(options)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    problem = min(problems, key=lambda one: one["type"] != "unexpected_keyword_argument")
+    problem = min(problems, key=lambda error: error["type"] != "unexpected_keyword_argument")
     key, value = within + ".".join(map(str, problem["loc"])), problem["input"]
     message = f"{key}: {value!r:.80}{problem['msg'].removeprefix('Input')}"
     match problem["type"]:
@@ -131,28 +131,30 @@ def check_names(recipe: Mapping[str, Any], before: Mapping[str, Any], arguments:
         arguments: the command line's arguments alone.
 
     Raises:
-        KeyedError: a new dataset is read by no objective, or a null names nothing in the recipe but nearly does.
+        KeyedError: a new dataset is read by no objective, or a null leaves out an entry that does not exist and whose
+            name is similar to an existing one.
     """
     for section in ("data", "objectives"):
-        there, now, changes = _names(before, section), _names(recipe, section), arguments.get(section)
-        for name, value in changes.items() if there and isinstance(changes, dict) else ():
-            if name in there:
+        existing, merged, changes = _names(before, section), _names(recipe, section), arguments.get(section)
+        for name, value in changes.items() if existing and isinstance(changes, dict) else ():
+            if name in existing:
                 continue
-            key, near = f"{section}.{name}", closest(name, there)
+            key, near = f"{section}.{name}", closest(name, existing)
             mend = f"did you mean {section}.{near}?" if near else ""
-            if name not in now and value is None and near:
-                raise KeyedError(f"{key}: there is none to leave out; {mend}", key)
+            if name not in merged and value is None and near:
+                raise KeyedError(f"{key}: the recipe has no such entry to leave out; {mend}", key)
             readers = _names(recipe, "objectives").values()
             read = any(isinstance(options, dict) and options.get("data") == name for options in readers)
-            if section == "data" and isinstance(now.get(name), dict) and len(now) > 1 and not read:
+            if section == "data" and isinstance(merged.get(name), dict) and len(merged) > 1 and not read:
                 mend = mend or f"say which one does: objectives.NAME.data={name}"
-                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(there)}; {mend}", key)
+                raise KeyedError(f"{key}: no objective reads it, and the recipe has {', '.join(existing)}; {mend}", key)
 
 
 def _names(recipe: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return what a section has, by name."""
+    """Return the entries of a section that are not null, by name."""
     content = recipe.get(section)
-    return {str(name): one for name, one in content.items() if one is not None} if isinstance(content, dict) else {}
+    entries = content if isinstance(content, dict) else {}
+    return {str(name): entry for name, entry in entries.items() if entry is not None}
 
 
 def keep_one_length(recipe: dict[str, Any], places: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

@@ -60,7 +60,7 @@ def find(name_or_file: str, beside: Path = Path()) -> Path:
 
 
 def parse(text: str) -> Any:
-    """Return the value that a YAML text writes.
+    """Return the value of a YAML text.
 
     Raises:
         ValueError: the text is not YAML, or a value in it cannot be read. The message is one line.
@@ -117,11 +117,11 @@ def read_layers(path: Path) -> list[dict[Any, Any]]:
                 f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {one_of(str(parent), names())}"
             )
         if path.resolve() in seen:
-            raise RecipeError(f"{child}: extends: {parent!r} comes back to itself")
+            raise RecipeError(f"{child}: extends: {parent!r} extends itself, directly or through other recipes")
 
 
 def read_override(override: str) -> dict[str, Any]:
-    """Return the nested mapping that a `key=value` argument writes; the value is YAML.
+    """Return the nested mapping of a `key=value` argument, whose value is YAML.
 
     Raises:
         RecipeError: the argument has another form, or its value is not YAML.

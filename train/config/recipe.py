@@ -43,7 +43,7 @@ WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
 
 
 def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a name or a file, with `key=value` overrides such as `data.text.batch_size=32`.
+    """Load a recipe by its name or from a file, with `key=value` overrides such as `data.text.batch_size=32`.
 
     A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes; a
     `model.config` with another `model_type` replaces the whole `model.config`. Overrides apply in their order, and all
@@ -87,21 +87,21 @@ def _typed(content: dict[Any, Any]) -> Recipe:
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither
 
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}
-    wanted, turns = sections["objectives"], sections["turns"]
-    known = known_keys(sections, wanted)
+    requested, turns = sections["objectives"], sections["turns"]
+    known = known_keys(sections, requested)
     content = {**content, "model": _without_nulls(content.get("model") or {}), "data": sections["data"]}
     recipe = typed(Recipe, {**content, "objectives": {}, "turns": {}}, known=known)
-    for name, options in wanted.items():
+    for name, options in requested.items():
         key, type_ = f"objectives.{name}", str(options.get("type") or name)
         if not objectives.is_type(type_):
-            others = [other for other in wanted if other != name]
+            others = [other for other in requested if other != name]
             if options.get("type"):
                 near: str | None = did_you_mean(type_, objectives.types()).removeprefix("; ")
             else:
                 near = nearest_key(key, [f"objectives.{other}" for other in (*others, *objectives.types())])
-            has = f", and the recipe has {', '.join(others)}" if others else ""
+            beside = f", and the recipe has {', '.join(others)}" if others else ""
             mend = near or f"the types are {', '.join(objectives.types())}, and module:Class"
-            raise KeyedError(f"{key}: no type {type_!r}{has}; {mend}", key)
+            raise KeyedError(f"{key}: no type {type_!r}{beside}; {mend}", key)
         recipe.objectives[name] = typed(objectives.config_class(type_), options, f"{key}.", known)
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
     for name, options in turns.items():

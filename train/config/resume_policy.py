@@ -1,4 +1,4 @@
-"""Keys that may change when a run resumes: its length, and keys that change no step.
+"""Keys that may change when a run resumes: its length, and keys that do not affect a training step.
 
 All other keys shape the run: with another value, a resumed run would equal neither the old nor a new one.
 """
@@ -32,15 +32,15 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def shaping(began: Recipe, now: Recipe) -> list[str]:
-    """Return the keys that shape a run and differ between two recipes."""
-    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (began, now))
+def shaping(saved: Recipe, current: Recipe) -> list[str]:
+    """Return the keys that shape a run and differ between its saved recipe and the current one."""
+    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     return [key for key in keys if not any(fnmatch(key, free) for free in FREE)]
 
 
 def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
-    """Return the note on a run that resumes at a step and whose number of steps changed; [] if it did not."""
+    """Return a note if the total number of steps has changed since the run that resumes at `step`; else []."""
     if before == total:
         return []
     note = f"{total:,} steps in place of {before:,}"

@@ -97,11 +97,11 @@ class ExampleStream:
         if self.num_examples < batch_size:
             short = f" (after {self.num_short} shorter than the {min_tokens} tokens that the objectives need)"
             mend = ", or num_anchors, max_span or min_distance" if self.num_short else ""
-            of = f" of a share of {share:g}" if share < 1 else ""
+            of_share = f" of a share of {share:g}" if share < 1 else ""
             raise StreamError(
-                f"data.{name}.path {dataset.folder}: {self.num_examples} {dataset.manifest.kind}{of}"
+                f"data.{name}.path {dataset.folder}: {self.num_examples} {dataset.manifest.kind}{of_share}"
                 f"{short if self.num_short else ''} are fewer than data.{name}.batch_size {batch_size}: lower that"
-                f"{mend}{', or raise the share' if of else ''}"
+                f"{mend}{', or raise the share' if of_share else ''}"
             )
         self.steps_per_epoch = self.num_examples // batch_size
 
@@ -136,7 +136,7 @@ class ExampleStream:
         return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
 
     def left_out(self) -> list[str]:
-        """Return what an epoch leaves out, a line each."""
+        """Return a line for each reason why an epoch leaves examples out."""
         folder, kind = self.dataset.folder, self.dataset.manifest.kind
         lines = []
         if self.share < 1:

@@ -283,17 +283,17 @@ class Checkpoints:
             return (tag, content, files), problems
         return None, problems
 
-    def began_best(self) -> bool:
+    def best_is_initial(self) -> bool:
         """Return whether the best checkpoint is the one before the first step."""
         return self.best() == _tag(0)
 
-    def tag(self, which: str) -> str:
+    def tag(self, name: str) -> str:
         """Return the tag of the `last` undamaged checkpoint, or of the `best`, after verifying it.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        if which == "last" or not self.tags():
+        if name == "last" or not self.tags():
             return self.last()[0]
         tag = self.best()
         if tag is None:
@@ -304,16 +304,16 @@ class Checkpoints:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return tag
 
-    def model_states(self, which: str) -> dict[str, torch.Tensor]:
+    def model_states(self, name: str) -> dict[str, torch.Tensor]:
         """Return the learner's weights by parameter name.
 
         Args:
-            which: a tag, `last` or `best`.
+            name: a tag, `last` or `best`.
 
         Raises:
             CheckpointError: there is no such checkpoint.
         """
-        tag = which if TAG.fullmatch(which) else self.tag(which)
+        tag = name if TAG.fullmatch(name) else self.tag(name)
         states = safe_load(self.folder / tag / MODEL_STATES)
         if not isinstance(states, dict) or not isinstance(states.get("module"), dict):
             raise CheckpointError(f"{self.folder / tag / MODEL_STATES}: holds no weights")

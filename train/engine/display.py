@@ -137,20 +137,20 @@ class Display:
         if not self.quiet and self.device:
             self.tell(f"training on {self.device}: {self.total - self.step:,} steps")
 
-    def forwarded(self, number: int, of: int, cached: bool = False) -> None:
-        """Record the forward pass of the `number`-th of `of` micro-batches; if the first is slow, print an estimate.
+    def forwarded(self, number: int, count: int, cached: bool = False) -> None:
+        """Record the forward pass of the `number`-th of `count` micro-batches; if the first is slow, print an estimate.
 
         Args:
             cached: whether a forward pass without gradients over all micro-batches preceded it
                 (`train.gradient_caching`).
         """
         seconds = time.perf_counter() - self.marks[0]
-        if self.step == self.first and number == 1 < of and seconds > SLOW_S and not self.quiet:
-            before = of if cached else 0
+        if self.step == self.first and number == 1 < count and seconds > SLOW_S and not self.quiet:
+            before = count if cached else 0
             each = seconds / (before + 1)
-            rest = each * (before + of * (1 + BACKWARD)) * (self.total - self.step)
+            rest = each * (before + count * (1 + BACKWARD)) * (self.total - self.step)
             self.tell(
-                f"{duration(each)} for the forward pass of one of {of} micro-batches: about {duration(rest)} to go"
+                f"{duration(each)} for the forward pass of one of {count} micro-batches: about {duration(rest)} to go"
             )
 
     def advance(self) -> None:

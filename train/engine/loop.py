@@ -75,7 +75,7 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 
 
 def merged(turns: dict[str, Metrics]) -> Metrics:
-    """Return the metrics of a step from those of its turns: sums; learning rate and norm stay apart, named by turn."""
+    """Return the metrics of a step: sums over its turns, except learning rate and norm, which name their turn."""
     if len(turns) == 1:
         return next(iter(turns.values()))
     step: Metrics = {}
@@ -121,7 +121,7 @@ class Trainer:
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
         self.step, self.state = 0, feed.start()
-        self.began_at: float | None = None  # the first logged loss
+        self.first_loss: float | None = None
         self.recent = Recent()
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
@@ -137,22 +137,22 @@ class Trainer:
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.began_at = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
+        self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
         changes = lengthened(self.step, saved.get("total", self.total), self.total, self.optimizers)
         self.judge.resume(saved)
-        if self.judge.anew:
+        if self.judge.criterion_changed:
             self.checkpoints.reset_best(best=False)
-            changes.append("the best checkpoint is picked by something else from here on, or not at all")
+            changes.append("from here on another score or loss picks the best checkpoint, or none does")
         return [f"{self.run}: {line}" for line in changes]
 
     def _check_data(self, expected: str) -> None:
         if expected != self._data_hash():
             raise CheckpointError(
                 f"{self.run}: a dataset ({', '.join(data.path for data in self.recipe.data.values())}) or a file that "
-                "an objective reads is no longer the one that this run began with: put it back, or start a new run"
+                "an objective reads is no longer the one that this run started with: put it back, or start a new run"
             )
 
     def fit(self) -> None:
@@ -198,7 +198,7 @@ class Trainer:
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
-                if self.judge.looks and (last or self.step % training.eval_steps == 0):
+                if self.judge.enabled and (last or self.step % training.eval_steps == 0):
                     better = self._evaluate()
                     clock.restart()
                 if better or last or self.stopping or self.step % training.save_steps == 0:
@@ -325,10 +325,10 @@ class Trainer:
 
     def _check_loss(self, loss: float) -> None:
         """Raise FloatingPointError for a loss that has exploded; chance is that of guessing among all tokens."""
-        self.began_at = loss if self.began_at is None else self.began_at
+        self.first_loss = loss if self.first_loss is None else self.first_loss
         chance = math.log(self.learner.encoder.config.vocab_size)
         chance *= sum(options.weight for options in self.recipe.objectives.values())
-        if limit := self.recipe.training.loss_limit * max(chance, self.began_at):
+        if limit := self.recipe.training.loss_limit * max(chance, self.first_loss):
             check_limit(loss, limit, self.step)
 
     def _flops_per_token(self, tokens: float) -> float:
@@ -357,7 +357,7 @@ class Trainer:
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
         state = {"step": self.step, "total": self.total, "feed": to_plain(self.state), "data": self._data_hash()}
-        state |= {"began_at": self.began_at, **self.judge.state()}
+        state |= {"began_at": self.first_loss, **self.judge.state()}
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _data_hash(self) -> str:

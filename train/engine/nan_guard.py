@@ -54,8 +54,8 @@ class Recent:
         """
         self.ids[step] = dict(ids)
         wrong = ~torch.stack([figure.detach().to(figures[0].device).double() for figure in figures]).isfinite().all()
-        now = torch.where(wrong, step, -1)
-        self.wrong = now if self.wrong is None else torch.where(self.wrong >= 0, self.wrong, now)
+        failed = torch.where(wrong, step, -1)
+        self.wrong = failed if self.wrong is None else torch.where(self.wrong >= 0, self.wrong, failed)
 
     def checked(self) -> None:
         """Forget the steps that passed a check, except the last one: it may have damaged the weights."""

@@ -17,7 +17,7 @@ LOGS, STEPS = 5, 20
 NEAR = 0.02
 """A loss is at chance level if it differs from chance level by at most this fraction."""
 HALF = 0.5
-"""The fraction of the highest learning rate from which on a step counts."""
+"""The fraction of the highest learning rate at and above which a step counts."""
 VANISHED = 1e-2
 """The norm of a gradient, before clipping, below which AdamW follows noise."""
 

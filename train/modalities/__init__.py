@@ -92,12 +92,14 @@ def check_view(options: str, values: int, patches: int) -> None:
     Raises:
         ValueError: the view is larger.
     """
-    for what, count, limit, why in (
+    for noun, count, limit, reason in (
         ("values", values, MAX_VALUES, "a step holds all views of its examples on the host"),
         ("patches", patches, MAX_PATCHES, "the cost of attention grows with their square"),
     ):
         if count > limit:
-            raise ValueError(f"{options}: a view would have {count:,} {what}, and {limit:,} is the limit, since {why}")
+            raise ValueError(
+                f"{options}: a view would have {count:,} {noun}, and {limit:,} is the limit, since {reason}"
+            )
 
 
 def names() -> list[str]:

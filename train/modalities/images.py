@@ -78,11 +78,11 @@ class Config(ModalityConfig):
         for name in ("flip_probability", "jitter_probability", "grey_probability"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} {getattr(self, name)} must lie between 0 and 1")
-        if len(self.jitter) != 4 or not all(0 <= one <= 1 for one in self.jitter) or self.jitter[3] > 0.5:
+        if len(self.jitter) != 4 or not all(0 <= strength <= 1 for strength in self.jitter) or self.jitter[3] > 0.5:
             raise ValueError(f"jitter {self.jitter} must be four numbers from 0 to 1, the last, of hue, at most 0.5")
         if len(self.mean) != 3 or not all(map(math.isfinite, self.mean)):
             raise ValueError(f"mean {self.mean} must be three numbers")
-        if len(self.std) != 3 or not all(0 < one < math.inf for one in self.std):
+        if len(self.std) != 3 or not all(0 < deviation < math.inf for deviation in self.std):
             raise ValueError(f"std {self.std} must be three numbers above 0")
 
     @property
@@ -114,9 +114,9 @@ class Images(Modality):
             try:
                 image = Image.open(io.BytesIO(images[row]), formats=["JPEG"]).convert("RGB")
             except Exception as error:  # Pillow raises exceptions of many types for damaged bytes
-                why = "not a JPEG" if isinstance(error, UnidentifiedImageError) else one_line(error)
+                reason = "not a JPEG" if isinstance(error, UnidentifiedImageError) else one_line(error)
                 raise ShardError(
-                    f"data.{rows.dataset}: the image of example {rows.ids[row]} cannot be decoded ({why}): run the "
+                    f"data.{rows.dataset}: the image of example {rows.ids[row]} cannot be decoded ({reason}): run the "
                     "pipeline again"
                 ) from None
             for number, own_uniforms in enumerate(uniforms[row]):
@@ -138,14 +138,13 @@ def view(image: Image.Image, uniforms: np.ndarray, config: Config) -> Image.Imag
     if mirror < config.flip_probability:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if jitter < config.jitter_probability:
-        for which in np.argsort(order):
-            change = config.jitter[which] * (2 * float(strengths[which]) - 1)
-            if (
-                which == 3 and config.jitter[which]
-            ):  # a conversion to 8-bit HSV and back changes pixels even if the hue stays
+        for kind in np.argsort(order):  # brightness, contrast, saturation, hue
+            change = config.jitter[kind] * (2 * float(strengths[kind]) - 1)
+            # A conversion to 8-bit HSV and back changes pixels even if the hue stays.
+            if kind == 3 and config.jitter[kind]:
                 image = shifted_hue(image, change)
-            elif which < 3:
-                image = ENHANCERS[which](image).enhance(1 + change)
+            elif kind < 3:
+                image = ENHANCERS[kind](image).enhance(1 + change)
     if gray < config.grey_probability:
         image = image.convert("L").convert("RGB")
     return image

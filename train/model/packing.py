@@ -159,11 +159,13 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
 
 def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budget | None, keys: Tensor) -> Packed:
     device = keys.device
-    sources = list({id(one.tokens): one.tokens for one in slices}.values())  # an array of several blocks is copied once
+    sources = list(
+        {id(part.tokens): part.tokens for part in slices}.values()
+    )  # an array of several blocks is copied once
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
     tokens = torch.cat([*sources, sources[0].new_zeros(1)])  # an index is needed even if all texts are empty
-    starts = torch.cat([one.starts + offsets[id(one.tokens)] for one in slices])
-    lengths = torch.cat([one.lengths for one in slices])
+    starts = torch.cat([part.starts + offsets[id(part.tokens)] for part in slices])
+    lengths = torch.cat([part.lengths for part in slices])
     num_sequences = len(lengths)
 
     ends = (lengths + special.count).cumsum(0)
@@ -202,9 +204,9 @@ def _pack_tokens(slices: list[TokenSlices], special: SpecialTokens, budget: Budg
 def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) -> Packed:
     """Return a batch of patches, whose padding ids the encoder replaces with patch embeddings."""
     device = keys.device
-    host_lengths = [one.rows for one in patches for _ in range(len(one))]
+    host_lengths = [part.rows for part in patches for _ in range(len(part))]
     lengths = torch.cat(
-        [torch.full((len(one),), one.rows, device=device) for one in patches]
+        [torch.full((len(part),), part.rows, device=device) for part in patches]
     )  # copying host_lengths would be a sync
     cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     rows = sum(host_lengths)

@@ -1,4 +1,5 @@
-"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): two views of a sentence against all other sentences'.
+"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): contrast two views of a sentence with those of all
+other sentences.
 
     stored views, or the tokens augmented on the fly -> the [CLS] state of each -> projection head g -> NT-Xent
 
@@ -136,14 +137,14 @@ def can_make(config: Config, setting: Setting) -> bool:
     augmentation, dataset = config.augmentation, setting.dataset
     if augmentation.substitutes and PUBLISHED not in dataset.files:
         return False
-    return not augmentation.deletes or shards_tokenizer(dataset).token_to_id(DEL) is not None
+    return not augmentation.deletes or _tokenizer(dataset).token_to_id(DEL) is not None
 
 
-def shards_tokenizer(dataset: Dataset) -> Tokenizer:
+def _tokenizer(dataset: Dataset) -> Tokenizer:
     return Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
 
 
-def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
+def find_synonyms(config: Config, setting: Setting) -> dict[str, list[str]]:
     """Return the recipe's synonyms, or else those that the shards' views were made with.
 
     Raises:
@@ -152,10 +153,11 @@ def find_synonyms(config: Config, dataset: Dataset) -> dict[str, list[str]]:
     """
     if config.synonyms:
         return read_synonyms(config.synonyms)
+    dataset = setting.dataset
     if PUBLISHED not in dataset.files:
         raise ValueError(
-            f"augment {config.augment}: subs needs synonyms: set objectives.clear.synonyms=FILE ({dataset.folder} was "
-            "made without)"
+            f"augment {config.augment}: subs needs synonyms: set objectives.{setting.name}.synonyms=FILE "
+            f"({dataset.folder} was made without)"
         )
     return dict(json.loads(dataset.read_file(PUBLISHED)))
 
@@ -198,10 +200,10 @@ class FreshViews:
     def __init__(self, config: Config, setting: Setting, stored: int = 0) -> None:
         augmentation, synonyms, self.fingerprint = config.augmentation, None, ""
         if augmentation.substitutes:
-            synonyms = find_synonyms(config, setting.dataset)
+            synonyms = find_synonyms(config, setting)
             # In the file's order: of several words with one form the first counts.
             self.fingerprint = hashlib.sha256(json.dumps(synonyms).encode()).hexdigest()
-        tokenizer = shards_tokenizer(setting.dataset)
+        tokenizer = _tokenizer(setting.dataset)
         if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
             raise ValueError(
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "

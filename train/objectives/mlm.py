@@ -184,7 +184,7 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
-        """Return an example's spans; of whole examples every text, by its column."""
+        """Return an example's spans or, with whole examples, every text by its column."""
         if self.block != OWN or self.sampler is not None:
             return super().shown(request, number)
         per_column = len(request.sequences[OWN].keys) // len(self.texts)

@@ -1,4 +1,5 @@
-"""VisualCSE and AudioCSE (Jian et al. 2022): views of an image or a clip against those of others, by the text encoder.
+"""VisualCSE and AudioCSE (Jian et al. 2022): contrast views of an image or a clip with those of others, in
+the text encoder.
 
     two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
 
@@ -62,8 +63,8 @@ class Config(ContrastiveConfig):
 class PatchContrast(ContrastiveObjective):
     """SupCon or SimCLR between two views of each example; blocks `first` and `second`, N sequences each.
 
-    With SupCon, an example that is alone of its class, in the batch or in the dataset, is contrasted as in SimCLR: its
-    other view is all that is of its class.
+    With SupCon, an example without another one of its class, in the batch or in the dataset, is contrasted as in
+    SimCLR: its other view is its only positive.
     """
 
     config: Config
@@ -105,7 +106,7 @@ class PatchContrast(ContrastiveObjective):
         return [
             *notes,
             f"objectives.{self.name}: {len(single):,} of {len(counts):,} classes have a single example ({names}), "
-            "whose other view is all that is of its class",
+            "whose only positive is its other view",
         ]
 
     def chance(self, examples: int) -> float | None:

@@ -1,6 +1,6 @@
-"""SimCSE (Gao et al. 2021): a sentence against itself under other dropout, or against a sentence that it entails.
+"""SimCSE (Gao et al. 2021): pair a sentence with itself under different dropout, or with a sentence that it entails.
 
-    sentences   tokens | tokens again (other dropout)             -> InfoNCE, one direction
+    sentences   tokens | tokens again (different dropout)         -> InfoNCE, one direction
     triplets    tokens | positive | negative, if there is one     -> InfoNCE with hard negatives
 
 Supervised SimCSE's head, a linear layer and tanh, stays at inference: it belongs to the encoder (`model.head: tanh`).
@@ -40,8 +40,8 @@ class Config(ContrastiveConfig):
 
     Args:
         positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have.
-            dropout: the sentence itself, in a second pass under other dropout, whatever columns the shards have. auto:
-            pairs if the shards have them, else dropout.
+            dropout: the sentence itself, in a second pass under different dropout, whatever columns the shards have.
+            auto: pairs if the shards have them, else dropout.
         hard_negative_weight: added to the logit of a sentence and its own hard negative. If it is a number, the shards
             must have the columns `positive` and `negative`; null: 0, with or without negatives in the shards.
         max_tokens: the length that texts are cut at, special tokens included; 0: the longest that the encoder takes.

@@ -1,4 +1,4 @@
-"""DeCLUTR's contrastive objective: anchors against the mean of their positives, with all other pairs as negatives.
+"""DeCLUTR's contrastive objective: pair each anchor with the mean of its positives; other pairs are negatives.
 
 A document's A anchors are separate rows, so its other anchors and their positives are hard negatives (section 3.2).
 """
@@ -65,7 +65,7 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting) -> tuple[Spans, Te
 class SpanContrast(ContrastiveObjective):
     """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
 
-    With a head each span is projected first, and the mean is taken of the projections, as in the published code.
+    With a head, each span is projected first and the projections are averaged, as in the published code.
     """
 
     config: Config

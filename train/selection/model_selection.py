@@ -11,19 +11,19 @@ from typing import Any
 import torch
 
 from clearspan.train.collectives import sum_over_ranks, world
-from clearspan.train.options import Recipe
+from clearspan.train.options import DEV, Recipe
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
-SHOWN = ("dev_score", f"{PREFIX}loss")
+SHOWN = (DEV, f"{PREFIX}loss")
 """The figures that measure how good a checkpoint is."""
 
 
-def judged_by(recipe: Recipe) -> str:
-    """Return what picks the best checkpoint, or "" if nothing does; figures of different criteria do not compare."""
+def selection_criterion(recipe: Recipe) -> str:
+    """Return the pairs or examples that pick the best checkpoint, "" if none do; scores by others do not compare."""
     if not recipe.training.eval_steps:
         return ""
-    held = {name: data.validation for name, data in recipe.data.items() if data.validation}
-    return f"pairs {recipe.training.eval_data}" if recipe.training.eval_data else f"held out {held}"
+    folders = {name: data.validation for name, data in recipe.data.items() if data.validation}
+    return f"pairs {recipe.training.eval_data}" if recipe.training.eval_data else f"held out {folders}"
 
 
 class Judge:
@@ -31,35 +31,39 @@ class Judge:
 
     Args:
         evaluate: scores the trained module on rank 0; higher is better. Without it, the held-out loss decides, if it
-            is able to (`HeldOut.judging`).
+            can (`HeldOut.judging`).
         held_out: examples that training leaves out; their losses are logged.
 
     Attributes:
-        looks: whether there is anything to evaluate.
-        by: what picks the best checkpoint; "": nothing does.
-        anew: whether that has changed since the checkpoint that the run resumed from.
+        enabled: whether there is anything to evaluate.
+        criterion: the pairs or examples that pick the best checkpoint; "": nothing does.
+        criterion_changed: whether that differs from the checkpoint that the run resumed from.
     """
 
     def __init__(
         self, recipe: Recipe, evaluate: Callable[[Any], float] | None, held_out: HeldOut | None, quiet: bool
     ) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
-        self.looks = bool(recipe.training.eval_steps and (evaluate or held_out))
+        self.enabled = bool(recipe.training.eval_steps and (evaluate or held_out))
         picks = evaluate or (held_out and held_out.judging)
-        self.by, self.best, self.anew = judged_by(recipe) if picks else "", float("-inf"), False
+        self.criterion, self.best, self.criterion_changed = (
+            selection_criterion(recipe) if picks else "",
+            float("-inf"),
+            False,
+        )
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, as plain values."""
-        return {"best": self.best, "judged_by": self.by}
+        return {"best": self.best, "judged_by": self.criterion}
 
     def resume(self, saved: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint; if other pairs or examples decide now, forget the best figure."""
-        self.anew = saved.get("judged_by", self.by) != self.by
-        self.best = float("-inf") if self.anew else saved["best"]
+        self.criterion_changed = saved.get("judged_by", self.criterion) != self.criterion
+        self.best = float("-inf") if self.criterion_changed else saved["best"]
 
     def due_before(self, step: int) -> bool:
         """Return whether the weights are to be evaluated before training continues from a step."""
-        return self.looks and (self.anew or (step == 0 and self.best == float("-inf")))
+        return self.enabled and (self.criterion_changed or (step == 0 and self.best == float("-inf")))
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
         """Return (figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
@@ -69,11 +73,11 @@ class Judge:
             score += self.evaluate(engine.module)
         value = sum_over_ranks(score).item()
         if self.evaluate and math.isfinite(value):  # nan if every text gets the same vector: never the best
-            figures["dev_score"] = value
+            figures[DEV] = value
         if self.held_out:
             figures |= self.held_out.metrics(engine, self.quiet)
         if not self.evaluate:
             value = -figures.get(f"{PREFIX}loss", math.inf)
-        better = bool(self.by) and value > self.best
+        better = bool(self.criterion) and value > self.best
         self.best = value if better else self.best
         return figures, better

@@ -40,7 +40,7 @@ class HeldOut:
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
         self.streams = dict(streams)
         objectives = [each for turn in learner.turns for each in learner.of_turn(turn) if each.data in self.streams]
-        self.unjudged = {each.name: why for each in objectives if (why := each.unjudged())}
+        self.unjudged = {each.name: reason for each in objectives if (reason := each.unjudged())}
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
 
     def notes(self) -> list[str]:
@@ -50,7 +50,9 @@ class HeldOut:
         """
         if not self.unjudged:
             return []
-        reasons = "; ".join(f"that of objectives.{name} is no measure ({why})" for name, why in self.unjudged.items())
+        reasons = "; ".join(
+            f"the loss of objectives.{name} does not count ({reason})" for name, reason in self.unjudged.items()
+        )
         choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
         if self.judging:
             choice = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)} only"

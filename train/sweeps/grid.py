@@ -67,7 +67,7 @@ class Grid:
 
     Args:
         by: the first keys of the axes that the figure has panels for; (): all axes that vary.
-        colour: the first key of the axis that the figure shows by color; "": none.
+        color: the first key of the axis that the figure shows by color; "": none.
         tasks: the tasks of `python -m eval` on which runs are scored if their data is given.
         score: the one of the tasks' scores that the figure shows; see `train.sweeps.scores`.
     """
@@ -75,7 +75,7 @@ class Grid:
     recipe: str
     axes: tuple[Axis, ...]
     by: tuple[str, ...] = ()
-    colour: str = ""
+    color: str = ""
     tasks: tuple[str, ...] = ()
     score: str = ""
 
@@ -93,7 +93,7 @@ class Grid:
                     key not in first,
                     f"the figure's {key!r} is not the first key of an axis: {one_of(key, first)}",
                 )
-                for key in (*self.by, *filter(None, [self.colour]))
+                for key in (*self.by, *filter(None, [self.color]))
             ),
         )
 
@@ -211,7 +211,7 @@ class SweepFile:
     grid: list[dict[str, list[Any]]]
     recipe: str = ""
     by: list[str] = dataclasses.field(default_factory=list)
-    colour: str = ""
+    color: str = ""
     tasks: list[str] = dataclasses.field(default_factory=list)
     score: str = ""
 
@@ -235,4 +235,4 @@ def read(name_or_file: str) -> Grid:
         _axis(f"{path}: axis {number}", {key: [as_text(value) for value in values] for key, values in axis.items()})
         for number, axis in enumerate(file.grid, 1)
     )
-    return Grid(file.recipe, axes, tuple(file.by), file.colour, tuple(file.tasks), file.score)
+    return Grid(file.recipe, axes, tuple(file.by), file.color, tuple(file.tasks), file.score)

@@ -1,4 +1,4 @@
-"""Remarks on a sweep's scores: which runs ended with the model that they began with, and why rows are equal.
+"""Remarks on a sweep's scores: runs whose training improved nothing, and the reason for equal rows.
 
 a run's checkpoints                       -> whether one of them was better than the initial model
 recipes, weights and losses of equal rows -> what the runs have in common, and what their settings changed
@@ -17,6 +17,7 @@ from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.engine.tracking import lines_up_to
 from clearspan.train.export import WEIGHTS
 from clearspan.train.sweeps.grid import Run
+from clearspan.train.sweeps.report import ALL_STEPS
 from clearspan.train.sweeps.scores import Scores
 
 NAMED = 3
@@ -26,7 +27,7 @@ NAMED = 3
 def remarks(folder: Path, runs: Sequence[Run], by_run: Mapping[str, Scores]) -> dict[str, str]:
     """Return the remarks in the rows of runs, by the name of the run; most runs have none."""
     lines = {run.name: "without a score" for run in runs if run.name not in by_run}
-    return lines | {name: UNCHANGED for name in by_run if Checkpoints(folder / name).began_best()}
+    return lines | {name: UNCHANGED for name in by_run if Checkpoints(folder / name).best_is_initial()}
 
 
 def equal_rows(folder: Path, runs: Sequence[Run], by_run: Mapping[str, Scores]) -> list[str]:
@@ -54,7 +55,7 @@ def _why(folder: Path, group: Sequence[Run]) -> str:
         return f"{varied} comes to the same recipe in all of them"
     if len({sha256(place / "model" / WEIGHTS) for place in places}) > 1:
         return "their models differ, but the figures do not tell them apart: compare them by another score"
-    if all(Checkpoints(place).began_best() for place in places):
+    if all(Checkpoints(place).best_is_initial() for place in places):
         return f"{UNCHANGED}, and all of them export that model"
     if all(_losses(place) == _losses(places[0]) for place in places):
         return f"{varied} changes nothing that the rest of the recipe trains: every logged loss and weight is the same"
@@ -63,5 +64,5 @@ def _why(folder: Path, group: Sequence[Run]) -> str:
 
 def _losses(run: Path) -> list[tuple[int, float]]:
     """Return a run's logged losses as (step, loss)."""
-    lines = map(json.loads, lines_up_to(run / "metrics.jsonl", 1 << 62))
+    lines = map(json.loads, lines_up_to(run / "metrics.jsonl", ALL_STEPS))
     return [(line["step"], line["loss"]) for line in lines if "loss" in line]

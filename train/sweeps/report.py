@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 
 from clearspan.common import files, terminal
 from clearspan.train.engine.tracking import lines_up_to
+from clearspan.train.options import DEV
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run, short_names
 from clearspan.train.sweeps.scores import INCOMPLETE, Scores, Scoring
 
-DEV = "dev_score"
 ALL_STEPS = 1 << 62
 
 ScoresByRun = Mapping[str, Scores]
@@ -29,7 +29,7 @@ ScoresByRun = Mapping[str, Scores]
 FILES = ("sweep.json", "table.csv", "figure.png")
 
 
-def scores(run: Path, how: Scoring | None = None) -> Scores:
+def scores(run: Path, evaluation: Scoring | None = None) -> Scores:
     """Return a run's scores: the averages of its evaluation, in percent, and its best dev score; without both, the
     last logged losses.
 
@@ -37,8 +37,8 @@ def scores(run: Path, how: Scoring | None = None) -> Scores:
         ValueError: the evaluation's file is not a results.json.
     """
     lines = [json.loads(line) for line in lines_up_to(run / "metrics.jsonl", ALL_STEPS)]
-    results = how.results(run) if how else None
-    values: Scores = how.scores(results) if how and results else {}
+    results = evaluation.results(run) if evaluation else None
+    values: Scores = evaluation.scores(results) if evaluation and results else {}
     if dev := [line[DEV] for line in lines if DEV in line]:
         values[DEV] = max(dev)
     if not values:
@@ -144,7 +144,7 @@ def draw(grid: Grid, runs: Sequence[Run], by_run: ScoresByRun) -> Figure:
         axes.set_xlabel(short[key], parse_math=False)
         axes.spines[["top", "right"]].set_visible(False)
         if len(groups) > 1:
-            axes.legend(frameon=False, title=short[grid.colour])
+            axes.legend(frameon=False, title=short[grid.color])
     figure.axes[0].set_ylabel(score, parse_math=False)
     return figure
 
@@ -156,7 +156,7 @@ def grouped(
     without a run are left out.
     """
     axis, groups = grid.axis(key).in_order(), {}
-    colored = grid.axis(grid.colour).in_order() if grid.colour and grid.colour != key else None
+    colored = grid.axis(grid.color).in_order() if grid.color and grid.color != key else None
     for number, label in enumerate(colored.labels if colored else [""]):
         group = [run for run in runs if colored is None or _is_at(run, colored.keys, colored.points[number])]
         places = {

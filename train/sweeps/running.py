@@ -54,21 +54,21 @@ def planned(options: argparse.Namespace) -> Plan:
         ("output" in keys, "output: each run has its own folder in that of --output"),
         (any("output" in axis.keys for axis in axes), "--grid output: each run has its own folder"),
     )
-    whole = grid.read(names[0]).with_axes(axes) if names else Grid(options.recipe, tuple(axes))
-    whole = dataclasses.replace(
-        whole,
-        recipe=options.recipe or whole.recipe,
-        by=tuple(options.by) or whole.by,
-        colour=options.colour or whole.colour,
+    chosen = grid.read(names[0]).with_axes(axes) if names else Grid(options.recipe, tuple(axes))
+    chosen = dataclasses.replace(
+        chosen,
+        recipe=options.recipe or chosen.recipe,
+        by=tuple(options.by) or chosen.by,
+        color=options.color or chosen.color,
     )
-    varied = [key for axis in whole.axes for key in axis.keys]
+    varied = [key for axis in chosen.axes for key in axis.keys]
     if twice := next((key for key in varied if key in keys), None):
         raise RecipeError(f"{twice}: the grid varies it too: give its only value as --grid {twice}=VALUE")
-    how, runs = scoring(options, whole), whole.runs()
+    evaluation, runs = scoring(options, chosen), chosen.runs()
     _check_folder(options.output)
     for run in runs:
         _check_run(run, options.output, overrides)
-    return Plan(whole, runs, overrides, how)
+    return Plan(chosen, runs, overrides, evaluation)
 
 
 def _check_folder(output: Path) -> None:
@@ -90,10 +90,10 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
     saved = folder / "recipe.yaml"
     if not saved.is_file() or state(folder) == "new":
         return
-    before, now = (flat(dataclasses.asdict(each)) for each in (load(str(saved)), recipe))
+    before, after = (flat(dataclasses.asdict(each)) for each in (load(str(saved)), recipe))
     # A run fills in the options of its modalities, which the command need not state.
-    keys = [key for key in before.keys() | now.keys() if key in now or ".modality." not in key]
-    if changed := sorted(key for key in keys if before.get(key) != now.get(key) and key != "output"):
+    keys = [key for key in before.keys() | after.keys() if key in after or ".modality." not in key]
+    if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key != "output"):
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )
@@ -129,7 +129,7 @@ class Starter:
     """A context that runs commands one after the other. A signal to this process is passed to the running command,
     which saves what it can.
 
-    Commands run in their own session, so that Ctrl-C reaches them through this process alone: the ranks are signalled,
+    Commands run in their own session, so that Ctrl-C reaches them through this process alone: the ranks are signaled,
     and the launcher ends when they are done.
     """
 
@@ -169,7 +169,7 @@ def wait_for(run: Path) -> None:
                 return
         except files.InUseError:
             if second == 0:
-                terminal.notice(f"{run.name}: waits for its run to end, which a killed sweep left behind")
+                terminal.notice(f"{run.name}: waits for the end of its run, which a killed sweep left behind")
             time.sleep(1)
 
 
@@ -199,12 +199,12 @@ def sweep(
             problem = f"python -m eval ended with exit code {code}" if code else ""
         if problem and not stopped():
             failed.append(terminal.visible(f"{run.name}: {problem}"))
-            print(f"sweep: {failed[-1]}; the others go on", file=sys.stderr)
+            print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)
         if done and (not plan.scoring.tasks or plan.scoring.evaluated(folder)):
             by_run[run.name] = report.scores(folder, plan.scoring)
     if name := stopped():
         progress = f"{len(by_run)} of {len(plan.runs)} runs are done"
-        print(f"sweep: stopped by {name}: {progress}; the same command goes on", file=sys.stderr)
+        print(f"sweep: stopped by {name}: {progress}; the same command continues", file=sys.stderr)
         return 1
     comments = remarks(options.output, plan.runs, by_run)
     notes = equal_rows(options.output, plan.runs, by_run)

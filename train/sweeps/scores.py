@@ -110,35 +110,36 @@ def scoring(options: argparse.Namespace, grid: Grid) -> Scoring:
     return Scoring(tasks, options.data, options.protocol, score)
 
 
-def missing(how: Scoring) -> str:
+def missing(evaluation: Scoring) -> str:
     """Return a line about missing data, or "".
 
     Raises:
         RecipeError: there is no data at all, none of the score's tasks has data, or a file is malformed.
     """
-    there: list[str] = []
+    available: list[str] = []
     without: dict[str, str] = {}
     try:
-        for word in how.tasks:
-            loaded = family(word).load(Path(how.data))
-            there += [task.name for task in loaded.tasks]
+        for word in evaluation.tasks:
+            loaded = family(word).load(Path(evaluation.data))
+            available += [task.name for task in loaded.tasks]
             without |= loaded.missing
     except PluginError as error:
         raise RecipeError(f"--tasks: {error}") from None
     except DataError as error:
         raise RecipeError(f"--data: {error}") from None
-    wanted = _tasks_of(how.score)
-    scored = [task for task in there if not wanted or task in wanted]
-    if how.tasks and not scored:
-        what = f"the score {how.score}" if there else f"the tasks {', '.join(how.tasks)}"
-        raise RecipeError(f"--data {how.data}: holds no data of {what}; see `python -m eval.data check DIR`")
-    absent = [task for task in wanted or without if task not in there]
-    if not absent or not how.tasks:
+    wanted = _tasks_of(evaluation.score)
+    scored = [task for task in available if not wanted or task in wanted]
+    if evaluation.tasks and not scored:
+        subject = f"the score {evaluation.score}" if available else f"the tasks {', '.join(evaluation.tasks)}"
+        raise RecipeError(f"--data {evaluation.data}: holds no data of {subject}; see `python -m eval.data check DIR`")
+    absent = [task for task in wanted or without if task not in available]
+    if not absent or not evaluation.tasks:
         return ""
-    no_data = f"--data {how.data}: no data of {', '.join(absent)}"
+    no_data = f"--data {evaluation.data}: no data of {', '.join(absent)}"
     if not wanted:
         return no_data
-    return f"{no_data}: {how.score} is over {len(scored)} of {len(wanted)} tasks, and not comparable with the paper's"
+    coverage = f"{evaluation.score} is over {len(scored)} of {len(wanted)} tasks"
+    return f"{no_data}: {coverage}, and not comparable with the paper's"
 
 
 def _tasks_of(score: str) -> list[str]:

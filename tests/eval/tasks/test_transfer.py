@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.eval.data.labelled import Labelled, LabelledPairs
+from clearspan.eval.data.labeled import Labeled, LabeledPairs
 from clearspan.eval.files import DataError
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.scores import figure
@@ -63,12 +63,12 @@ def test_a_folder_that_is_no_senteval_folder_misses_every_task(tmp_path: Path) -
     assert len(probing.load_linear(tmp_path).missing) == len(probing.load_mlp(tmp_path).missing) == 10
 
 
-def sentences(num: int, seed: int = 0) -> Labelled:
+def sentences(num: int, seed: int = 0) -> Labeled:
     """Return sentences of one to nine words, one of which determines the class."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, num)
     texts = [" ".join(["good" if label else "bad", *["word"] * random.integers(0, 9)]) for label in labels]
-    return Labelled(texts, labels.astype(np.int64))
+    return Labeled(texts, labels.astype(np.int64))
 
 
 @pytest.mark.parametrize("name", ["CR", "MPQA"])
@@ -87,7 +87,7 @@ def test_nested_tasks_of_one_s_own_files_are_learned(tmp_path: Path, name: str) 
 
 def test_sentences_are_sorted_by_tokens_then_label_and_else_keep_their_order() -> None:
     texts = ["c c", "b", "a a", "", "d d"]
-    train = Labelled(texts, np.array([1, 1, 0, 1, 0]))
+    train = Labeled(texts, np.array([1, 1, 0, 1, 0]))
     made = ClassificationTask("x", "split", {"train": train, "dev": train, "test": train}, ("0", "1"))
     assert [texts[row] for row in made.order(train)] == ["", "b", "a a", "d d", "c c"]
 
@@ -97,7 +97,7 @@ def test_sentences_are_sorted_by_tokens_then_label_and_else_keep_their_order() -
     [(False, ["b", "z", "a", "x y", "c c", "x"]), (True, ["b", "z", "c c", "x", "a", "x y"])],
 )
 def test_pairs_are_sorted_by_tokens_of_the_first_and_snli_s_of_the_second(snli: bool, expected: list[str]) -> None:
-    pairs = LabelledPairs(["c c", "a", "b"], ["x", "x y", "z"], np.array([0, 1, 2]))
+    pairs = LabeledPairs(["c c", "a", "b"], ["x", "x y", "z"], np.array([0, 1, 2]))
     made = ClassificationTask(
         "x",
         "split",
@@ -111,7 +111,7 @@ def test_pairs_are_sorted_by_tokens_of_the_first_and_snli_s_of_the_second(snli: 
 
 
 def test_snli_labels_are_sorted_by_name() -> None:
-    pairs = LabelledPairs(["a", "b", "c"], ["x", "y", "z"], np.array([0, 1, 2]))
+    pairs = LabeledPairs(["a", "b", "c"], ["x", "y", "z"], np.array([0, 1, 2]))
     made = ClassificationTask(
         "x", "split", {"train": pairs}, ("entailment", "neutral", "contradiction"), parts=("left",), snli_order=True
     )

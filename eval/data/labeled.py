@@ -1,4 +1,4 @@
-"""Readers for SentEval's files of labelled sentences and pairs.
+"""Readers for SentEval's files of labeled sentences and pairs.
 
     MR CR SUBJ MPQA   a file for each of two classes     SST TREC   a label and a sentence a line
     MRPC SICK         TAB-separated tables               SNLI       three files, line by line
@@ -26,8 +26,8 @@ _PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labelled sentences: n texts; labels int64 (n,), classes from 0."""
+class Labeled:
+    """Labeled sentences: n texts; labels int64 (n,), classes from 0."""
 
     texts: list[str]
     labels: NDArray[np.int64]
@@ -37,8 +37,8 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class LabelledPairs:
-    """Labelled sentence pairs: n texts left and right; labels int64 (n,), classes from 0."""
+class LabeledPairs:
+    """Labeled sentence pairs: n texts left and right; labels int64 (n,), classes from 0."""
 
     left: list[str]
     right: list[str]
@@ -48,7 +48,7 @@ class LabelledPairs:
         return len(self.labels)
 
 
-def read_two_classes(positive: Path, negative: Path) -> Labelled:
+def read_two_classes(positive: Path, negative: Path) -> Labeled:
     """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
 
     Sentences of class 1 come first, those of class 0 second.
@@ -62,10 +62,10 @@ def read_two_classes(positive: Path, negative: Path) -> Labelled:
         lines = _lines(path, "latin-1")
         texts += [joined(line) for line in lines]
         labels += [label] * len(lines)
-    return Labelled(texts, np.array(labels, np.int64))
+    return Labeled(texts, np.array(labels, np.int64))
 
 
-def read_sst(path: Path, num_classes: int) -> Labelled:
+def read_sst(path: Path, num_classes: int) -> Labeled:
     """Read a split of SST: `sentence TAB label` for two classes, `label SPACE sentence` for five.
 
     SST2's training split also holds phrases.
@@ -85,10 +85,10 @@ def read_sst(path: Path, num_classes: int) -> Labelled:
             form = "a sentence, a TAB and its label" if num_classes == 2 else "a label, a space and its sentence"
             raise DataError(f"{path}:{number}: expected {form}, found {head(line)}")
         rows.append((text, _label(label, classes, path, number)))
-    return _labelled(rows)
+    return _labeled(rows)
 
 
-def read_trec(path: Path) -> Labelled:
+def read_trec(path: Path) -> Labeled:
     """Read a split of TREC, `COARSE:fine question`; labels are the coarse classes.
 
     Raises:
@@ -102,10 +102,10 @@ def read_trec(path: Path) -> Labelled:
         if not space or not colon:
             raise DataError(f"{path}:{number}: expected COARSE:fine, a space and a question, found {head(line)}")
         rows.append((text, _label(label, TREC_CLASSES, path, number)))
-    return _labelled(rows)
+    return _labeled(rows)
 
 
-def read_mrpc(path: Path) -> LabelledPairs:
+def read_mrpc(path: Path) -> LabeledPairs:
     """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5.
 
     Raises:
@@ -115,7 +115,7 @@ def read_mrpc(path: Path) -> LabelledPairs:
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
 
-def read_sick_entailment(path: Path) -> LabelledPairs:
+def read_sick_entailment(path: Path) -> LabeledPairs:
     """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5.
 
     Raises:
@@ -125,7 +125,7 @@ def read_sick_entailment(path: Path) -> LabelledPairs:
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
 
-def read_snli(folder: Path, split: str) -> LabelledPairs:
+def read_snli(folder: Path, split: str) -> LabeledPairs:
     """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line.
 
     Raises:
@@ -141,10 +141,10 @@ def read_snli(folder: Path, split: str) -> LabelledPairs:
                 "restore the three files from the original"
             )
     classes = [_label(label.strip(), SNLI_CLASSES, paths[2], number) for number, label in enumerate(labels, start=1)]
-    return LabelledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(classes, np.int64))
+    return LabeledPairs([joined(line) for line in left], [joined(line) for line in right], np.array(classes, np.int64))
 
 
-def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
+def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
     """Read a probing task, and return its splits `train`, `dev` and `test`, and its classes in alphabetical order.
 
     A line holds `tr`, `va` or `te`, a label, and last the sentence, separated by TABs.
@@ -172,16 +172,16 @@ def read_probing(path: Path) -> tuple[dict[str, Labelled], tuple[str, ...]]:
             if label not in numbers:
                 raise DataError(f"{path}:{number}: the label {head(label)} does not occur in the training split (tr)")
     return {
-        split: _labelled([(text, numbers[label]) for text, label, _ in part]) for split, part in rows.items()
+        split: _labeled([(text, numbers[label]) for text, label, _ in part]) for split, part in rows.items()
     }, classes
 
 
-def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabelledPairs:
+def _read_table(path: Path, header: str, columns: tuple[int, int, int], classes: Sequence[str]) -> LabeledPairs:
     rows = table_rows(path, max(columns) + 1, header)
     left, right, label = columns
     if not rows:
         raise DataError(f"{path}: holds no pair; restore it from the original")
-    return LabelledPairs(
+    return LabeledPairs(
         [joined(row[left]) for _, row in rows],
         [joined(row[right]) for _, row in rows],
         np.array([_label(row[label].strip(), classes, path, number) for number, row in rows], np.int64),
@@ -201,5 +201,5 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
     return classes.index(text)
 
 
-def _labelled(rows: Sequence[tuple[str, int]]) -> Labelled:
-    return Labelled([joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))
+def _labeled(rows: Sequence[tuple[str, int]]) -> Labeled:
+    return Labeled([joined(text) for text, _ in rows], np.array([label for _, label in rows], np.int64))

@@ -1,4 +1,4 @@
-"""SentEval's labelled files have the published numbers of rows; each malformed file has its message."""
+"""SentEval's labeled files have the published numbers of rows; each malformed file has its message."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.eval.data.labelled import (
+from clearspan.eval.data.labeled import (
     read_mrpc,
     read_probing,
     read_sick_entailment,
