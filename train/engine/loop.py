@@ -137,11 +137,11 @@ class Trainer:
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.began_at = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
+        self.step, self.state, self.began_at = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
-        changes = lengthened(self.step, saved.get("total", self.total), self.total, self.optimizers)
+        changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
         self.judge.resume(saved)
         if self.judge.anew:
             self.checkpoints.reset_best(best=False)

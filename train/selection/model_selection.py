@@ -54,7 +54,7 @@ class Judge:
 
     def resume(self, saved: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint; if other pairs or examples decide now, forget the best figure."""
-        self.anew = saved.get("judged_by", self.by) != self.by
+        self.anew = saved["judged_by"] != self.by
         self.best = float("-inf") if self.anew else saved["best"]
 
     def due_before(self, step: int) -> bool:
