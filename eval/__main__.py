@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from clearspan.common.commands import UsageError
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import Parser, version
-from clearspan.eval.command import UsageError, run
+from clearspan.eval.command import run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.sentence_encoder import POOLINGS
