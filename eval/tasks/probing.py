@@ -18,11 +18,7 @@ _WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:
-    """Read the ten tasks for logistic regression, under SentEval's names.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read the ten tasks for logistic regression, under SentEval's names."""
     return _load(data, "", (Head(),))
 
 
@@ -30,9 +26,6 @@ def load_mlp(data: Path) -> Loaded:
     """Read the ten tasks for a hidden layer, named `<task>-mlp`.
 
     WordContent, which has a thousand classes, gets logistic regression, as in SentEval's code under any settings.
-
-    Raises:
-        DataError: a file is malformed.
     """
     return _load(data, "-mlp", HEADS)
 

@@ -185,11 +185,7 @@ class RetrievalTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify."""
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     folders = sorted(path for path in (data / "retrieval").glob("*") if path.is_dir())

@@ -35,11 +35,7 @@ _ALL_PARTS = ("left", "right", "product", "difference")
 
 
 def load(data: Path) -> Loaded:
-    """Read every transfer task of a SentEval data folder.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read every transfer task of a SentEval data folder."""
     return load_each(
         {
             **{name: partial(_two_classes, name, data) for name in TWO_CLASSES},

@@ -186,10 +186,8 @@ def _missing(data: bytes) -> int:
 
 
 def _check_pages(data: bytes) -> None:
-    """Check all pages of an Ogg: libsndfile skips damaged and missing pages.
-
-    Raises:
-        RecordError: a page is truncated, damaged or missing, or there is more than one stream.
+    """Raise RecordError if a page of an Ogg is truncated, damaged or missing, which libsndfile skips, or for a second
+    stream.
     """
     if (streams := data.count(FIRST_PAGE)) > 1:
         raise RecordError(f"OGG of {streams} streams, of which only one would be read: convert it to one stream")

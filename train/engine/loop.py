@@ -194,7 +194,7 @@ class Trainer:
                 if self.tracker:
                     self.tracker.display.advance()
                     for line in epochs_begun:
-                        self.tracker.tell(f"{line}, at step {self.step:,}")
+                        self.tracker.display.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
@@ -311,10 +311,8 @@ class Trainer:
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
-        """Return means over ranks, the same on all of them; wait for the device.
-
-        Raises:
-            FloatingPointError: a loss or a norm is not finite.
+        """Return means over ranks, the same on all of them; wait for the device. Raise FloatingPointError for a loss or
+        a norm that is not finite.
         """
         names = sorted(metrics)
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
