@@ -140,9 +140,8 @@ def view(image: Image.Image, uniforms: np.ndarray, config: Config) -> Image.Imag
     if jitter < config.jitter_probability:
         for which in np.argsort(order):
             change = config.jitter[which] * (2 * float(strengths[which]) - 1)
-            if (
-                which == 3 and config.jitter[which]
-            ):  # a conversion to 8-bit HSV and back changes pixels even if the hue stays
+            # A conversion to 8-bit HSV and back changes pixels even if the hue stays.
+            if which == 3 and config.jitter[which]:
                 image = shifted_hue(image, change)
             elif which < 3:
                 image = ENHANCERS[which](image).enhance(1 + change)

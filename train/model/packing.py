@@ -203,9 +203,8 @@ def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) 
     """Return a batch of patches, whose padding ids the encoder replaces with patch embeddings."""
     device = keys.device
     host_lengths = [one.rows for one in patches for _ in range(len(one))]
-    lengths = torch.cat(
-        [torch.full((len(one),), one.rows, device=device) for one in patches]
-    )  # copying host_lengths would be a sync
+    # Copying host_lengths would be a sync.
+    lengths = torch.cat([torch.full((len(one),), one.rows, device=device) for one in patches])
     cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     rows = sum(host_lengths)
     sequence = torch.arange(len(host_lengths), device=device).repeat_interleave(lengths, output_size=rows)
