@@ -71,13 +71,8 @@ def parser(
         kind.add_arguments(command)
         command.set_defaults(parser=command)
         add("--limit", type=int, metavar="N", help=f"keep the first N {kind.name}")
-        add(
-            "--holdout-fraction",
-            type=float,
-            default=0.0,
-            metavar="F",
-            help="fraction to hold out in OUTPUT/validation, by id (default 0)",
-        )
+        holdout_fraction_help = "fraction to hold out in OUTPUT/validation, by id (default 0)"
+        add("--holdout-fraction", type=float, default=0.0, metavar="F", help=holdout_fraction_help)
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that finish soonest)")
         add("--unit-bytes", type=int, metavar="N", help="input bytes of a work unit (default: at most 128 MB)")
         longest = f"count longer records as bad (default {kind.max_bytes // 1_000_000} MB)"
