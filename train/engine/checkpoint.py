@@ -250,7 +250,7 @@ class Checkpoints:
         newest, problems = self._newest(lambda folder: check_folder(folder, KIND, OURS), "taking {}, which is whole")
         if newest:
             tag, content, files = newest
-            return tag, content["best"], files
+            return tag, content.get("best"), files
         if problems:
             raise CheckpointError(
                 f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or start in another folder"
