@@ -162,8 +162,7 @@ class PeerTrainer:
                 optimizers=(self.optimizer, torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)),
             )
             trainer.train()
-        trainer.accelerator.unwrap_model(
-            self.model, keep_fp32_wrapper=False
-        )  # otherwise the next round would autocast twice
+        # Otherwise the next round would autocast twice.
+        trainer.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
         first, last = clock.ends
         return Seconds((last.clock - first.clock) / steps, (last.processor - first.processor) / steps)

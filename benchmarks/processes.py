@@ -76,10 +76,7 @@ class Process:
 
     def memory(self) -> dict[str, float]:
         """Return the peaks of memory for a result's row."""
-        return {
-            "first_process_mb": round(self.first_bytes / 1e6),
-            "other_process_mb": round(self.other_bytes / 1e6),
-        }
+        return {"first_process_mb": round(self.first_bytes / 1e6), "other_process_mb": round(self.other_bytes / 1e6)}
 
 
 def pipeline(kind: str, inputs: list[Path], output: Path, *options: str) -> tuple[Process, dict[str, Any]]:

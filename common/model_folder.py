@@ -164,11 +164,7 @@ def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings:
 
 
 def _check_merges(path: Path, vocabulary: Collection[str]) -> None:
-    """Refuse merges that leave out more than `MOST_MISSING` of a vocabulary's tokens of several letters.
-
-    Raises:
-        EncoderError: the message names the file and both numbers, or says that it is not UTF-8.
-    """
+    """Raise EncoderError if merges leave out more than `MOST_MISSING` of a vocabulary's tokens of several letters."""
     try:
         merges = [line.split() for line in path.read_text(encoding="utf-8").split("\n")]
     except ValueError as error:
@@ -188,11 +184,7 @@ def _letters(token: str) -> str:
 
 
 def _ids_by_token(path: Path) -> dict[str, set[int]]:
-    """Return the ids of each token in a vocabulary file; a token that `vocab.txt` repeats has several.
-
-    Raises:
-        EncoderError: the file is not UTF-8 or JSON.
-    """
+    """Return the ids of each token in a vocabulary file; a token that `vocab.txt` repeats has several."""
     if path.suffix == ".json":
         content = read_json(path, dict, TOKENIZER_BYTES)
         return {token: {number} for token, number in content.items() if isinstance(number, int)}

@@ -118,7 +118,7 @@ class OutputClosedError(Exception):
     """The reader closed stdout, as `| head` does."""
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print `visible` text to stdout.
 
     Raises:
@@ -126,7 +126,7 @@ def say(text: str) -> None:
         OSError: stdout cannot be written, e.g. to a full disk; the error names standard output.
     """
     try:
-        print(visible(text), flush=True)
+        print(visible(text), end=end, flush=True)
     except OSError as error:
         # The interpreter flushes the rest of the buffer at exit: to /dev/null, or it would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from clearspan.common.commands import UsageError
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import Parser, version
-from clearspan.eval.command import UsageError, run
+from clearspan.eval.command import run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.sentence_encoder import POOLINGS
@@ -76,45 +77,20 @@ def make_parser(parser_class: type[Parser] = Parser) -> Parser:
     add("--name", action="append", default=[], type=_name, help="the model's name in the results; one per --model")
     add("--tasks", default=[], type=_task_words, metavar="LIST", help="tasks of the list below, separated by commas")
     add("--data", type=_existing_folder, metavar="DIR", help="data folder, required by --tasks")
-    add(
-        "--pairs",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE.csv",
-        help="your own task, csv or tsv: rows of two texts and a score; may be repeated",
-    )
+    pairs_help = "your own task, csv or tsv: rows of two texts and a score; may be repeated"
+    add("--pairs", action="append", default=[], type=Path, metavar="FILE.csv", help=pairs_help)
     add("--output", required=True, type=_output_folder, metavar="DIR", help="folder of the results; created if missing")
-    add(
-        "--protocol",
-        choices=("full", "fast"),
-        default="full",
-        help="the papers' protocols, or shorter ones for prototyping (default: %(default)s)",
-    )
-    add(
-        "--seed",
-        type=_seed,
-        default=1111,
-        metavar="N",
-        help="seed of folds and classifiers (default: %(default)s, SentEval's)",
-    )
+    protocol_help = "the papers' protocols, or shorter ones for prototyping (default: %(default)s)"
+    add("--protocol", choices=("full", "fast"), default="full", help=protocol_help)
+    seed_help = "seed of folds and classifiers (default: %(default)s, SentEval's)"
+    add("--seed", type=_seed, default=1111, metavar="N", help=seed_help)
     add("--pooling", choices=POOLINGS, help="pooling of a plain Hugging Face folder (default: mean)")
     add("--dtype", choices=("fp32", "bf16"), default="fp32", help="dtype of a transformer (default: %(default)s)")
-    add(
-        "--batch-tokens",
-        type=_positive,
-        default=16384,
-        metavar="N",
-        help="tokens per forward pass (default: %(default)s)",
-    )
+    batch_tokens_help = "tokens per forward pass (default: %(default)s)"
+    add("--batch-tokens", type=_positive, default=16384, metavar="N", help=batch_tokens_help)
     add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if available, else cpu)")
-    add(
-        "--cache",
-        type=_cache,
-        default=_cache_folder(),
-        metavar="DIR",
-        help="folder that caches embeddings across runs, or none (default: ~/.cache/clearspan/embeddings)",
-    )
+    cache_help = "folder that caches embeddings across runs, or none (default: ~/.cache/clearspan/embeddings)"
+    add("--cache", type=_cache, default=_cache_folder(), metavar="DIR", help=cache_help)
     add("--json", action="store_true", help="print results.json (a list for several models) instead of the summary")
     add("--quiet", action="store_true", help="show no progress bars")
     add("--version", action="version", version=version())

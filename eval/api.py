@@ -6,8 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.commands import Option, RaisingParser, UsageError, words
-from clearspan.eval import command
+from clearspan.common.commands import Option, RaisingParser, words
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
@@ -48,11 +47,7 @@ def evaluate(
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
         given = {"model": model, "tasks": ",".join(tasks) or None, "data": data, "output": output}
         arguments = make_parser(RaisingParser).parse_args(words({**given, **options}))
-        try:
-            evaluation = request(arguments)
-        except command.UsageError as error:
-            raise UsageError(str(error)) from None
-        return run(evaluation)[0].results
+        return run(request(arguments))[0].results
 
 
 def load_model(

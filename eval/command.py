@@ -6,16 +6,12 @@ Exit codes: 0 done; 1 the work failed, or stdout cannot be written; 2 bad usage;
 import argparse
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Callable, Sequence
 
-from clearspan.common.terminal import Parser, printable
+from clearspan.common.commands import UsageError
+from clearspan.common.terminal import OutputClosedError, Parser, printable, say
 from clearspan.eval.files import DataError
-
-
-class UsageError(Exception):
-    """The arguments do not fit together."""
 
 
 def run(
@@ -57,12 +53,10 @@ def run(
 
 def _print(prog: str, text: str) -> int:
     """Print the output; return 1 if stdout cannot be written, but 0 if its reader closed it, as `| head` does."""
-    try:
-        print(text, end="", flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
-        if isinstance(error, BrokenPipeError):
-            return 0
-        print(f"{prog}: standard output cannot be written ({error.strerror})", file=sys.stderr)
-        return 1
+    with contextlib.suppress(OutputClosedError):
+        try:
+            say(text, end="")
+        except OSError as error:
+            print(f"{prog}: standard output cannot be written ({error.strerror})", file=sys.stderr)
+            return 1
     return 0

@@ -134,13 +134,13 @@ def figure(examples: Examples) -> float:
     return float(_figures((examples,), [np.argsort(examples.groups, kind="stable")[None]])[0, 0])
 
 
-def interval(examples: Examples, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
+def interval(examples: Examples) -> tuple[float, float]:
     """Return the figure's 95 % percentile interval, in percent, by bootstrap over the examples."""
-    (figures,) = _figures((examples,), _samples(examples.groups, seed, resamples))
+    (figures,) = _figures((examples,), _samples(examples.groups, RESAMPLES))
     return _quantiles(figures)
 
 
-def difference(first: Examples, second: Examples, seed: int = 0, resamples: int = RESAMPLES) -> Difference:
+def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:
     """Return the difference of two models' figures by paired bootstrap: both are computed on the same samples.
 
     Raises:
@@ -149,7 +149,7 @@ def difference(first: Examples, second: Examples, seed: int = 0, resamples: int 
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     if not same or not np.array_equal(first.groups, second.groups):
         raise ValueError("the figures are not of the same examples by the same metric")
-    first_figures, second_figures = _figures((first, second), _samples(first.groups, seed, resamples))
+    first_figures, second_figures = _figures((first, second), _samples(first.groups, resamples))
     differences = second_figures - first_figures
     low, high = _quantiles(differences)
     undefined = np.isnan(differences)  # such as the correlation of one pair drawn n times; counts against either sign
@@ -165,9 +165,9 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _samples(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
-    """Yield blocks of rows (samples, n), drawn with replacement within each group, keyed by the seed."""
-    generator = np.random.default_rng(seed)
+def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
+    """Yield blocks of rows (samples, n), drawn with replacement within each group, the same in every call."""
+    generator = np.random.default_rng(0)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     step = max(1, _BLOCK // max(1, len(groups)))
     for start in range(0, resamples, step):

@@ -15,7 +15,7 @@ from clearspan.common import plugins, terminal
 from clearspan.pipelines import kinds, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import Kind, check_positive
+from clearspan.pipelines.kinds import Kind, add_common_arguments, check_positive
 from clearspan.pipelines.run import Options, Summary, run
 from clearspan.shards import schema as schemas
 from clearspan.shards import storage
@@ -63,10 +63,7 @@ def parser(
     commands = root.add_subparsers(dest="kind", required=True)
     for name, kind in known.items():
         command = commands.add_parser(
-            name,
-            help=kind.summary,
-            description=kind.summary,
-            epilog=f"example:\n  {kind.example}\n\n{AFTER}\n",
+            name, help=kind.summary, description=kind.summary, epilog=f"example:\n  {kind.example}\n\n{AFTER}\n"
         )
         add = command.add_argument
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders or quoted globs")
@@ -74,27 +71,13 @@ def parser(
         kind.add_arguments(command)
         command.set_defaults(parser=command)
         add("--limit", type=int, metavar="N", help=f"keep the first N {kind.name}")
-        add(
-            "--holdout-fraction",
-            type=float,
-            default=0.0,
-            metavar="F",
-            help="fraction to hold out in OUTPUT/validation, by id (default 0)",
-        )
+        holdout_fraction_help = "fraction to hold out in OUTPUT/validation, by id (default 0)"
+        add("--holdout-fraction", type=float, default=0.0, metavar="F", help=holdout_fraction_help)
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that finish soonest)")
         add("--unit-bytes", type=int, metavar="N", help="input bytes of a work unit (default: at most 128 MB)")
         longest = f"count longer records as bad (default {kind.max_bytes // 1_000_000} MB)"
         add("--max-document-bytes", type=int, metavar="N", help=longest)
-        add(
-            "--max-bad-fraction",
-            type=float,
-            default=0.001,
-            metavar="X",
-            help="fail above this fraction of bad records (default 0.001)",
-        )
-        add("--skip-unknown", action="store_true", help="skip files of unknown type in folders and globs")
-        add("--quiet", action="store_true", help="no progress bar")
-        add("--json", action="store_true", help="print the summary as JSON")
+        add_common_arguments(command)
     learn = commands.add_parser(
         vocabulary.NAME,
         help=vocabulary.SUMMARY,

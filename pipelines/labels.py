@@ -103,11 +103,7 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
 
 
 def _matched(name: str, pattern: str) -> str:
-    """Return what a pattern matches in a name, or "" if it matches nothing, or its group is empty.
-
-    Raises:
-        PipelineError: the match takes longer than MATCH_S.
-    """
+    """Return what a pattern matches in a name, or ""; raise PipelineError if it takes longer than MATCH_S."""
     compiled = compile_pattern(pattern)
     try:
         match = compiled.search(name, timeout=MATCH_S)

@@ -30,7 +30,7 @@ from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import CHANGED
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
-from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_results, staged_units
+from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_units
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import (
     CURATED,
@@ -232,7 +232,7 @@ def check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> Non
     Raises:
         PipelineError: the content of a file has changed since.
     """
-    read = {**staged_results(job), **results}
+    read = {**load_results(job, STAGED), **results}
     files = [
         (storage.join(plan.root, piece.input.name), sha256)
         for number, result in read.items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds import add_common_arguments, check_positive
 from clearspan.pipelines.kinds.text import TextKind, reading_options, text_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
@@ -60,16 +60,7 @@ class Vocabulary:
         longest = f"a longer record is bad (default {MAX_BYTES // 1_000_000} MB)"
         add("--max-document-bytes", type=int, default=MAX_BYTES, metavar="N", help=longest)
         add("--limit-bytes", type=int, metavar="N", help="read at most N bytes of text")
-        add(
-            "--max-bad-fraction",
-            type=float,
-            default=0.001,
-            metavar="X",
-            help="fail above this fraction of bad records (0.001)",
-        )
-        add("--skip-unknown", action="store_true", help="skip files of no known kind in folders and globs")
-        add("--quiet", action="store_true", help="no progress bar")
-        add("--json", action="store_true", help="print the summary as JSON")
+        add_common_arguments(parser)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> "Vocabulary":

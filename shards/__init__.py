@@ -13,13 +13,4 @@ from clearspan.shards.schema import KINDS, token_type
 from clearspan.shards.verification import verify
 from clearspan.shards.writer import ShardWriter
 
-__all__ = [
-    "KINDS",
-    "Dataset",
-    "Manifest",
-    "ShardError",
-    "ShardInfo",
-    "ShardWriter",
-    "token_type",
-    "verify",
-]
+__all__ = ["KINDS", "Dataset", "Manifest", "ShardError", "ShardInfo", "ShardWriter", "token_type", "verify"]

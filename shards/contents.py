@@ -37,14 +37,11 @@ class Totals:
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe how the figures differ from those of a `ShardInfo`, one phrase per field; empty if none differs.
-
-        An empty field of the `ShardInfo` is not compared: manifests of earlier versions lack some fields.
-        """
+        """Describe how the figures differ from those of a `ShardInfo`, one phrase per field; empty if none differs."""
         lines = []
         for name, value in vars(self).items():
             other = getattr(declared, name)
-            if other not in (value, {}):
+            if other != value:
                 actual, stated = dict(_leaves(name, value)), dict(_leaves(name, other))
                 differing = [leaf for leaf in {**stated, **actual} if stated.get(leaf) != actual.get(leaf)]
                 leaf, others = differing[0], len(differing) - 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from clearspan.common import plugins
 from clearspan.shards import lengths, moments, storage
-from clearspan.shards.schema import KINDS, Kind, add_up
+from clearspan.shards.schema import KINDS, LABEL, Kind, add_up
 from clearspan.shards.sealed import build, seal, unseal
 
 NAME = "manifest.json"
@@ -52,19 +52,15 @@ class ShardInfo:
     tokens: int
     unit: int
     batches: int
-    lengths: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
-    classes: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
-    moments: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
-    column_tokens: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    lengths: dict[str, dict[str, int]] = dataclasses.field(hash=False)
+    classes: dict[str, int] = dataclasses.field(hash=False)
+    moments: dict[str, int] = dataclasses.field(hash=False)
+    column_tokens: dict[str, int] = dataclasses.field(hash=False)
 
     @property
     def kind(self) -> Kind:
         """The kind of its examples, by its name; raises KeyError for an unknown kind."""
         return KINDS[self.name.partition("-")[0]]
-
-
-OPTIONAL = tuple(field.name for field in dataclasses.fields(ShardInfo) if field.default_factory is dict)
-"""Figures that may be empty, for all shards alike, e.g. in a manifest of an earlier version."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,12 +129,12 @@ class Manifest:
 
     @property
     def lengths(self) -> lengths.Histograms:
-        """Histogram of the lengths of each ragged column; empty if the shards' entries have none."""
+        """Histogram of the lengths of each ragged column."""
         return lengths.add(shard.lengths for shard in self.shards)
 
     @property
     def column_tokens(self) -> dict[str, int]:
-        """Number of tokens by column; empty if the shards' entries have none."""
+        """Number of tokens by column."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     @property
@@ -222,13 +218,11 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
             if any(sum(histogram.values()) != shard.examples for histogram in shard.lengths.values()):
                 raise ManifestError(f"{path}: {shard.name}: its lengths are not those of {shard.examples} examples")
-            if shard.classes and sum(shard.classes.values()) != shard.examples:
+            labeled = any(column.startswith(f"{LABEL}:") for column in shard.kind.columns)
+            if sum(shard.classes.values()) != labeled * shard.examples:
                 raise ManifestError(f"{path}: {shard.name}: its classes are not those of {shard.examples} examples")
-            if shard.column_tokens and sum(shard.column_tokens.values()) != shard.tokens:
+            if sum(shard.column_tokens.values()) != shard.tokens:
                 raise ManifestError(f"{path}: {shard.name}: its columns' tokens are not {shard.tokens} in all")
-        for field in OPTIONAL:
-            if len({bool(getattr(shard, field)) for shard in self.shards}) > 1:
-                raise ManifestError(f"{path}: some of its shards lack {field}, others do not: run the pipeline again")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ManifestError(f"{path}: {twice} is listed twice; run the pipeline again")

@@ -32,10 +32,7 @@ USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [
 def parser() -> terminal.Parser:
     """Return the parser of the launcher's options; all other options belong to `train.run`."""
     root = terminal.Parser(
-        prog="clearspan-train",
-        usage=USAGE,
-        description=__doc__,
-        epilog=f"{'-' * 80}\n{run.parser().format_help()}",
+        prog="clearspan-train", usage=USAGE, description=__doc__, epilog=f"{'-' * 80}\n{run.parser().format_help()}"
     )
     root.add_argument("--list", action=run.ListRecipes)
     root.add_argument("--version", action="version", version=terminal.version())

@@ -200,12 +200,7 @@ def build_objectives(
                 encoder.check_patches(maker.patches)
                 with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
                     embeddings[name] = maker.embedding(encoder.dim)
-            except (
-                ValueError,
-                EncoderError,
-                RuntimeError,
-                MemoryError,
-            ) as error:  # torch: RuntimeError if out of memory
+            except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch out of memory: RuntimeError
                 raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
@@ -339,11 +334,8 @@ def build_held_out(
     for name, data in recipe.data.items():
         if not data.validation:
             continue
-        key, held_out, manifest = (
-            f"data.{name}.validation {data.validation}",
-            Dataset(data.validation),
-            datasets[name].manifest,
-        )
+        key, held_out = f"data.{name}.validation {data.validation}", Dataset(data.validation)
+        manifest = datasets[name].manifest
         for field in ("kind", "resources"):
             if getattr(held_out.manifest, field) != getattr(manifest, field):
                 difference = "made with other files"

@@ -30,10 +30,7 @@ MEASURED_S = 0.2
 def matrix_rate(dim: int, bf16: bool, device: torch.device) -> float:
     """Return the FLOP/s of products of (ROWS, dim) with (dim, 4 dim), the shapes of a layer, on one device."""
     dtype = torch.bfloat16 if bf16 else torch.float32
-    left, right = (
-        torch.ones(ROWS, dim, dtype=dtype, device=device),
-        torch.ones(dim, 4 * dim, dtype=dtype, device=device),
-    )
+    left, right = (torch.ones(*shape, dtype=dtype, device=device) for shape in ((ROWS, dim), (dim, 4 * dim)))
 
     def seconds(products: int) -> float:
         begun = time.perf_counter()

@@ -61,16 +61,10 @@ def parser() -> "Parser":
     root.add_argument(
         "overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. data.text.batch_size=32"
     )
-    root.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue from the last complete checkpoint in the output folder; if there is none, start a new run",
-    )
-    root.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print the recipe, its parameters, device, data, token budget, memory and time; no training",
-    )
+    resume_help = "continue from the last complete checkpoint in the output folder, or start if there is none"
+    root.add_argument("--resume", action="store_true", help=resume_help)
+    dry_run_help = "print the recipe, its parameters, device, data, token budget, memory and time; no training"
+    root.add_argument("--dry-run", action="store_true", help=dry_run_help)
     root.add_argument("--quiet", action="store_true", help="no progress bar, no metrics on the terminal")
     root.add_argument("--version", action="version", version=terminal.version())
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)

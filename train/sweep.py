@@ -28,12 +28,8 @@ def parser() -> "Parser":
     from clearspan.train.sweeps import grid
 
     root = terminal.Parser(prog="python -m train.sweep", description=__doc__, epilog=EXAMPLE)
-    root.add_argument(
-        "words",
-        nargs="*",
-        metavar="SWEEP | key=value",
-        help=f"a sweep: {', '.join(grid.names())}, or a YAML file; and recipe keys for all runs",
-    )
+    words_help = f"a sweep: {', '.join(grid.names())}, or a YAML file; and recipe keys for all runs"
+    root.add_argument("words", nargs="*", metavar="SWEEP | key=value", help=words_help)
     root.add_argument("--recipe", default="", metavar="NAME-or-FILE", help="the runs' recipe (default: the sweep's)")
     root.add_argument(
         "--grid",
@@ -48,12 +44,8 @@ def parser() -> "Parser":
     root.add_argument("--launcher", default="", metavar="ARGS", help='deepspeed launcher options, e.g. "--num_gpus 4"')
     root.add_argument("--tasks", default="", metavar="LIST", help="tasks of `python -m eval` (default: the sweep's)")
     root.add_argument("--data", default="", metavar="DIR", help="the tasks' data; without it no run is evaluated")
-    root.add_argument(
-        "--score",
-        default="",
-        metavar="NAME",
-        help="the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC",
-    )
+    score_help = "the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC"
+    root.add_argument("--score", default="", metavar="NAME", help=score_help)
     root.add_argument("--protocol", choices=("full", "fast"), default="full", help="protocol of `python -m eval`")
     root.add_argument(
         "--by",

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.commands import UsageError
 from clearspan.common.terminal import Parser, printable
-from clearspan.eval.command import UsageError, run
+from clearspan.eval.command import run
 from clearspan.eval.data.catalog import Finding, check
 from clearspan.eval.files import json_text
 from clearspan.eval.report.console import text_table

@@ -4,6 +4,8 @@
     MRPC SICK         TAB-separated tables               SNLI       three files, line by line
     probing           one file for all three splits
 
+Each reader raises MissingDataError if a file does not exist, and DataError if it is empty or malformed, with the line.
+
 Some published sentences are empty. As in SentEval, MR, CR, SUBJ, MPQA, TREC and SNLI's sentences are read as Latin-1.
 SentEval splits lines like `str.splitlines`; here only LF ends a line, with the same result on the published files.
 """
@@ -52,10 +54,6 @@ def read_two_classes(positive: Path, negative: Path) -> Labeled:
     """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
 
     Sentences of class 1 come first, those of class 0 second.
-
-    Raises:
-        MissingDataError: a file does not exist.
-        DataError: a file is empty.
     """
     texts, labels = [], []
     for label, path in ((1, positive), (0, negative)):
@@ -69,10 +67,6 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
     """Read a split of SST: `sentence TAB label` for two classes, `label SPACE sentence` for five.
 
     SST2's training split also holds phrases.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a line is malformed.
     """
     classes = tuple(str(label) for label in range(num_classes))
     rows = []
@@ -89,12 +83,7 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
 
 
 def read_trec(path: Path) -> Labeled:
-    """Read a split of TREC, `COARSE:fine question`; labels are the coarse classes.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a line is malformed.
-    """
+    """Read a split of TREC, `COARSE:fine question`; labels are the coarse classes."""
     rows = []
     for number, line in enumerate(_lines(path, "latin-1"), start=1):
         kind, space, text = line.strip().partition(" ")
@@ -106,32 +95,17 @@ def read_trec(path: Path) -> Labeled:
 
 
 def read_mrpc(path: Path) -> LabeledPairs:
-    """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: the header is missing or a line is malformed.
-    """
+    """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5."""
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
 
 def read_sick_entailment(path: Path) -> LabeledPairs:
-    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: the header is missing or a line is malformed.
-    """
+    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5."""
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
 
 def read_snli(folder: Path, split: str) -> LabeledPairs:
-    """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line.
-
-    Raises:
-        MissingDataError: a file does not exist.
-        DataError: the files differ in length, or a label is unknown.
-    """
+    """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line."""
     paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
     left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
     for path, lines in ((paths[1], right), (paths[2], labels)):
@@ -148,10 +122,6 @@ def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
     """Read a probing task, and return its splits `train`, `dev` and `test`, and its classes in alphabetical order.
 
     A line holds `tr`, `va` or `te`, a label, and last the sentence, separated by TABs.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a line is malformed, a split is absent, or a label does not occur in the training split.
     """
     rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
     for number, line in enumerate(_lines(path), start=1):

@@ -4,6 +4,9 @@ corpus.jsonl, queries.jsonl, qrels/test.tsv   BEIR's layout (Thakur et al. 2021)
 cran.all.1400, cran.qry, cranqrel             Cranfield                          ├──> Collection
 Flickr8k.token.txt                            captions, five a photograph        │
 test.csv                                      TREC-QA, answers to a question     ┘
+
+Each reader raises MissingDataError if a file does not exist, and DataError if it is malformed, or if the judgments name
+an unknown query or document.
 """
 
 import json
@@ -64,10 +67,6 @@ def read_collection(folder: Path) -> Collection:
     As in BEIR, a document is its title and text joined by a space, and a query that is itself a document (ArguAna,
     Quora) has that document's id and does not rank it. But a document that is relevant to the query with its id is
     ranked. Queries without a document graded above 0 are left out: their recall is undefined.
-
-    Raises:
-        MissingDataError: a file does not exist.
-        DataError: a file is malformed, or the judgments name an unknown query or document.
     """
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
@@ -83,10 +82,6 @@ def read_cranfield(folder: Path) -> Collection:
     995) are kept, as in published figures. The judgments' codes range from 1, a complete answer, to 4, of minimum
     interest (`cranqrel.readme`), so a document's grade is 5 - code. The code -1, once per query, is undocumented; it
     and 5, of no interest, count as not relevant.
-
-    Raises:
-        MissingDataError: a file does not exist.
-        DataError: a file is malformed, or the judgments name an unknown query or document.
     """
     corpus: dict[str, str] = {}
     for number, fields in _smart_records(folder / "cran.all.1400", "TABW"):
@@ -114,10 +109,6 @@ def read_flickr8k(folder: Path) -> Collection:
     Each caption is a query, whose relevant documents are the other captions of its photograph; it does not rank itself.
     Photographs of the training split are included, since nothing is trained on them and more captions make the search
     harder. The captions that occur for two photographs (about 250) get no special treatment.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a line is malformed, or a photograph has one caption.
     """
     path = folder / "Flickr8k.token.txt"
     captions: list[str] = []
@@ -152,10 +143,6 @@ def read_trecqa(folder: Path) -> Collection:
 
     Each question ranks its own candidates. Questions whose candidates are all right or all wrong are left out and
     counted, as in the papers: every order of such candidates is equally good.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a row is malformed, or no question is left.
     """
     path = folder / "test.csv"
     candidates: dict[str, list[tuple[str, str]]] = {}

@@ -1,4 +1,7 @@
-"""Readers for SentEval's sentence pairs with similarity scores: STS12-16, STS-B and SICK."""
+"""Readers for SentEval's sentence pairs with similarity scores: STS12-16, STS-B and SICK.
+
+Each raises MissingDataError if a file does not exist, and DataError if it is malformed, with the line.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,10 +36,6 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
     """Read a subset of an STS year: `STS.input.<subset>.txt` (two sentences, TAB) and `STS.gs.<subset>.txt` (scores).
 
     Pairs with an empty gold line were not annotated and are dropped, as in SentEval.
-
-    Raises:
-        MissingDataError: a file does not exist.
-        DataError: the files differ in length, or a line is malformed.
     """
     input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     sentences, scores = list(read_lines(input_path)), list(read_lines(gold_path))
@@ -56,23 +55,13 @@ def read_sts_subset(folder: Path, subset: str) -> Pairs:
 
 
 def read_stsb(path: Path) -> Pairs:
-    """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header or quoting; uses fields 5-7.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: a line is malformed.
-    """
+    """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header, no quotes; fields 5-7."""
     rows = table_rows(path, num_fields=7)
     return pairs_of([(row[5], row[6], parsed_score(row[4], path, number)) for number, row in rows], path)
 
 
 def read_sick(path: Path) -> Pairs:
-    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        DataError: the header is missing or a line is malformed.
-    """
+    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4."""
     rows = table_rows(path, num_fields=5, header="relatedness_score")
     return pairs_of([(row[1], row[2], parsed_score(row[3], path, number)) for number, row in rows], path)
 

@@ -74,10 +74,7 @@ class Model:
             return [len(text) for text in texts]
         prompt = self.modules.prompts.get(self.modules.default_prompt_name) or ""
         ids = first.tokenizer(
-            [prompt + text for text in texts],
-            truncation=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
+            [prompt + text for text in texts], truncation=True, return_attention_mask=False, return_token_type_ids=False
         )["input_ids"]
         largest, rows = max(max(row, default=0) for row in ids), first.model.get_input_embeddings().num_embeddings
         if largest >= rows:
@@ -165,9 +162,8 @@ def _check(transformer: Transformer, folder: Path) -> None:
     )
     rows = transformer.model.get_input_embeddings().num_embeddings
     check_tokenizer(folder, transformer.tokenizer.get_vocab(), rows)
-    transformer.tokenizer.padding_side = (
-        "right"  # with padding on the left, absolute positions would depend on the batch
-    )
+    # With padding on the left, absolute positions would depend on the batch.
+    transformer.tokenizer.padding_side = "right"
     if longest := max_tokens(transformer.model):
         transformer.max_seq_length = min(transformer.max_seq_length, longest)
     limit, special = transformer.max_seq_length, transformer.tokenizer.num_special_tokens_to_add()

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from clearspan.common.commands import UsageError
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import Parser
 from clearspan.eval import saved
-from clearspan.eval.command import UsageError, run
+from clearspan.eval.command import run
 from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import beside
 from clearspan.eval.tables.formats import FORMATS

@@ -101,11 +101,7 @@ class GeometryTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read STS-B from a SentEval data folder. All three splits are required, since the scores cover them together.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read STS-B from a SentEval data folder. All three splits are required, since the scores cover them together."""
     return load_each({NAME: lambda: GeometryTask(*read_all_splits(data, "STSBenchmark"))})
 
 

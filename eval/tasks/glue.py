@@ -170,11 +170,7 @@ def median_run(figures: list[float]) -> int:
 
 
 def load(data: Path) -> Loaded:
-    """Read each task in the data folder's `glue/` that has all its files.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read each task in the data folder's `glue/` that has all its files."""
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for task, layout in LAYOUTS.items():

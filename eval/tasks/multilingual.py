@@ -14,11 +14,7 @@ _FILE = re.compile(r"stsb-(.+)-(test|dev)\.csv")
 
 
 def load(data: Path) -> Loaded:
-    """Read every language in `data/stsb_multi_mt`, or in `data` itself if there is no such folder.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read every language in `data/stsb_multi_mt`, or in `data` itself if there is no such folder."""
     folder = data / "stsb_multi_mt" if (data / "stsb_multi_mt").is_dir() else data
     languages = sorted({match[1] for path in folder.glob("stsb-*.csv") if (match := _FILE.fullmatch(path.name))})
     if not languages:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from clearspan.eval.data.labeled import read_probing
 from clearspan.eval.data.senteval import PROBING, find_probing
-from clearspan.eval.files import MissingDataError
 from clearspan.eval.tasks.classification import ClassificationTask, Head
 from clearspan.eval.tasks.task import Family, Loaded, load_each
 
@@ -19,11 +18,7 @@ _WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:
-    """Read the ten tasks for logistic regression, under SentEval's names.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read the ten tasks for logistic regression, under SentEval's names."""
     return _load(data, "", (Head(),))
 
 
@@ -31,9 +26,6 @@ def load_mlp(data: Path) -> Loaded:
     """Read the ten tasks for a hidden layer, named `<task>-mlp`.
 
     WordContent, which has a thousand classes, gets logistic regression, as in SentEval's code under any settings.
-
-    Raises:
-        DataError: a file is malformed.
     """
     return _load(data, "-mlp", HEADS)
 
@@ -43,20 +35,10 @@ MLP_FAMILY = Family(load_mlp, f"{_WHERE}; by a hidden layer of sigmoids")
 
 
 def _load(data: Path, suffix: str, heads: tuple[Head, ...]) -> Loaded:
-    try:
-        folder = find_probing(data)
-    except MissingDataError as error:
-        return Loaded([], {f"{name}{suffix}": str(error) for name in PROBING})
-    return load_each(
-        {
-            f"{name}{suffix}": partial(
-                _task, f"{name}{suffix}", folder / file, (Head(),) if name == "WordContent" else heads
-            )
-            for name, file in PROBING.items()
-        }
-    )
+    def read(task: str) -> ClassificationTask:
+        file = find_probing(data) / PROBING[task]
+        splits, classes = read_probing(file)
+        of_task = (Head(),) if task == "WordContent" else heads
+        return ClassificationTask(f"{task}{suffix}", "split", splits, classes, (file,), heads=of_task)
 
-
-def _task(name: str, file: Path, heads: tuple[Head, ...]) -> ClassificationTask:
-    splits, classes = read_probing(file)
-    return ClassificationTask(name, "split", splits, classes, (file,), heads=heads)
+    return load_each({f"{task}{suffix}": partial(read, task) for task in PROBING})

@@ -57,12 +57,7 @@ class Ranked:
 
 
 def search(
-    queries: Floats,
-    documents: Floats,
-    collection: Collection,
-    progress: bool = False,
-    depth: int = DEPTH,
-    block_scores: int = _BLOCK_SCORES,
+    queries: Floats, documents: Floats, collection: Collection, progress: bool = False, depth: int = DEPTH
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
@@ -73,7 +68,6 @@ def search(
         documents: (n, dim).
         progress: whether to show a progress bar on a terminal.
         depth: number of documents to rank per query.
-        block_scores: number of scores in memory at a time (4 bytes each); at least those of one query.
     """
     measures = CANDIDATE_MEASURES if collection.candidates else MEASURES
     values: dict[str, list[float]] = {key: [] for key in measures}
@@ -82,7 +76,7 @@ def search(
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
     shown = set(shown_queries(len(queries)))
     with tqdm(total=len(queries), desc="ranking", unit=" queries", disable=None if progress else True) as bar:
-        for start, block in _blocks(queries, documents, collection, depth, block_scores):
+        for start, block in _blocks(queries, documents, collection, depth):
             judged, ranked = {}, {}
             for row, (positions, scores) in enumerate(block, start=start):
                 grades = collection.grades[row].tolist()
@@ -105,10 +99,10 @@ def shown_queries(num_queries: int) -> list[int]:
 
 
 def _blocks(
-    queries: Floats, documents: Floats, collection: Collection, depth: int, block_scores: int
+    queries: Floats, documents: Floats, collection: Collection, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield blocks of queries: the first query, and the positions and scores of each query's ranking."""
-    num_rows = max(1, block_scores // len(documents))
+    num_rows = max(1, _BLOCK_SCORES // len(documents))
     for start in range(0, len(queries), num_rows):
         scores = queries[start : start + num_rows] @ documents.T  # (rows, n)
         yield start, [_ranking(row, collection, start + offset, depth) for offset, row in enumerate(scores)]
@@ -185,11 +179,7 @@ class RetrievalTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify.
-
-    Raises:
-        DataError: a file is malformed.
-    """
+    """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify."""
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     folders = sorted(path for path in (data / "retrieval").glob("*") if path.is_dir())

@@ -169,9 +169,6 @@ def load(data: Path) -> Loaded:
 
     A year is one task: without one subset's file the whole year counts as missing, since its scores would not be
     comparable.
-
-    Raises:
-        DataError: a file is malformed.
     """
     tasks: list[Task] = []
     missing: dict[str, str] = {}

@@ -21,7 +21,6 @@ from clearspan.eval.data.labeled import (
     read_two_classes,
 )
 from clearspan.eval.data.senteval import find_downstream
-from clearspan.eval.files import MissingDataError
 from clearspan.eval.tasks.classification import ClassificationTask
 from clearspan.eval.tasks.task import Family, Loaded, load_each
 
@@ -31,30 +30,21 @@ TWO_CLASSES = {
     "SUBJ": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
     "MPQA": ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
 }
-NAMES = (*TWO_CLASSES, "SST2", "SST5", "TREC", "MRPC", "SICKEntailment", "SNLI")
 _DIFFERENCE = ("difference", "product")
 _ALL_PARTS = ("left", "right", "product", "difference")
 
 
 def load(data: Path) -> Loaded:
-    """Read every transfer task of a SentEval data folder.
-
-    Raises:
-        DataError: a file is malformed.
-    """
-    try:
-        folder = find_downstream(data)
-    except MissingDataError as error:
-        return Loaded([], dict.fromkeys(NAMES, str(error)))
+    """Read every transfer task of a SentEval data folder."""
     return load_each(
         {
-            **{name: partial(_two_classes, name, folder) for name in TWO_CLASSES},
-            "SST2": partial(_sst, "SST2", folder / "SST" / "binary", 2),
-            "SST5": partial(_sst, "SST5", folder / "SST" / "fine", 5),
-            "TREC": partial(_trec, folder / "TREC"),
-            "MRPC": partial(_mrpc, folder / "MRPC"),
-            "SICKEntailment": partial(_sick, folder / "SICK"),
-            "SNLI": partial(_snli, folder / "SNLI"),
+            **{name: partial(_two_classes, name, data) for name in TWO_CLASSES},
+            "SST2": lambda: _sst("SST2", find_downstream(data) / "SST" / "binary", 2),
+            "SST5": lambda: _sst("SST5", find_downstream(data) / "SST" / "fine", 5),
+            "TREC": lambda: _trec(find_downstream(data) / "TREC"),
+            "MRPC": lambda: _mrpc(find_downstream(data) / "MRPC"),
+            "SICKEntailment": lambda: _sick(find_downstream(data) / "SICK"),
+            "SNLI": lambda: _snli(find_downstream(data) / "SNLI"),
         }
     )
 
@@ -62,8 +52,8 @@ def load(data: Path) -> Loaded:
 FAMILY = Family(load, "DIR/downstream/{MR,CR,SUBJ,MPQA,SST,TREC,MRPC,SICK,SNLI}/, SentEval's layout")
 
 
-def _two_classes(name: str, folder: Path) -> ClassificationTask:
-    files = tuple(folder / file for file in TWO_CLASSES[name])
+def _two_classes(name: str, data: Path) -> ClassificationTask:
+    files = tuple(find_downstream(data) / file for file in TWO_CLASSES[name])
     classes = tuple(file.suffix[1:] for file in reversed(files))
     return ClassificationTask(name, "nested", {"train": read_two_classes(*files)}, classes, files)
 

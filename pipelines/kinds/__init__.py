@@ -35,6 +35,15 @@ def check_positive(arguments: argparse.Namespace, *names: str) -> None:
             raise ValueError(f"{flag(name)} must be at least 1")
 
 
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command: what it tolerates and what it prints."""
+    add, bad = parser.add_argument, "fail above this fraction of bad records (default 0.001)"
+    add("--max-bad-fraction", type=float, default=0.001, metavar="X", help=bad)
+    add("--skip-unknown", action="store_true", help="skip files of unknown type in folders and globs")
+    add("--quiet", action="store_true", help="no progress bar")
+    add("--json", action="store_true", help="print the summary as JSON")
+
+
 class Worker(Protocol):
     """A kind in a worker process, with all that is built once per process."""
 

@@ -42,9 +42,8 @@ class Audio(LabeledKind):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--frames", type=int, default=1024, metavar="N", help="most 10 ms frames of an example (default 1024)"
-        )
+        most = "most 10 ms frames of an example (default 1024)"
+        parser.add_argument("--frames", type=int, default=1024, metavar="N", help=most)
         how = "a longer clip: keep its first frames, or split it into examples (default cut)"
         parser.add_argument("--long", choices=("cut", "split"), default="cut", help=how)
 

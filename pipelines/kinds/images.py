@@ -33,9 +33,8 @@ class Images(LabeledKind):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--size", type=int, default=256, metavar="N", help="scale the short side down to N pixels (default 256)"
-        )
+        scale = "scale the short side down to N pixels (default 256)"
+        parser.add_argument("--size", type=int, default=256, metavar="N", help=scale)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:

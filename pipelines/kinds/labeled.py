@@ -123,11 +123,7 @@ class LabeledKind(Kind):
 
 
 def _read_names(path: str) -> tuple[str, ...]:
-    """Return the class names in a file, one per line.
-
-    Raises:
-        ValueError: the file is unreadable or empty, or names a class twice.
-    """
+    """Return the class names in a file, one per line. Raise ValueError if it is unreadable, empty or repeats a name."""
     try:
         names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

@@ -102,11 +102,6 @@ def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[n
         yield log_mel(rest)
 
 
-def read_clip(data: bytes, max_samples: int | None = None) -> np.ndarray:
-    """Return a clip's samples, float32 (samples,), 64 kB per second. Arguments and errors are those of `blocks`."""
-    return np.concatenate(list(blocks(data, max_samples)))
-
-
 def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
     """Yield a clip's samples in order, float32 (samples,) at 16 kHz, full scale 1: the mean of its channels.
 
@@ -191,10 +186,8 @@ def _missing(data: bytes) -> int:
 
 
 def _check_pages(data: bytes) -> None:
-    """Check all pages of an Ogg: libsndfile skips damaged and missing pages.
-
-    Raises:
-        RecordError: a page is truncated, damaged or missing, or there is more than one stream.
+    """Raise RecordError if a page of an Ogg is truncated, damaged or missing, which libsndfile skips, or for a second
+    stream.
     """
     if (streams := data.count(FIRST_PAGE)) > 1:
         raise RecordError(f"OGG of {streams} streams, of which only one would be read: convert it to one stream")

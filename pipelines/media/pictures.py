@@ -60,7 +60,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.|clearspan\.pipelines\.media\.pi
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
-def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
+def shrunk(data: bytes, size: int) -> bytes:
     """Return an image as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
 
     An image is never enlarged. An image that is such a JPEG already, of any quality, keeps its bytes after a full
@@ -69,7 +69,6 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
     Args:
         data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame; of a JPEG with more (MPO), the first frame is used.
         size: pixels.
-        max_pixels: larger images are refused by their header; at most `MAX_PIXELS`.
 
     Raises:
         RecordError: the data are not an image, or the image is damaged, truncated, too large or animated.
@@ -82,9 +81,9 @@ def shrunk(data: bytes, size: int, max_pixels: int = MAX_PIXELS) -> bytes:
         raise RecordError(f"JPEG of {scans:,} scans: more than {MAX_SCANS}")
     # Of a JPEG with several scans the decoder holds all coefficients, 2 bytes each; of other JPEGs, a few rows.
     each = 2 * len(picture.getbands()) * (scans > 1) if is_jpeg else BYTES_A_PIXEL.get(str(picture.format), 4)
-    most = min(max_pixels, MAX_BYTES // max(1, each))
+    most = min(MAX_PIXELS, MAX_BYTES // max(1, each))
     if width * height > most:
-        what = "" if most == max_pixels else f", the limit of a {'progressive ' if is_jpeg else ''}{picture.format}"
+        what = "" if most == MAX_PIXELS else f", the limit of a {'progressive ' if is_jpeg else ''}{picture.format}"
         raise RecordError(f"{width:,} x {height:,} pixels: more than {most:,}{what}")
     scale = min(1.0, size / min(width, height))
     target = (max(1, round(width * scale)), max(1, round(height * scale)))

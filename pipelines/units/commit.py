@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
-from clearspan.pipelines.units.job import EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
+from clearspan.pipelines.units.job import DONE, EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
 from clearspan.shards import Manifest, ShardInfo, storage
 
 
@@ -67,17 +67,12 @@ def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
     }
 
 
-def load_results(job: Job) -> dict[int, UnitResult]:
-    """Return the existing results by unit, in order; damaged ones are skipped."""
-    units = sorted(done_units(job.folder) & set(range(job.num_units)))
-    results = {unit: load_result(job.done_path(unit), job.plan, unit) for unit in units}
-    return {unit: result for unit, result in results.items() if result}
-
-
-def staged_results(job: Job) -> dict[int, UnitResult]:
-    """Return the existing results of the first stage, by unit; damaged ones are skipped."""
-    units = done_units(job.folder, STAGED) & set(range(job.num_units))
-    results = {unit: load_result(job.staged_path(unit), job.plan, unit) for unit in sorted(units)}
+def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
+    """Return the existing results by unit, in order, final ones or those of the first stage (STAGED); damaged ones are
+    skipped.
+    """
+    units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
+    results = {unit: load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit) for unit in units}
     return {unit: result for unit, result in results.items() if result}
 
 
@@ -86,7 +81,7 @@ def staged_units(job: Job) -> set[int]:
     files = storage.file_sizes(job.staged_folder)
     return {
         unit
-        for unit, done in staged_results(job).items()
+        for unit, done in load_results(job, STAGED).items()
         if all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done)
     }
 

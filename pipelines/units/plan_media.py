@@ -139,11 +139,7 @@ def _is_list(pattern: str) -> bool:
 
 
 def _read_list(path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, class) of each file of a list.
-
-    Raises:
-        PipelineError: a line is not a path, a tab and a class, a file is listed with two classes, or the list is empty.
-    """
+    """Yield (path, class) of each file of a list; raise PipelineError if the list is malformed or empty."""
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
     try:

@@ -11,8 +11,12 @@ import soundfile
 from transformers import audio_utils
 
 from clearspan.pipelines.media import clips
-from clearspan.pipelines.media.clips import log_mel, read_clip, spectrograms
+from clearspan.pipelines.media.clips import blocks, log_mel, spectrograms
 from clearspan.pipelines.tally import RecordError
+
+
+def read_clip(data: bytes) -> np.ndarray:
+    return np.concatenate(list(blocks(data)))
 
 
 def written(samples: np.ndarray, rate: int = 16_000, name: str = "WAV", subtype: str | None = None) -> bytes:

@@ -61,9 +61,9 @@ def difference(one: Image.Image, other: Image.Image) -> float:
     return float(np.abs(np.asarray(one, np.int16) - np.asarray(other.convert("RGB"), np.int16)).mean())
 
 
-def reason(data: bytes, **options: int) -> str:
+def reason(data: bytes) -> str:
     with pytest.raises(RecordError) as caught:
-        shrunk(data, 256, **options)
+        shrunk(data, 256)
     return str(caught.value)
 
 
@@ -217,13 +217,12 @@ def chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def test_too_many_pixels_are_refused_by_the_header(photograph: bytes) -> None:
+def test_too_many_pixels_are_refused_by_the_header() -> None:
     """Each file has only a few kilobytes: decoding does not even start."""
     for side, expected in ((50_000, f"more than {MAX_PIXELS:,} pixels"), (13_000, "truncated PNG")):
         header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0))
         bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000)))
         assert reason(bomb) == expected
-    assert reason(photograph, max_pixels=10_000).endswith("pixels: more than 10,000")
 
 
 def repeated(data: bytes, scans: int) -> bytes:

@@ -17,7 +17,6 @@ from clearspan.shards import Dataset, Manifest, ShardWriter
 from clearspan.shards.__main__ import main
 from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
-from clearspan.shards.sealed import seal
 
 
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,19 +61,6 @@ def test_ls_tells_what_shaped_the_examples(with_views: Path, capsys: pytest.Capt
     assert "  4 to 510 tokens each, language de" in lines
     assert "  whitespace collapsed, duplicates dropped, 4,927 texts excluded" in lines
     assert "  views 2: subs+del-span by word (subs 0.3, del_spans 5, del_span 0.05), seed 7" in lines
-
-
-def test_ls_takes_shards_that_do_not_tell_tokens_by_column(
-    with_views: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = Manifest.load(str(with_views))
-    record = json.loads(whole.to_json())
-    for shard in record["shards"]:
-        del shard["column_tokens"], record["sha256"]
-    (with_views / "manifest.json").write_bytes(seal(record))
-    assert main(["ls", str(with_views)]) == 0
-    assert f"tokens {whole.totals['tokens']:,}\n" in capsys.readouterr().out
-    assert main(["verify", str(with_views)]) == 0
 
 
 def test_tokens_by_column_that_the_shards_do_not_hold_are_reported(

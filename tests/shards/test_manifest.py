@@ -35,11 +35,6 @@ def test_its_fields_are_the_published_ones(dataset: Path) -> None:
     assert set(record["counts"]) == {"read", "kept", "filtered", "bad"}
 
 
-def test_a_manifest_whose_shards_lack_lengths_is_read(dataset: Path) -> None:
-    edit(dataset, lambda record: [shard.pop("lengths") for shard in record["shards"]])
-    assert Manifest.load(str(dataset)).lengths == {}
-
-
 def test_resources_are_named_with_their_hashes(dataset: Path) -> None:
     edit(dataset, lambda record: record["fingerprint"]["options"].update(files={"synonyms.json": "0" * 64}))
     found = Manifest.load(str(dataset))

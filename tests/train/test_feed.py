@@ -148,7 +148,7 @@ def test_what_is_told_in_training_does_not_tear_the_bar(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
     tracker = Tracker(tmp_path, Display(4, 0, quiet=False))
-    tracker.tell("data.more: starts epoch 2")
+    tracker.display.tell("data.more: starts epoch 2")
     tracker.close()
     assert re.search(r"train: +0%.*\r +\rdata\.more: starts epoch 2\n.*train: +0%", screen.getvalue(), re.DOTALL)
 

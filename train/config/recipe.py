@@ -79,11 +79,7 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _typed(content: dict[Any, Any]) -> Recipe:
-    """Return a merged recipe as dataclasses, each value of its type and in its range.
-
-    Raises:
-        KeyedError: a key is unknown or missing, or a value is of another type or out of range.
-    """
+    """Return a merged recipe as dataclasses; raise KeyedError if a key is unknown or missing, or a value is wrong."""
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither
 
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}

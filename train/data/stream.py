@@ -132,8 +132,8 @@ class ExampleStream:
         return shared, short
 
     def _may_be_short(self, shard: ShardInfo) -> bool:
-        """Return whether a shard may hold examples that are too short, by its histogram of lengths if it has one."""
-        return self.min_tokens > min(map(int, shard.lengths.get("tokens", {"0": 1})), default=0)
+        """Return whether a shard may hold examples that are too short, by its histogram of lengths."""
+        return self.min_tokens > min(map(int, shard.lengths.get("tokens", {})), default=0)
 
     def left_out(self) -> list[str]:
         """Return a line for each reason why an epoch leaves examples out."""

@@ -137,11 +137,11 @@ class Trainer:
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved.get("began_at")
+        self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
-        changes = lengthened(self.step, saved.get("total", self.total), self.total, self.optimizers)
+        changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
         self.judge.resume(saved)
         if self.judge.criterion_changed:
             self.checkpoints.reset_best(best=False)
@@ -194,7 +194,7 @@ class Trainer:
                 if self.tracker:
                     self.tracker.display.advance()
                     for line in epochs_begun:
-                        self.tracker.tell(f"{line}, at step {self.step:,}")
+                        self.tracker.display.tell(f"{line}, at step {self.step:,}")
                 if last or self.stopping or self.step % training.logging_steps == 0:
                     self._log(metrics, clock)
                 better = False
@@ -311,10 +311,8 @@ class Trainer:
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
-        """Return means over ranks, the same on all of them; wait for the device.
-
-        Raises:
-            FloatingPointError: a loss or a norm is not finite.
+        """Return means over ranks, the same on all of them; wait for the device. Raise FloatingPointError for a loss or
+        a norm that is not finite.
         """
         names = sorted(metrics)
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))

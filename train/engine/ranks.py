@@ -66,11 +66,6 @@ def gathered(value: Result) -> list[Result]:
     return values
 
 
-def barrier() -> None:
-    if dist.is_initialized():
-        dist.barrier()
-
-
 def name_accelerator() -> None:
     """Tell DeepSpeed to use the CPU if torch finds no accelerator; otherwise it would print a warning in every process.
 
@@ -158,11 +153,7 @@ def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
 
 
 def _private_folder() -> Path:
-    """Return a folder for temporary files that no other user of this machine can write to; create it if necessary.
-
-    Raises:
-        PermissionError: another user owns it, or can write to it.
-    """
+    """Return a folder for temporary files; raise PermissionError if another user owns it or can write to it."""
     folder = Path(tempfile.gettempdir(), f"clearspan-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

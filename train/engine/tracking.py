@@ -143,10 +143,6 @@ class Tracker:
             self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
         with path_in_errors(self.events):
             self.board.add_text("warning", line, step)
-        self.tell(line)
-
-    def tell(self, line: str) -> None:
-        """Print a line, above the bar if there is one."""
         self.display.tell(line)
 
     def close(self) -> None:

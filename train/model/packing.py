@@ -205,9 +205,8 @@ def _pack_patches(patches: list[Patches], special: SpecialTokens, keys: Tensor) 
     """Return a batch of patches, whose padding ids the encoder replaces with patch embeddings."""
     device = keys.device
     host_lengths = [part.rows for part in patches for _ in range(len(part))]
-    lengths = torch.cat(
-        [torch.full((len(part),), part.rows, device=device) for part in patches]
-    )  # copying host_lengths would be a sync
+    # Copying host_lengths would be a sync.
+    lengths = torch.cat([torch.full((len(part),), part.rows, device=device) for part in patches])
     cu_seqlens = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     rows = sum(host_lengths)
     sequence = torch.arange(len(host_lengths), device=device).repeat_interleave(lengths, output_size=rows)

@@ -93,8 +93,7 @@ class Setting:
     def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
         """Return mean and variance of an example's tokens in a column, from the manifest's histogram of lengths.
 
-        A histogram's bin counts as its longest length; the sample gives the ratio of true lengths to those. Examples
-        of shards without a histogram count as full.
+        A histogram's bin counts as its longest length; the sample gives the ratio of true lengths to those.
 
         Args:
             capacity: the length that texts are cut at, in tokens; None: the encoder's.
@@ -106,7 +105,7 @@ class Setting:
         mean = float(np.average(longest, weights=counts))
         variance = float(np.average((longest - mean) ** 2, weights=counts))
         fraction = 1.0
-        if self.dataset.manifest.lengths and self.sample is not None:
+        if self.sample is not None:
             lengths = Ragged.from_arrow(self.sample.column(column)).lengths
             fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
         return fraction * mean, fraction**2 * variance

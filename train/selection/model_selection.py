@@ -58,7 +58,7 @@ class Judge:
 
     def resume(self, saved: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint; if other pairs or examples decide now, forget the best figure."""
-        self.criterion_changed = saved.get("judged_by", self.criterion) != self.criterion
+        self.criterion_changed = saved["judged_by"] != self.criterion
         self.best = float("-inf") if self.criterion_changed else saved["best"]
 
     def due_before(self, step: int) -> bool:

@@ -89,10 +89,7 @@ class Grid:
             (bool(self.recipe) and recipes, f"--recipe {self.recipe} has no effect: the grid varies recipe"),
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: keep one") for key in keys),
             *(
-                (
-                    key not in first,
-                    f"the figure's {key!r} is not the first key of an axis: {one_of(key, first)}",
-                )
+                (key not in first, f"the figure's {key!r} is not the first key of an axis: {one_of(key, first)}")
                 for key in (*self.by, *filter(None, [self.color]))
             ),
         )
@@ -162,9 +159,8 @@ def parse_axis(text: str) -> Axis:
             raise RecipeError(f"--grid {text!r} is not KEY=VALUE,VALUE")
         if key in keys:
             raise RecipeError(f"--grid {text!r}: {key} stands twice")
-        keys[key] = [
-            canonical(key, value.strip()) for value in re.split(r",(?![^\[{]*[\]}])", values)
-        ]  # not in brackets
+        parts = re.split(r",(?![^\[{]*[\]}])", values)  # not in brackets
+        keys[key] = [canonical(key, value.strip()) for value in parts]
     return _axis(f"--grid {text!r}", keys)
 
 

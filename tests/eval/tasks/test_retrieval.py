@@ -14,6 +14,7 @@ from clearspan.eval.data.retrieval import Collection, read_collection
 from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.library import load as load_model
 from clearspan.eval.scores import figure
+from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.retrieval import first, load, search, shown_queries
 from clearspan.eval.tasks.task import Run
 from tests.eval.data.test_retrieval import beir
@@ -70,9 +71,9 @@ def test_figures_are_those_of_the_whole_sorted_ranking(data: st.DataObject) -> N
     queries = np.array(data.draw(st.lists(vectors, min_size=1, max_size=5)), np.float32)
     judgements = st.dictionaries(st.integers(0, len(documents) - 1), st.integers(1, 3), min_size=1)
     grades = [dict(sorted(data.draw(judgements).items())) for _ in queries]
-    ranked = search(
-        queries, documents, collection(len(documents), grades), block_scores=data.draw(st.integers(1, 200))
-    ).scores()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "_BLOCK_SCORES", data.draw(st.integers(1, 200)))
+        ranked = search(queries, documents, collection(len(documents), grades)).scores()
     assert ranked == pytest.approx(reference(queries, documents, grades), abs=1e-9)
 
 
