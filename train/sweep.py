@@ -73,7 +73,10 @@ def work(options: argparse.Namespace) -> int:
     """Run the sweep; return the exit code: 0, 1 if a run failed or the sweep was stopped, 2 if it cannot work."""
     with ending_at_once("sweep", "run it again"):
         from clearspan.common import files, terminal
+        from clearspan.train.engine.ranks import name_accelerator
         from clearspan.train.options import RecipeError
+
+        name_accelerator()
         from clearspan.train.sweeps.running import Starter, describe, planned, sweep
         from clearspan.train.sweeps.scores import missing
 
