@@ -6,6 +6,7 @@
 in this process, for a command whose work is done here.
 """
 
+import numbers
 import signal
 import subprocess
 import sys
@@ -56,7 +57,9 @@ def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]
         flag = f"--{name if underscores else name.replace('_', '-')}"
         if value is True:
             line.append(flag)
-        elif isinstance(value, str | int | float | Path) and value is not False:
+        elif value is False:
+            continue
+        elif isinstance(value, str | int | float | Path | numbers.Real):  # numpy's integers are Real, but not int
             line.append(f"{flag}={value}")
         elif value:
             line += [f"{flag}={item}" for item in value]
@@ -78,7 +81,9 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
     """
     usage, problems = [], []
     command = [sys.executable, "-m", module, *line]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="backslashreplace"
+    ) as process:
         assert process.stdout is not None
         try:
             for text in process.stdout:
@@ -91,7 +96,8 @@ def run_module(module: str, line: Sequence[str], name: str, quiet: bool = False)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             for text in process.stdout:
-                print(text, end="")
+                if not quiet:
+                    print(text, end="")
             raise
     if process.returncode and usage:
         raise UsageError(usage[-1])

@@ -17,7 +17,7 @@ from clearspan.eval.run import evaluate as run
 
 def evaluate(
     model: str | Path,
-    tasks: Sequence[str] = (),
+    tasks: str | Sequence[str] = (),
     data: str | Path | None = None,
     output: str | Path | None = None,
     **options: Option,
@@ -26,7 +26,7 @@ def evaluate(
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
-        tasks: families of tasks, such as `sts` and `transfer`; may be empty with `pairs=FILE`.
+        tasks: families of tasks, such as `["sts", "transfer"]` or `"sts,transfer"`; may be empty with `pairs=FILE`.
         data: the folder of evaluation data.
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
@@ -45,7 +45,12 @@ def evaluate(
         if output is None:
             output = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # libraries print while a model is loaded
-        given = {"model": model, "tasks": ",".join(tasks) or None, "data": data, "output": output}
+        given = {
+            "model": model,
+            "tasks": (tasks if isinstance(tasks, str) else ",".join(tasks)) or None,
+            "data": data,
+            "output": output,
+        }
         arguments = make_parser(RaisingParser).parse_args(words({**given, **options}))
         return run(request(arguments))[0].results
 

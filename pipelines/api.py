@@ -14,7 +14,13 @@ Inputs = str | Path | Sequence[str | Path]
 
 
 def make_dataset(
-    kind: str, inputs: Inputs, output: str | Path, *, beam: Sequence[str] = (), quiet: bool = False, **options: Option
+    kind: str,
+    inputs: Inputs,
+    output: str | Path,
+    *,
+    beam: str | Sequence[str] = (),
+    quiet: bool = False,
+    **options: Option,
 ) -> Dataset:
     """Make a dataset of verified shards from a corpus. A call that was stopped continues when it is repeated.
 
@@ -22,7 +28,7 @@ def make_dataset(
         kind: `documents`, `sentences`, `triplets`, `images`, `audio`, or `module:Class` for a kind of your own.
         inputs: files, folders and globs.
         output: a new or empty folder, or that of the same call to continue.
-        beam: options of Beam, such as `--runner=DataflowRunner`.
+        beam: options of Beam, such as `["--runner=DataflowRunner"]`.
         quiet: print no summary.
         options: options of `python -m pipelines KIND --help` by their names with underscores: `min_tokens=512`,
             `dedup=True`, `no_dedup=True`, `exclude=["test.txt"]`.
@@ -31,7 +37,14 @@ def make_dataset(
         UsageError: an option is unknown, missing or cannot work.
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
-    _run([kind, *words({"input": _listed(inputs), "output": output, **options}), *beam], quiet)
+    _run(
+        [
+            kind,
+            *words({"input": _listed(inputs), "output": output, **options}),
+            *([beam] if isinstance(beam, str) else beam),
+        ],
+        quiet,
+    )
     return Dataset(output)
 
 

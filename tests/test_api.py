@@ -5,14 +5,16 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.commands import UsageError, words
+from clearspan.common.commands import UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
+from clearspan.train.api import assignments
 from clearspan.train.options import RecipeError
 from tests.conftest import ROOT
 
@@ -57,12 +59,40 @@ def test_keyword_arguments_are_a_commands_options() -> None:
     options = {"min_tokens": 512, "dedup": True, "nli": False, "size": None, "exclude": ["a", Path("b")], "x": 0}
     assert words(options) == ["--min-tokens=512", "--dedup", "--exclude=a", "--exclude=b", "--x=0"]
     assert words({"num_gpus": 2}, underscores=True) == ["--num_gpus=2"]
+    assert words({"min_tokens": np.int64(3), "rate": np.float32(0.5)}) == ["--min-tokens=3", "--rate=0.5"]
+
+
+def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    (tmp_path / "noisy.py").write_text(r"import os; os.write(1, b'\xff\n')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run_module("noisy", [], "noisy")
+    assert capfd.readouterr().out == "\\xff\n"
+
+
+def test_an_interrupted_process_stays_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    code = """
+        import os, signal, sys
+        signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(1)))
+        os.kill(os.getppid(), signal.SIGINT)
+        signal.pause()
+    """
+    (tmp_path / "interrupted.py").write_text(textwrap.dedent(code))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        run_module("interrupted", [], "interrupted", quiet=True)
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
 def test_an_option_that_a_pipeline_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such option: --min-token; did you mean '--min-tokens'"):
         clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", min_token=3)
+
+
+@pytest.mark.slow
+def test_a_single_option_of_beam_is_one_word(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such option: --runer; did you mean '--runner'"):
+        clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", beam="--runer=DirectRunner")
 
 
 @pytest.mark.slow
@@ -77,6 +107,24 @@ def test_a_recipe_takes_values_of_python() -> None:
     recipe = clearspan.load_recipe("demo", {**changes, "model.path": "folder", "optimizer.betas": [0.8, 0.9]})
     assert (recipe.training.bf16, recipe.model.config, recipe.model.path) == (False, {}, "folder")
     assert recipe.optimizer.betas == [0.8, 0.9] and recipe.data["text"].path == "shards"
+
+
+@pytest.mark.parametrize("path", ["shards #1", "a: b", "true", "null", "5e-5", "*.txt", " ü 😀 ", "'quoted'"])
+def test_a_text_of_python_is_no_yaml(path: str) -> None:
+    changes = {"data": {"text": {"path": Path("shards")}}, "data.text.validation": path, "training.eval_steps": 5}
+    recipe = clearspan.load_recipe("demo", {**changes, "output": "out"})
+    assert (recipe.data["text"].path, recipe.data["text"].validation) == ("shards", path)
+
+
+def test_a_recipe_takes_numbers_of_numpy_and_a_single_argument() -> None:
+    assert assignments({"a": np.int64(3), "b": [np.float32(0.5)]}) == ["a=3", "b=[0.5]"]
+    assert assignments("training.max_steps=3") == ["training.max_steps=3"]
+
+
+@pytest.mark.slow
+def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match="argument --num_gpus: invalid int value: 'two'"):
+        clearspan.train_model("demo", {"data.text.path": "shards", "output": "out"}, num_gpus="two")
 
 
 def test_a_recipe_that_cannot_work_is_refused_before_a_process_starts() -> None:
@@ -116,6 +164,7 @@ def test_a_model_embeds_and_is_scored_and_compared(minilm: Path, pairs: Path, tm
     [
         ({"tasks": ["stss"], "data": "."}, "unknown task 'stss'"),
         ({"tasks": ["sts"]}, "--tasks needs --data"),
+        ({"tasks": "sts,stss", "data": "."}, "unknown task 'stss'"),
         ({"pairs": "x.csv", "protocol": "quick"}, "invalid choice: 'quick'"),
     ],
 )

@@ -18,6 +18,7 @@ OPTIONS = (
     *("master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list", "enable_each_rank_log"),
     "log_level",
 )
+NUMBERS = {"num_accelerators", "num_gpus", "num_nodes", "node_rank", "master_port", "ssh_port"}
 SWITCHES = ("bind_cores_to_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid")
 HELP = {
     "num_accelerators": "devices to use on each machine, the first N (default: all)",
@@ -38,7 +39,8 @@ def parser() -> terminal.Parser:
     root.add_argument("--version", action="version", version=terminal.version())
     launcher = root.add_argument_group("the launcher's options (`deepspeed --help` explains all of them)")
     for name in OPTIONS:
-        launcher.add_argument(f"--{name}", metavar="VALUE", help=HELP.get(name))
+        type_ = int if name in NUMBERS else str
+        launcher.add_argument(f"--{name}", type=type_, metavar="VALUE", help=HELP.get(name))
     for name in SWITCHES:
         launcher.add_argument(f"--{name}", action="store_true")
     return root

@@ -9,6 +9,7 @@ device's memory is free when the run ends.
 
 import dataclasses
 import json
+import numbers
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -107,11 +108,15 @@ def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | No
 
 
 def assignments(overrides: Overrides) -> list[str]:
-    """Return recipe keys and values as on the command line: `key=value`."""
+    """Return recipe keys and values as on the command line: `key=value`.
+
+    The values of a mapping are written as JSON, which YAML includes: a text stays a text, even "true" or "shards #1".
+    """
     if isinstance(overrides, Mapping):
-        return [f"{key}={_text(value)}" for key, value in overrides.items()]
-    return list(overrides)
+        return [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in overrides.items()]
+    return [overrides] if isinstance(overrides, str) else list(overrides)
 
 
-def _text(value: object) -> str:
-    return str(value) if isinstance(value, str | Path) else json.dumps(value)
+def _plain(value: object) -> object:
+    """Return a number of numpy as Python's, and any other value, such as a path, as text."""
+    return value.item() if isinstance(value, numbers.Real) and hasattr(value, "item") else str(value)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from clearspan.common import plugins
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, MAGIC_BYTES, compression_of
 from clearspan.pipelines.readers.streams import naming, opened
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -43,7 +44,11 @@ def own_format(spec: str) -> Format:
         PluginError: there is none, or it does not keep the contract of `Format`.
     """
     named = plugins.load_object(spec, Format, "an input format")
-    return named() if inspect.isclass(named) else named
+    try:
+        return named() if inspect.isclass(named) else named
+    except Exception as error:  # the user's code may raise anything
+        what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+        raise plugins.PluginError(f"{spec}: raised {what} when called without arguments") from None
 
 
 def recognized(path: str, formats: Sequence[str]) -> tuple[str, str | None] | None:

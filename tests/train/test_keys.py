@@ -33,6 +33,8 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("trainning.max_steps=4", "did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
         ("training.max_steps=many", "training.max_steps: 'many' should be a valid integer"),
+        ("training.max_steps=true", "training.max_steps: true and false are no numbers"),
+        ("optimizer.betas=[false, 0.9]", "optimizer.betas.0: true and false are no numbers"),
         ("training.save_steps=0", "training.save_steps: 0 should be greater than or equal to 1"),
     ],
 )

@@ -58,7 +58,11 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
     """
     adapter: TypeAdapter[Options] = _adapter(cast(Any, section))
     try:
-        return adapter.validate_python(options)
+        made = adapter.validate_python(options)
+        if place := _boolean_as_number(options, made):
+            key = within + ".".join(map(str, place))
+            raise KeyedError(f"{key}: true and false are no numbers", key)
+        return made
     except ValidationError as error:
         problems = error.errors(include_url=False)
     problem = min(problems, key=lambda error: error["type"] != "unexpected_keyword_argument")
@@ -75,6 +79,20 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
         case "dataclass_type" | "dict_type":
             message = f"{key}: {value!r:.80} should be a mapping of options"
     raise KeyedError(message, key)
+
+
+def _boolean_as_number(given: Any, made: Any) -> list[Any] | None:
+    """Return the keys that lead to a boolean of which pydantic made a number, or None."""
+    if isinstance(given, bool):
+        return [] if type(made) in (int, float) else None
+    if isinstance(given, Mapping):
+        pairs = [(name, made[name] if isinstance(made, dict) else getattr(made, name, None)) for name in given]
+    elif isinstance(given, list) and isinstance(made, Sequence):
+        pairs = list(enumerate(made))
+    else:
+        return None
+    places = ([name, *place] for name, inner in pairs if (place := _boolean_as_number(given[name], inner)) is not None)
+    return next(places, None)
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:
