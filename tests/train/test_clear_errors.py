@@ -109,14 +109,18 @@ def recipe_file(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory)
             "training.epochs 2, with its steps 74 must be more than optimizer.warmup_steps 80",
             2,
         ),
-        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps must be 0 or more", 2),
-        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm must be 0 (no clipping) or more", 2),
+        (["optimizer.warmup_steps=-1"], "optimizer.warmup_steps: -1 should be greater than or equal to 0", 2),
+        (["optimizer.max_grad_norm=-1"], "optimizer.max_grad_norm: -1 should be greater than or equal to 0", 2),
         (
             ["data.text.batch_size=2", "training.gradient_accumulation_steps=2"],
             "objectives.clear contrasts the examples of one micro-batch with each other and needs 2 or more",
             2,
         ),
-        (["training.gradient_accumulation_steps=0"], "training.gradient_accumulation_steps must be at least 1", 2),
+        (
+            ["training.gradient_accumulation_steps=0"],
+            "training.gradient_accumulation_steps: 0 should be greater than or equal to 1",
+            2,
+        ),
         (
             ["training.gradient_accumulation_steps=3"],
             "batch_size 16 is not a multiple of the 1 ranks x training.gradient_accumulation_steps 3",

@@ -52,7 +52,7 @@ def run(source: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory)
     given += ["model.config=null", f"model.path={source}", "model.pooling=null", "training.bf16=true"]
     done = train_alone(*given, f"output={output}")
     assert done.returncode == 0, done.stderr
-    assert "holds no masked-LM head" in done.stdout and "LOAD REPORT" not in done.stdout + done.stderr
+    assert "has no masked-LM head" in done.stdout and "LOAD REPORT" not in done.stdout + done.stderr
     return output
 
 
