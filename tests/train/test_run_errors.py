@@ -112,7 +112,7 @@ BEFORE_THE_FIRST_STEP = {
     "a package that is not installed": (["training.wandb=mine"], 2, "wandb is not installed"),
     "a folder of something else": (["output={folder}/other"], 2, "holds files of something else (notes.txt)"),
     "a folder that holds a run": (["output={folder}/run"], 2, "holds a run already"),
-    "a folder with a model of one's own": (["output={folder}/model"], 2, "its model/ is of"),
+    "a folder with a model of one's own": (["output={folder}/model"], 2, "its model/ belongs to"),
     "a folder that is a file": (["output={folder}/other/notes.txt/run"], 2, "notes.txt is a file"),
     "a run of another recipe": (["--resume", "output={folder}/run"], 2, "its run has another optimizer.learning_rate"),
 }
