@@ -147,7 +147,7 @@ def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bo
 
 def check_same(run: Path, recipe: "Recipe") -> None:
     """Raise RecipeError if the run in a folder has another recipe, or if its recipe is missing."""
-    from clearspan.train.config.recipe import load
+    from clearspan.train.config.recipe import load_saved
     from clearspan.train.config.resume_policy import shaping
     from clearspan.train.options import RecipeError
 
@@ -157,7 +157,7 @@ def check_same(run: Path, recipe: "Recipe") -> None:
             f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
             "--dry-run prints"
         )
-    started_with = load(str(saved))
+    started_with = load_saved(saved, recipe)
     if changed := shaping(started_with, recipe):
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
     if any(list(getattr(started_with, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):

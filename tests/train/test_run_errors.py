@@ -161,6 +161,20 @@ def test_a_resume_without_its_recipe_says_what_to_put_back(
     assert content is not None or "put the file back" in error
 
 
+def test_a_run_folder_does_not_choose_which_code_runs(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its recipe names a module in the working folder that the command does not name: the module is not imported."""
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (run / "recipe.yaml").write_text("extends: demo\nobjectives: {spans: {type: 'theirs:Spans'}}\n")
+    (tmp_path / "theirs.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    error = failed(capsys, *tiny, f"output={run}", "--resume", code=2)
+    assert "objectives.spans.type theirs:Spans, which this recipe does not name" in error
+    assert not (tmp_path / "imported").exists()
+
+
 def test_a_second_training_on_the_same_folder_is_refused(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,22 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: nested too deeply, with its overrides") from None
 
 
+def load_saved(path: Path, recipe: Recipe) -> Recipe:
+    """Return the recipe that a run saved in its folder, to compare it with `recipe`, which the user asks for.
+
+    A part from outside (`module:Class`) is imported only if `recipe` names it too: a folder does not choose which code
+    runs.
+
+    Raises:
+        RecipeError: the file is not a recipe, or names another part from outside.
+    """
+    named = list(flat(dataclasses.asdict(recipe)).values())
+    for key, value in flat(merge_layers(read_layers(path))).items():
+        if key.endswith(".type") and ":" in str(value) and value not in named:
+            raise RecipeError(f"{path}: its run has {key} {value}, which this recipe does not name: start a new run")
+    return load(str(path))
+
+
 def _typed(content: dict[Any, Any]) -> Recipe:
     """Return a merged recipe as dataclasses; raise KeyedError if a key is unknown or missing, or a value is wrong."""
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither

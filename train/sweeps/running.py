@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from clearspan.common import files, terminal
-from clearspan.train.config.recipe import load
+from clearspan.train.config.recipe import load, load_saved
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import WEIGHTS
@@ -90,7 +90,7 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
     saved = folder / "recipe.yaml"
     if not saved.is_file() or state(folder) == "new":
         return
-    before, after = (flat(dataclasses.asdict(each)) for each in (load(str(saved)), recipe))
+    before, after = (flat(dataclasses.asdict(each)) for each in (load_saved(saved, recipe), recipe))
     # A run fills in the options of its modalities, which the command need not state.
     keys = [key for key in before.keys() | after.keys() if key in after or ".modality." not in key]
     if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key != "output"):
