@@ -5,9 +5,10 @@
     (resolve  what one document means for another: duplicates, limits -> a second stage of units, see `curation`)
     commit    every unit done, every record accounted for -> manifest.json (one worker)
 
-Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. What a kind of dataset
-takes of records, and makes of them, is in a file of its own (`kinds`); the graph, the plan and the readers serve all.
+Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. Each kind of
+dataset has a file of its own (`kinds`), which says what it reads and the examples it makes; the graph, the plan and the
+readers serve all kinds.
 
-Sentences' views (`augment`) are pure functions of arrays, apart from Beam: the trainer imports them to make the same
-views while it trains, and nothing else of this package.
+The augmentations of sentences (`augment`) are pure functions of arrays, without Beam. The trainer imports them to make
+the same views, and imports nothing else of this package.
 """

@@ -69,7 +69,7 @@ class Inputs:
         root: common folder.
         runs: for tars of images or audio clips, the byte ranges (start, end) of members that can be read separately;
             None for a tar that can only be read as a whole.
-        classes: classes of labelled examples.
+        classes: classes of labeled examples.
         skipped: number of files of unknown type that were skipped.
     """
 

@@ -1,4 +1,4 @@
-"""Classes of labelled examples: their names, from a file beside the shards, and their numbers of examples."""
+"""Classes of labeled examples: their names, from a file beside the shards, and their numbers of examples."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -69,7 +69,7 @@ class TokenizerInfo:
 
     Attributes:
         sha256: hash of its tokenizer.json.
-        vocab_size: every id is below it.
+        vocab_size: number of token ids; every id is below it.
         files: sha256 of each of its files, by name.
     """
 

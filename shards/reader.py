@@ -151,7 +151,7 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
-        """Every token id is below it."""
+        """Number of token ids; every id is below it."""
         return self.tokenizer.vocab_size
 
     @property
