@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 from clearspan.common.model_folder import EncoderError, check_tokenizer, some
 from clearspan.common.pretrained import load_model, quiet_transformers
@@ -23,10 +23,10 @@ from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.source import Source, read_source
-from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
+from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.options import STATIC, Recipe, RecipeError
 from clearspan.train.selection.validation import HeldOut
 
 
@@ -56,7 +56,18 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
 
 def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
-    if not (folder / "config.json").is_file():
+    models_tokenizer = _checked_tokenizer(folder, tokenizer)
+    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
+        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+    check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
+    if model.config.vocab_size < num_ids(tokenizer):
+        add_embeddings(model, num_ids(tokenizer), seed)
+    return model, new_weights
+
+
+def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
+    """Return the tokenizer of a model's folder, which that of the shards must extend."""
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)
     if not extends(tokenizer, models_tokenizer):
@@ -64,12 +75,26 @@ def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedMode
             f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
             f"with --tokenizer {folder}"
         )
-    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
-    check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
-    if model.config.vocab_size < num_ids(tokenizer):
-        add_embeddings(model, num_ids(tokenizer), seed)
-    return model, new_weights
+    return models_tokenizer
+
+
+def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+    """Return a static model that begins with the token embeddings of a folder's static model or transformer; ids that
+    the folder lacks get vectors of their own.
+    """
+    models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
+    if table is None:
+        table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
+    rows, dim = table.shape
+    check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
+    if (asked := stated.get("hidden_size", dim)) != dim:
+        raise RecipeError(
+            f"model.config.hidden_size {asked}: the token embeddings of model.path have {dim} dimensions: leave it out"
+        )
+    sizes = {"model_type": STATIC, "vocab_size": max(rows, num_ids(tokenizer)), "hidden_size": dim}
+    model = _fresh({**stated, **sizes}, tokenizer, seed)
+    model.get_input_embeddings().weight.data[:rows] = table
+    return model
 
 
 def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
@@ -102,7 +127,12 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     try:
         if recipe.model.path:
             source = read_source(Path(recipe.model.path))
-            model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed)
+            if recipe.model.config and source.table is None:
+                source = Source(source.weights)  # nothing but the table
+            if recipe.model.config or source.table is not None:
+                model = _from_table(source, recipe.model.config, tokenizer, recipe.training.seed)
+            else:
+                model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed)
         else:
             model = _fresh(recipe.model.config, tokenizer, recipe.training.seed)
         if model.config.vocab_size < vocab_size:
@@ -214,6 +244,7 @@ def build_objectives(
                 dataset=datasets[config.data],
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
+                attends=encoder.attends,
             )
             built.append(build_objective(config, setting, built))
     except ShardError:
@@ -273,13 +304,17 @@ def build_learner(
         RecipeError: recipe, shards and model do not fit together.
     """
     tokenizer = shards_tokenizer(datasets)
-    special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
+    special = encoder.special_tokens(tokenizer)
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
-    if not any(isinstance(objective, TokenObjective) for objective in objectives):
+    predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
+    if not predicting:
         encoder.drop_mlm_head()
     elif encoder.mlm_head is None:
-        raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version supports")
+        raise RecipeError(
+            f"model: {encoder.config.model_type} has no masked-LM head that this version supports, which "
+            f"objectives.{predicting} needs: leave it out with objectives.{predicting}=null, or take another model"
+        )
     elif encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "

@@ -21,7 +21,7 @@ UNCHANGED = "no checkpoint was better than the model you began with"
 """The remark on a run whose best checkpoint is the one before the first step."""
 USE = """# {name}
 
-{origin}: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
+{origin}: {shape}.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -88,13 +88,11 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         if origin.step == 0
         else "A sentence encoder trained with Clearspan"
     )
-    use = USE.format(
-        name=name,
-        origin=trained,
-        pooling=encoder.pooling,
-        dim=encoder.inference.truncate_dim or encoder.dim,
-        max_tokens=encoder.max_tokens,
-    )
+    dim = encoder.inference.truncate_dim or encoder.dim
+    shape = f"{encoder.pooling} pooling over {dim} dimensions, at most {encoder.max_tokens} tokens"
+    if not encoder.attends:
+        shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
+    use = USE.format(name=name, origin=trained, shape=shape)
     parts = [f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n", use]
     parts += [_scores(pairs, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
     return "\n".join(part for part in parts if part)

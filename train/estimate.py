@@ -22,6 +22,8 @@ from clearspan.train.selection.validation import HeldOut
 GIB = 1 << 30
 LAYER_INPUT = 4
 """Bytes per token and dimension of a layer's input."""
+TABLE_OUTPUT = 12
+"""Bytes per token and dimension of a static encoder: the vector, its gradient, and a copy in their sum."""
 ROWS = 1024
 MEASURED_S = 0.2
 """Seconds that the measured products must take."""
@@ -52,9 +54,7 @@ def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], 
     encoder, total = learner.encoder, 0.0
     for size in sizes.values():
         rows = size.mean_tokens + size.patches
-        each = flops_per_token(
-            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, rows / max(1, size.sequences)
-        )
+        each = flops_per_token(layer_weights(encoder), encoder.num_layers, encoder.dim, rows / max(1, size.sequences))
         total += rows * each
     training = recipe.training
     # A backward pass costs about two forward passes; each of the two options adds one forward pass.
@@ -82,7 +82,7 @@ def describe(
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 else 68
     largest = max(size.rows for size in sizes.values())
-    layers, stored = encoder.config.num_hidden_layers, width
+    layers, stored = (encoder.num_layers, width) if encoder.attends else (1, TABLE_OUTPUT)
     if recipe.training.activation_checkpointing:
         stored = LAYER_INPUT + -(-width // layers)  # and one whole layer, while its backward pass is computed
     activations = stored * encoder.dim * layers * largest
@@ -110,6 +110,8 @@ def describe(
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
         f"({stored} bytes a token, layer and dimension)"
     )
+    if not encoder.attends:  # it multiplies no matrices
+        return "\n".join(lines)
     flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
     seconds = flops / (rate * ranks)
     lines.append(

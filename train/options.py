@@ -22,6 +22,8 @@ DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
 POOLINGS = ("mean", "cls")
 """Values of `model.pooling`."""
+STATIC = "static"
+"""The `model_type` of a table of token vectors (`train.model.static`)."""
 ALL = "all"
 """The only turn of `optimization: sum`."""
 
@@ -36,9 +38,11 @@ class ModelConfig:
 
     Args:
         path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
-            either this or `config`.
+            either this or `config`, or both with `model_type: static`.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
-            tokens come from the shards' tokenizer. Give it to train from scratch.
+            tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
+            token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
+            token), `dropout` (0, of the vectors). With `path` the table begins with that folder's token embeddings.
         pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
             the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
@@ -222,8 +226,13 @@ def check(recipe: Recipe) -> None:
     refuse(
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
-        (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
-        (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (not recipe.model.path and not recipe.model.config, "model: give either model.path or model.config"),
+        (bool(recipe.model.config) and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (
+            bool(recipe.model.path) and recipe.model.config.get("model_type", STATIC) != STATIC,
+            "model: give either model.path or model.config; both only with model_type: static, a table that begins "
+            "with the folder's token embeddings",
+        ),
         (
             0 < training.loss_limit <= 1,
             f"training.loss_limit {training.loss_limit:g} must be more than 1, or 0 for none",

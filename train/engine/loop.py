@@ -336,9 +336,7 @@ class Trainer:
                 workload = objective.workload()
                 examples = self.recipe.data[objective.data].batch_size
                 sequences += examples * (workload.sequences + workload.patch_sequences)
-        return flops_per_token(
-            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
-        )
+        return flops_per_token(layer_weights(encoder), encoder.num_layers, encoder.dim, tokens / sequences)
 
     def _evaluate(self) -> bool:
         """Evaluate the weights, log and show the figures; return whether they are the best so far."""

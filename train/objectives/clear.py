@@ -237,13 +237,13 @@ class Clear(ContrastiveObjective):
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.views = views
+        self.views, self.pools = views, not setting.attends
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
         try:
-            if not setting.special.prefix:
+            if setting.attends and not setting.special.prefix:
                 raise ValueError(
                     "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
                     "give it a post-processor that does, and make the shards again"
@@ -315,6 +315,7 @@ class Clear(ContrastiveObjective):
         )
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        views = encoded.first("view_0"), encoded.first("view_1")
+        state = encoded.pooled if self.pools else encoded.first
+        views = state("view_0"), state("view_1")
         first, second = self.projected(*views)
         return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(encoded, *views)
