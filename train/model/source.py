@@ -82,8 +82,8 @@ def read_source(folder: Path) -> Source:
     if not ((known or table is not None) and all(isinstance(module, Dense) for module in head)):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, Pooling (or StaticEmbedding), Dense, Normalize in this order, not "
-            f"{names}"
+            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, or StaticEmbedding in "
+            f"place of the first two, not {names}"
         )
     for dense in head:
         if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
