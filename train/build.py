@@ -27,6 +27,7 @@ from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenize
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
 from clearspan.train.options import STATIC, Recipe, RecipeError
+from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOut
 
 
@@ -54,13 +55,18 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
         return dense
 
 
-def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
+def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[PreTrainedModel, list[str]]:
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     with seeded(seed):  # a masked-LM head that the folder lacks is drawn
         model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
     check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
     if model.config.vocab_size < num_ids(tokenizer):
+        if train not in ("all", "embeddings"):
+            raise RecipeError(
+                f"model.train {train} freezes the token embeddings, and the shards' tokenizer has tokens for which "
+                f"model.path {folder} has none: train all or embeddings"
+            )
         add_embeddings(model, num_ids(tokenizer), seed)
     return model, new_weights
 
@@ -132,7 +138,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
             if recipe.model.config or source.table is not None:
                 model = _from_table(source, recipe.model.config, tokenizer, recipe.training.seed)
             else:
-                model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed)
+                model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed, recipe.model.train)
         else:
             model = _fresh(recipe.model.config, tokenizer, recipe.training.seed)
         if model.config.vocab_size < vocab_size:
@@ -161,6 +167,37 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         raise RecipeError(
             f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
         ) from None
+
+
+def check_parts(recipe: Recipe, learner: Learner) -> None:
+    """Raise RecipeError for an objective that trains nothing of the exported model, and for options of a part that does
+    not train, or beside which nothing trains.
+    """
+    train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
+    exported = {*encoder.base.parameters(), *encoder.head.parameters()}
+    turns = {turn: {parts[parameter] for parameter in learner.parameters_of(turn)} for turn in learner.turns}
+    for objective in (each for turn in turns for each in learner.of_turn(turn)):
+        if exported.isdisjoint(learner.trained_by([objective])):
+            raise RecipeError(
+                f"objectives.{objective.name}: model.train {train} freezes all that it could train of the exported "
+                "model: train all or more layers, or leave the objective out"
+            )
+    for turn, options in recipe.optimizers().items():
+        own = [part for part in PARTS if part in options.parts()]
+        for part in own:
+            shared = getattr(options, part) == getattr(recipe.optimizer, part)
+            if part not in (set[str]().union(*turns.values()) if shared else turns[turn]):
+                frozen = part == "embeddings" and train not in ("all", "embeddings")
+                reason = f"model.train {train} freezes them" if frozen else "no such part trains"
+                section = "optimizer" if shared else f"turns.{turn}"
+                raise RecipeError(f"{section}.{part} has no effect: {reason}: leave it out")
+        if turns[turn] <= set(own):
+            section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
+            raise RecipeError(
+                f"{section}.{next(part for part in own if part in turns[turn])}: without it, all that trains has "
+                f"{section}.learning_rate and {section}.weight_decay already, and with it these have no effect: set "
+                "those instead"
+            )
 
 
 @dataclasses.dataclass
@@ -306,6 +343,10 @@ def build_learner(
     tokenizer = shards_tokenizer(datasets)
     encoder = build_encoder(recipe, tokenizer)
     special = encoder.special_tokens(tokenizer)
+    try:
+        encoder.freeze(recipe.model.train)
+    except EncoderError as error:
+        raise RecipeError(f"model.train {recipe.model.train}: {error}") from None
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
     predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
     if not predicting:
@@ -335,7 +376,9 @@ def build_learner(
     }
     names = {turn: [objective.name for objective in members] for turn, members in turns.items()}
     budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
-    return Learner(encoder, objectives, special, embeddings, names, budgets), tokenizer, sizes
+    learner = Learner(encoder, objectives, special, embeddings, names, budgets)
+    check_parts(recipe, learner)
+    return learner, tokenizer, sizes
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:

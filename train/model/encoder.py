@@ -210,6 +210,38 @@ class Encoder(nn.Module):
         inside = {id(parameter) for parameter in self.base.embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
 
+    def token_table(self) -> list[nn.Parameter]:
+        """Return the weights of the token embeddings' table, to which a masked-LM head's decoder may be tied."""
+        return list(self.base.get_input_embeddings().parameters())
+
+    def freeze(self, train: str) -> None:
+        """Stop training of the base model but for a part of it, as `model.train` names it.
+
+        Raises:
+            EncoderError: it has fewer layers, or none that are known.
+        """
+        if train == "all":
+            return
+        parameters, trained = list(self.base.parameters()), set[nn.Parameter]()
+        if train == "embeddings":
+            trained = set(self.token_table())
+        elif train.startswith("last-"):
+            count, layers = int(train.removeprefix("last-")), self._layers()
+            if count > len(layers):
+                raise EncoderError(f"the encoder has {len(layers)} layers: take at most last-{len(layers)}")
+            first = next(layers[-count].parameters())
+            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])  # with a final norm
+        for parameter in parameters:
+            parameter.requires_grad_(parameter.requires_grad and parameter in trained)
+
+    def _layers(self) -> nn.ModuleList:
+        """Return the base model's layers, in order."""
+        count = getattr(self.config, "num_hidden_layers", None)
+        for module in self.base.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                return module
+        raise EncoderError(f"model type {self.config.model_type!r} has no list of its layers: train all")
+
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
