@@ -163,7 +163,7 @@ class Learner(nn.Module):
             if objective.name in losses:
                 continue
             encoded = Encoded(forward, objective.name, measured, objective.pools)
-            loss, own_metrics = objective.loss(encoded, prepared.requests[objective.name].context)
+            loss, own_metrics = objective.trained_loss(encoded, prepared.requests[objective.name].context)
             if cached:
                 loss = loss * cached.shares.get(objective.name, 1.0)
             losses[objective.name] = objective.weight * loss

@@ -272,6 +272,10 @@ class Objective(nn.Module, abc.ABC):
         to log, which may be empty unless `encoded.measured`.
         """
 
+    def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
+        """Return what the trainer uses: `loss`, unless a base class derives another one from it."""
+        return self.loss(encoded, context)
+
 
 class TokenObjective(Objective):
     """An objective that predicts the masked tokens of a block with the model's masked-LM head.
