@@ -160,7 +160,7 @@ def _geometry(summary: Summary) -> Iterator[Section]:
 
 
 def _neighbors(summary: Summary) -> Iterator[Section]:
-    """Yield a section of example queries of retrieval and held-out texts, with the models' nearest documents side by side."""
+    """Yield a section of example queries of retrieval and held-out texts, the models side by side."""
     tables = [
         table
         for family in _RANKED

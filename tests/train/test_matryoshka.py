@@ -107,7 +107,9 @@ def test_a_class_of_the_users_own_has_prefixes_and_refuses_to_mask(
 
 
 def test_the_card_names_the_sizes_that_were_trained() -> None:
-    encoder = SimpleNamespace(pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None))
+    encoder = SimpleNamespace(
+        attends=True, pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None)
+    )
     recipe = "objectives:\n  spans:\n    dims: [16, 8, 32]\n  mlm:\n    weight: 1.0\n"
     text = card(encoder, "mine", recipe, Origin(3))
     assert "8, 16 were trained as well as all 32" in text
