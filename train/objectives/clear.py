@@ -237,7 +237,7 @@ class Clear(ContrastiveObjective):
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.views, self.pools = views, not setting.attends
+        self.views = views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
@@ -315,7 +315,6 @@ class Clear(ContrastiveObjective):
         )
 
     def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        state = encoded.pooled if self.pools else encoded.first
-        views = state("view_0"), state("view_1")
+        views = encoded.first("view_0"), encoded.first("view_1")
         first, second = self.projected(*views)
         return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(encoded, *views)
