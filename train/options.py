@@ -44,7 +44,7 @@ class ModelConfig:
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
-            token), `dropout` (0, of the vectors). With `path` the table begins with that folder's token embeddings.
+            token), `dropout` (0, of the means). With `path` the table begins with that folder's token embeddings.
         pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
             the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the

@@ -70,7 +70,7 @@ def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> No
     assert table.scale.std() > 0.01
     exported = load_file(run / "model" / "model.safetensors")
     assert exported.keys() == {"embedding.weight"}
-    assert torch.equal(exported["embedding.weight"], table.weight * table.scale)
+    assert torch.equal(exported["embedding.weight"], table.weight * table.scale[:, None])
     card = (run / "model" / "README.md").read_text()
     assert "the mean of static token vectors of 24 dimensions, over texts of any length" in card
 
@@ -201,7 +201,7 @@ def test_the_dry_run_counts_a_table(static: list[str], tmp_path: Path) -> None:
     done = train_alone(*static, "--dry-run", f"output={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     assert f"parameters      {VOCABULARY * 25:,}\n" in done.stdout
-    assert "GiB activations (12 bytes a token, layer and dimension)" in done.stdout and "FLOP" not in done.stdout
+    assert "GiB activations (12 bytes a sequence and dimension)" in done.stdout and "FLOP" not in done.stdout
 
 
 @pytest.mark.slow
