@@ -20,6 +20,9 @@ Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
+DIFFERENCES = "difference of main scores from {}, with 95 % interval by paired bootstrap"
+_FEW_ROWS = 10
+"""Most figures of several models that the terminal shows with their intervals; the report has all of them."""
 _Item = TypeVar("_Item")
 
 
@@ -103,6 +106,24 @@ class Summary:
         return None if of_model is None else list(of_model["missing"])
 
     @property
+    def differences(self) -> list[tuple[str, str, list[Cell]]]:
+        """Return (task, its main metric, the difference of each model but the first from it); a strong one exceeds
+        noise.
+        """
+        rows = []
+        for task in self.families:
+            changes = [scored.differences.get(task) for scored in self.scored[1:]]
+            if any(changes):
+                cells = [
+                    Cell(f"{each.value:+.2f}", f"[{each.low:+.1f}, {each.high:+.1f}]", each.exceeds_noise)
+                    if each
+                    else Cell(None)
+                    for each in changes
+                ]
+                rows.append((task, self.main(task), cells))
+        return rows
+
+    @property
     def incomplete(self) -> Iterator[str]:
         """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
@@ -153,19 +174,32 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     several = len(summary.names) > 1
     names = ["task", "metric"] if several else ["task", "over", "metric"]
     rows = []
+    noted = not several or len(summary.figures) <= _FEW_ROWS
     for task, metric in summary.figures:
         over = [] if several else [summary.over(task, metric)]
         row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
-        rows.append(row + [cell_text(cell.value if several else cell) for cell in summary.values(task, metric)])
-    header, rows = folded([*names, *summary.columns], rows)
-    lines = [f"{', '.join(summary.names)}, in percent"]
-    for columns in fitting(header, rows, len(names), width):
-        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], len(names)))
-        lines += text_table([header[i] for i in columns], shown, len(names))
+        rows.append(row + [cell_text(cell if noted else cell.value) for cell in summary.values(task, metric)])
+    lines = [f"{', '.join(summary.names)}, in percent{' [95 % interval]' * noted}"]
+    lines += _tables([*names, *summary.columns], rows, len(names), width)
+    if differences := summary.differences:
+        lines.append(f"{DIFFERENCES.format(summary.names[0])}; * exceeds noise:")
+        rows = [
+            [task, metric, *(f"{cell_text(cell)}{' *' if cell.strong else ''}" for cell in cells)]
+            for task, metric, cells in differences
+        ]
+        lines += _tables(["task", "metric", *summary.names[1:]], rows, 2, width)
     lines += summary.incomplete
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
     return "\n".join(printable(line).rstrip() for line in lines)
+
+
+def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int, width: int) -> Iterator[str]:
+    """Yield the lines of a table, and of further ones below for the columns that do not fit into `width` cells."""
+    header, rows = folded(header, rows)
+    for columns in fitting(header, rows, num_names, width):
+        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], num_names))
+        yield from text_table([header[i] for i in columns], shown, num_names)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ from clearspan.train.model.source import Source, read_source
 from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
-from clearspan.train.options import STATIC, Recipe, RecipeError
+from clearspan.train.options import HELD_OUT, STATIC, Recipe, RecipeError
 from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOut
 
@@ -425,6 +425,8 @@ def build_held_out(
                 )
         size = recipe.contrasted(name)
         if held_out.num_examples < size:
+            if recipe.training.eval_data == HELD_OUT:
+                continue
             raise RecipeError(
                 f"{key}: {held_out.num_examples} {held_out.manifest.kind} are fewer than the {size} of a {unit}, which "
                 f"are contrasted with each other: hold out more, lower data.{name}.batch_size{mend}"
