@@ -20,9 +20,7 @@ Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
-DIFFERENCES = "difference of main scores from {}, with 95 % interval by paired bootstrap"
-_FEW_ROWS = 10
-"""Most figures of several models that the terminal shows with their intervals; the report has all of them."""
+_NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
 _Item = TypeVar("_Item")
 
 
@@ -171,27 +169,49 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
     """
-    several = len(summary.names) > 1
-    names = ["task", "metric"] if several else ["task", "over", "metric"]
-    rows = []
-    noted = not several or len(summary.figures) <= _FEW_ROWS
-    for task, metric in summary.figures:
-        over = [] if several else [summary.over(task, metric)]
-        row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
-        rows.append(row + [cell_text(cell if noted else cell.value) for cell in summary.values(task, metric)])
-    lines = [f"{', '.join(summary.names)}, in percent{' [95 % interval]' * noted}"]
-    lines += _tables([*names, *summary.columns], rows, len(names), width)
-    if differences := summary.differences:
-        lines.append(f"{DIFFERENCES.format(summary.names[0])}; * exceeds noise:")
-        rows = [
-            [task, metric, *(f"{cell_text(cell)}{' *' if cell.strong else ''}" for cell in cells)]
-            for task, metric, cells in differences
-        ]
-        lines += _tables(["task", "metric", *summary.names[1:]], rows, 2, width)
+    lines = _beside_each_other(summary, width)
+    if len(summary.names) > 1 and len(summary.families) == 1 and not summary.averages:
+        lines = _below_each_other(summary, width)
     lines += summary.incomplete
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
     return "\n".join(printable(line).rstrip() for line in lines)
+
+
+def _beside_each_other(summary: Summary, width: int) -> list[str]:
+    """Return a row per figure and a column per model; of several models without intervals, but with differences."""
+    several = len(summary.names) > 1
+    names = ["task", "metric"] if several else ["task", "over", "metric"]
+    rows = []
+    for task, metric in summary.figures:
+        over = [] if several else [summary.over(task, metric)]
+        row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
+        rows.append(row + [cell_text(cell.value if several else cell) for cell in summary.values(task, metric)])
+    lines = [f"{', '.join(summary.names)}, in percent"]
+    lines += _tables([*names, *summary.columns], rows, len(names), width)
+    if differences := summary.differences:
+        lines.append(f"difference of main scores from {summary.names[0]}; {_NOISE}:")
+        rows = [[task, metric, *map(_starred, cells)] for task, metric, cells in differences]
+        lines += _tables(["task", "metric", *summary.names[1:]], rows, 2, width)
+    return lines
+
+
+def _below_each_other(summary: Summary, width: int) -> list[str]:
+    """Return a row per model and a column per figure, of a single task: with intervals and differences."""
+    ((task, _),) = summary.families.items()
+    columns = [list(map(cell_text, summary.values(*figure))) for figure in summary.figures]
+    header = ["model", *(metric for _, metric in summary.figures)]
+    lines = [f"{task}, in percent [95 % interval]: {summary.over(*summary.figures[0])}"]
+    for _, metric, cells in summary.differences:
+        header.append(f"{metric} - {summary.names[0]}")
+        empty = [""] * (len(summary.columns) - len(summary.names))
+        columns.append(["", *map(_starred, cells), *empty])
+    lines += _tables(header, list(zip(summary.columns, *columns, strict=True)), 1, width)
+    return [*lines, f"differences: {_NOISE}"] if summary.differences else lines
+
+
+def _starred(cell: Cell) -> str:
+    return f"{cell_text(cell)}{' *' if cell.strong else ''}"
 
 
 def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int, width: int) -> Iterator[str]:
