@@ -53,6 +53,7 @@ setup(
         *WORKER,
         "accelerate>=1.1,<2",
         "annotated-types>=0.6",
+        "bm25s>=0.3.3,<0.4",
         "deepspeed>=0.19.8,<0.21",
         "grpcio>=1.62",
         "jinja2>=3.1,<4",

@@ -1,7 +1,7 @@
 """Score a sentence encoder with the published protocols.
 
     data/        published files ──> texts, labels, pairs
-    models/      a folder, word vectors, a function ──> embed.Embedder: texts ──> arrays
+    models/      a folder, word vectors, a function ──> embed.Embedder: texts ──> arrays; baselines of words: lexical.py
     fit/         arrays, labels ──> classifiers, regressors, projections
     tasks/       texts embedded, scores computed ──> scores.TaskScores, with plain details for the report
     tables/      scores ──> the papers' averages and tables

@@ -17,6 +17,7 @@ from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import Parser, version
 from clearspan.eval.command import run
 from clearspan.eval.files import json_text
+from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
 from clearspan.eval.models.sentence_encoder import POOLINGS
 from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
@@ -24,15 +25,18 @@ from clearspan.eval.saved import EXAMPLES, RESULTS
 from clearspan.eval.summary import terminal_summary
 from clearspan.eval.tasks.registry import FAMILIES, family
 
-_EXAMPLE = """example:
+_EXAMPLE = """examples:
   python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
+  python -m clearspan.eval --model BEFORE --model runs/mine/model --model tfidf --model bm25 --tasks heldout
+      --data SHARDS --output runs/mine/heldout
 
 Short forms: clearspan-eval once the package is installed, python -m eval in a checkout.
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
   fastText's or word2vec's, or JSON), averaged over the words of a text; module:function, a Python function that takes a
-  list of n texts and returns an array (n, dim), from an installed module or one in the working folder
+  list of n texts and returns an array (n, dim), from an installed module or one in the working folder; or a baseline
+  that compares words, fitted on each task's own texts: bow (bag of words), tfidf, bm25
 
 tasks, and the place of their files in DIR, the data folder:
 {families}
@@ -140,8 +144,8 @@ def request(args: argparse.Namespace) -> Request:
 
 
 def _model(text: str) -> str:
-    if ":" not in text and not _is(Path.exists, text):
-        raise argparse.ArgumentTypeError(f"no such folder or file: {text}")
+    if ":" not in text and text not in BASELINES and not _is(Path.exists, text):
+        raise argparse.ArgumentTypeError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {text}")
     return text
 
 

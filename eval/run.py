@@ -6,6 +6,7 @@ The results of a single model are in the output folder; several models have a su
 and a column each in the report.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from clearspan.eval.data.catalog import other_rows
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.report.html import is_report, write_report
 from clearspan.eval.results import Results, Scored, environment, examples_bytes
@@ -168,51 +170,69 @@ def _score(
 
     device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
     results = Results(model=name, spec=spec, skipped=dict(skipped))
+    facts: dict[str, object] = {}
+    embedder, model, cache = None, None, None
     try:
-        model = load(spec, request.pooling, request.dtype, device)
-        fingerprint = model.fingerprint
-        cache = Cache(request.cache / fingerprint, model.dim) if request.cache and fingerprint else None
-        embedder = Embedder(
-            lambda texts: model.encode(texts, batch_tokens=request.batch_tokens, progress=not request.quiet), cache
+        if not is_baseline(spec):
+            model = load(spec, request.pooling, request.dtype, device)
+            encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
+            cache = Cache(request.cache / model.fingerprint, model.dim) if request.cache and model.fingerprint else None
+            embedder = Embedder(encode, cache)
+        run = Run(
+            embedder or Lexical(spec),
+            request.protocol,
+            request.seed,
+            device,
+            not request.quiet,
+            model.folder if model else None,
         )
-        run = Run(embedder, request.protocol, request.seed, device, not request.quiet, model.folder)
         scored, seconds = _score_tasks(run, tasks, results)
     except EncoderError as error:
         raise EvaluationError(f"--model: {error}") from None
     if not scored:
         raise EvaluationError(f"--model {spec}: no task of --tasks can be scored with it", results.skipped)
     results.averages = averages(results.scores)
-    if embedder.num_nonfinite:
-        results.warnings.append(
-            f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
-            "the model is broken or overflows in this precision"
-        )
-    if embedder.num_zero:
-        results.warnings.append(
-            f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
-            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
-        )
-    if cache and cache.num_damaged:
-        results.warnings.append(
-            f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
-            "were computed again: check that disk"
-        )
-    results.warnings += cache.warnings if cache else []
+    if embedder and model:
+        results.warnings += _embedding_warnings(request, embedder, cache)
+        facts = {
+            "embedding_dim": model.dim,
+            "texts_embedded": embedder.num_texts,
+            "texts_cached": embedder.num_cached,
+            "embedding_s": round(embedder.encode_s, 3),
+        }
     results.environment = environment(
         device=device,
-        embedding_dim=model.dim,
-        texts_embedded=embedder.num_texts,
-        texts_cached=embedder.num_cached,
-        embedding_s=round(embedder.encode_s, 3),
+        **facts,
         scoring_s=seconds,
         protocol=request.protocol,
         seed=request.seed,
         dtype=request.dtype,
         pooling=request.pooling,
-        fingerprint=fingerprint,
+        fingerprint=model.fingerprint if model else None,
         data_path=str(request.data),
     )
     return Scored(results, scored, families)
+
+
+def _embedding_warnings(request: Request, embedder: Embedder, cache: Cache | None) -> list[str]:
+    """Return a warning for each kind of broken embedding, and those of the cache."""
+    warnings = []
+    if embedder.num_nonfinite:
+        warnings.append(
+            f"{embedder.num_nonfinite} of {embedder.num_texts} embeddings hold a NaN or an infinity, which count as 0: "
+            "the model is broken or overflows in this precision"
+        )
+    if embedder.num_zero:
+        warnings.append(
+            f"{embedder.num_zero} of {embedder.num_texts} embeddings are all zeros, whose cosines count as 0: word "
+            "vectors have no word of such a text (they may want other case or tokens); of another model, it is broken"
+        )
+    if cache and cache.num_damaged:
+        warnings.append(
+            f"embeddings damaged in {request.cache}: {cache.num_damaged:,} (they do not match their checksums); they "
+            "were computed again: check that disk"
+        )
+    return warnings + (cache.warnings if cache else [])
 
 
 def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[str, TaskScores], dict[str, float]]:
@@ -230,7 +250,7 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
             raise EvaluationError(
                 f"{task.name}: score() must return eval.scores.TaskScores, not {type(scores).__name__}"
             )
-        scored[task.name] = scores
+        scored[task.name] = replace(scores, settings={**scores.settings, **run.embedder.settings})
         seconds[task.name] = round(time.perf_counter() - start - (run.embedder.encode_s - embedding_s), 3)
         results.add(task.name, scored[task.name])
     return scored, seconds

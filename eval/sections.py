@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 _BARS_PER_CHART = 12
 _MOST_COLUMNS = 8  # of figures per summary table: a page of 1,200 px holds these beside task and metric
 _GEOMETRY = ("uniformity", "alignment")
-_RETRIEVAL = "retrieval"
+_RANKED = ("retrieval", "heldout")
 _HEADINGS = {
     "sts": "STS",
     "glue": "GLUE",
+    "heldout": "Held-out texts",
     "stsb-multilingual": "STS-B in other languages",
     "probing-mlp": "Probing with MLPs",
     "pairs": "Your own pairs",
@@ -159,10 +160,11 @@ def _geometry(summary: Summary) -> Iterator[Section]:
 
 
 def _neighbors(summary: Summary) -> Iterator[Section]:
-    """Yield a section of retrieval's example queries, with the models' nearest documents side by side."""
+    """Yield a section of example queries of retrieval and held-out texts, the models side by side."""
     tables = [
         table
-        for task in _by_family(summary).get(_RETRIEVAL, [])
+        for family in _RANKED
+        for task in _by_family(summary).get(family, [])
         for table in side_by_side({model: scores.details.tables for model, scores in summary.of(task).items()})
     ]
     if tables:
@@ -174,7 +176,7 @@ def _task(summary: Summary, task: str, family: str) -> Section:
     by_model, main = summary.of(task), summary.main(task)
     rows = [(m, *summary.values(task, m)) for m in summary.metrics(task, lambda scores: list(scores.scores))]
     tables = [Table(("metric", *summary.columns), rows, counts_text(next(iter(by_model.values())).counts))]
-    if family != _RETRIEVAL:  # whose tables are in _neighbors
+    if family not in _RANKED:  # whose tables are in _neighbors
         tables += side_by_side({model: scores.details.tables for model, scores in by_model.items()})
     settings = {model: scores.settings for model, scores in by_model.items() if scores.settings}
     keys = dict.fromkeys(key for each in settings.values() for key in each)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 from clearspan.common.model_folder import EncoderError, check_tokenizer, some
 from clearspan.common.pretrained import load_model, quiet_transformers
@@ -23,10 +23,11 @@ from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.source import Source, read_source
-from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids, special_tokens
+from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
-from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.options import STATIC, Recipe, RecipeError
+from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOut
 
 
@@ -54,9 +55,25 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
         return dense
 
 
-def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
+def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[PreTrainedModel, list[str]]:
     """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
-    if not (folder / "config.json").is_file():
+    models_tokenizer = _checked_tokenizer(folder, tokenizer)
+    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
+        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+    check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
+    if model.config.vocab_size < num_ids(tokenizer):
+        if train not in ("all", "embeddings"):
+            raise RecipeError(
+                f"model.train {train} freezes the token embeddings, and the shards' tokenizer has tokens for which "
+                f"model.path {folder} has none: train all or embeddings"
+            )
+        add_embeddings(model, num_ids(tokenizer), seed)
+    return model, new_weights
+
+
+def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
+    """Return the tokenizer of a model's folder, which that of the shards must extend."""
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)
     if not extends(tokenizer, models_tokenizer):
@@ -64,12 +81,26 @@ def _pretrained(folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedMode
             f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
             f"with --tokenizer {folder}"
         )
-    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
-        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
-    check_tokenizer(folder, models_tokenizer.get_vocab(), model.get_input_embeddings().num_embeddings)
-    if model.config.vocab_size < num_ids(tokenizer):
-        add_embeddings(model, num_ids(tokenizer), seed)
-    return model, new_weights
+    return models_tokenizer
+
+
+def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+    """Return a static model that begins with the token embeddings of a folder's static model or transformer; ids that
+    the folder lacks get vectors of their own.
+    """
+    models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
+    if table is None:
+        table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
+    rows, dim = table.shape
+    check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
+    if (asked := stated.get("hidden_size", dim)) != dim:
+        raise RecipeError(
+            f"model.config.hidden_size {asked}: the token embeddings of model.path have {dim} dimensions: leave it out"
+        )
+    sizes = {"model_type": STATIC, "vocab_size": max(rows, num_ids(tokenizer)), "hidden_size": dim}
+    model = _fresh({**stated, **sizes}, tokenizer, seed)
+    model.get_input_embeddings().weight.data[:rows] = table
+    return model
 
 
 def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
@@ -102,7 +133,12 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     try:
         if recipe.model.path:
             source = read_source(Path(recipe.model.path))
-            model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed)
+            if recipe.model.config and source.table is None:
+                source = Source(source.weights)  # nothing but the table
+            if recipe.model.config or source.table is not None:
+                model = _from_table(source, recipe.model.config, tokenizer, recipe.training.seed)
+            else:
+                model, new_weights = _pretrained(source.weights, tokenizer, recipe.training.seed, recipe.model.train)
         else:
             model = _fresh(recipe.model.config, tokenizer, recipe.training.seed)
         if model.config.vocab_size < vocab_size:
@@ -131,6 +167,37 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         raise RecipeError(
             f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
         ) from None
+
+
+def check_parts(recipe: Recipe, learner: Learner) -> None:
+    """Raise RecipeError for an objective that trains nothing of the exported model, and for options of a part that does
+    not train, or beside which nothing trains.
+    """
+    train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
+    exported = {*encoder.base.parameters(), *encoder.head.parameters()}
+    turns = {turn: {parts[parameter] for parameter in learner.parameters_of(turn)} for turn in learner.turns}
+    for objective in (each for turn in turns for each in learner.of_turn(turn)):
+        if exported.isdisjoint(learner.trained_by([objective])):
+            raise RecipeError(
+                f"objectives.{objective.name}: model.train {train} freezes all that it could train of the exported "
+                "model: train all or more layers, or leave the objective out"
+            )
+    for turn, options in recipe.optimizers().items():
+        own = [part for part in PARTS if part in options.parts()]
+        for part in own:
+            shared = getattr(options, part) == getattr(recipe.optimizer, part)
+            if part not in (set[str]().union(*turns.values()) if shared else turns[turn]):
+                frozen = part == "embeddings" and train not in ("all", "embeddings")
+                reason = f"model.train {train} freezes them" if frozen else "no such part trains"
+                section = "optimizer" if shared else f"turns.{turn}"
+                raise RecipeError(f"{section}.{part} has no effect: {reason}: leave it out")
+        if turns[turn] <= set(own):
+            section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
+            raise RecipeError(
+                f"{section}.{next(part for part in own if part in turns[turn])}: without it, all that trains has "
+                f"{section}.learning_rate and {section}.weight_decay already, and with it these have no effect: set "
+                "those instead"
+            )
 
 
 @dataclasses.dataclass
@@ -214,6 +281,7 @@ def build_objectives(
                 dataset=datasets[config.data],
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
+                attends=encoder.attends,
             )
             built.append(build_objective(config, setting, built))
     except ShardError:
@@ -273,13 +341,21 @@ def build_learner(
         RecipeError: recipe, shards and model do not fit together.
     """
     tokenizer = shards_tokenizer(datasets)
-    special = special_tokens(tokenizer)
     encoder = build_encoder(recipe, tokenizer)
+    special = encoder.special_tokens(tokenizer)
+    try:
+        encoder.freeze(recipe.model.train)
+    except EncoderError as error:
+        raise RecipeError(f"model.train {recipe.model.train}: {error}") from None
     objectives, embeddings = build_objectives(recipe, datasets, encoder, tokenizer, special)
-    if not any(isinstance(objective, TokenObjective) for objective in objectives):
+    predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
+    if not predicting:
         encoder.drop_mlm_head()
     elif encoder.mlm_head is None:
-        raise RecipeError(f"model: {encoder.config.model_type} has no masked-LM head that this version supports")
+        raise RecipeError(
+            f"model: {encoder.config.model_type} has no masked-LM head that this version supports, which "
+            f"objectives.{predicting} needs: leave it out with objectives.{predicting}=null, or take another model"
+        )
     elif encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
@@ -300,7 +376,9 @@ def build_learner(
     }
     names = {turn: [objective.name for objective in members] for turn, members in turns.items()}
     budgets = {turn: size.budget if static else None for turn, size in sizes.items()}
-    return Learner(encoder, objectives, special, embeddings, names, budgets), tokenizer, sizes
+    learner = Learner(encoder, objectives, special, embeddings, names, budgets)
+    check_parts(recipe, learner)
+    return learner, tokenizer, sizes
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:

@@ -21,12 +21,20 @@ UNCHANGED = "no checkpoint was better than the model you began with"
 """The remark on a run whose best checkpoint is the one before the first step."""
 USE = """# {name}
 
-{origin}: {pooling} pooling over {dim} dimensions, at most {max_tokens} tokens.
+{origin}: {shape}.
 
 ```python
 from sentence_transformers import SentenceTransformer
 
 embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."])
+```
+"""
+
+
+PREFIXES = """The first components of an embedding are an embedding too: {dims} were trained as well as all {dim}.
+
+```python
+model = SentenceTransformer("{name}", truncate_dim={first})
 ```
 """
 
@@ -78,7 +86,8 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     """Return the card's text; `recipe` is the run's YAML."""
-    training = (yaml.safe_load(recipe) or {}).get("training", {})
+    options = yaml.safe_load(recipe) or {}
+    training = options.get("training", {})
     dev = str(training.get("eval_data", ""))
     pairs = Path(dev).name if dev.endswith(".csv") else "STS-B dev"
     front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
@@ -88,14 +97,16 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         if origin.step == 0
         else "A sentence encoder trained with Clearspan"
     )
-    use = USE.format(
-        name=name,
-        origin=trained,
-        pooling=encoder.pooling,
-        dim=encoder.inference.truncate_dim or encoder.dim,
-        max_tokens=encoder.max_tokens,
-    )
+    dim = encoder.inference.truncate_dim or encoder.dim
+    shape = f"{encoder.pooling} pooling over {dim} dimensions, at most {encoder.max_tokens} tokens"
+    if not encoder.attends:
+        shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
+    use = USE.format(name=name, origin=trained, shape=shape)
     parts = [f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n", use]
+    objectives = options.get("objectives", {}).values()
+    dims = sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim})
+    if dims and origin.step != 0:
+        parts.append(PREFIXES.format(dims=", ".join(map(str, dims)), dim=encoder.dim, name=name, first=dims[0]))
     parts += [_scores(pairs, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
     return "\n".join(part for part in parts if part)
 

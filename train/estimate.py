@@ -14,14 +14,17 @@ from clearspan.train.build import ForwardSize
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
 from clearspan.train.engine.display import device_name, duration
-from clearspan.train.engine.tracking import flops_per_token, layer_weights
+from clearspan.train.engine.tracking import backward_shares, flops_per_token, layer_weights
 from clearspan.train.learner import Learner
 from clearspan.train.options import Recipe
+from clearspan.train.schedules import LAYERS
 from clearspan.train.selection.validation import HeldOut
 
 GIB = 1 << 30
 LAYER_INPUT = 4
 """Bytes per token and dimension of a layer's input."""
+TABLE_OUTPUT = 12
+"""Bytes per token and dimension of a static encoder: the vector, its gradient, and a copy in their sum."""
 ROWS = 1024
 MEASURED_S = 0.2
 """Seconds that the measured products must take."""
@@ -52,13 +55,13 @@ def step_flops(recipe: Recipe, learner: Learner, sizes: dict[str, ForwardSize], 
     encoder, total = learner.encoder, 0.0
     for size in sizes.values():
         rows = size.mean_tokens + size.patches
-        each = flops_per_token(
-            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, rows / max(1, size.sequences)
-        )
+        each = flops_per_token(layer_weights(encoder), encoder.num_layers, encoder.dim, rows / max(1, size.sequences))
         total += rows * each
     training = recipe.training
-    # A backward pass costs about two forward passes; each of the two options adds one forward pass.
-    forwards = (3 + training.gradient_caching + training.activation_checkpointing) / 3
+    weights, layers = backward_shares(learner)
+    # A backward pass costs about two forward passes, one of them for the gradients of weights; each of the two options
+    # adds one forward pass.
+    forwards = (1 + weights + layers + training.gradient_caching + training.activation_checkpointing * layers) / 3
     return total * ranks * training.gradient_accumulation_steps * forwards
 
 
@@ -66,6 +69,25 @@ def used(key: str, stream: ExampleStream) -> list[str]:
     """Return lines with the number of a dataset's examples that are used, and those that are left out."""
     line = f"{key:<15} {stream.num_examples:,} {stream.dataset.manifest.kind} ({stream.dataset.folder})"
     return [line, *(f"{'':<15} {reason}" for reason in stream.left_out())]
+
+
+def parts(recipe: Recipe, learner: Learner) -> list[str]:
+    """Return a line for each part of the model: parameters, those that train, and the peak of their learning rate."""
+    lines, part_of = [], learner.parts()
+    for part in dict.fromkeys(part_of.values()):
+        members = [parameter for parameter in part_of if part_of[parameter] == part]
+        size, trained = (sum(p.numel() for p in each) for each in (members, [p for p in members if p.requires_grad]))
+        rates = {
+            turn: f"{options.parts().get(part, options.parts()[LAYERS])[0]:g}"
+            for turn, options in recipe.optimizers().items()
+            if any(part_of[parameter] == part for parameter in learner.parameters_of(turn))
+        }
+        if len(set(rates.values())) > 1:
+            rates = {turn: f"{rate} in turn {turn}" for turn, rate in rates.items()}
+        state = "trained" if trained == size else f"{trained:,} of them trained" if trained else "frozen"
+        peak = f", learning rate at most {', '.join(dict.fromkeys(rates.values()))}" if trained else ""
+        lines.append(f"  {part:<13} {size:,}, {state}{peak}")
+    return lines
 
 
 def describe(
@@ -82,14 +104,16 @@ def describe(
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 else 68
     largest = max(size.rows for size in sizes.values())
-    layers, stored = encoder.config.num_hidden_layers, width
+    layers, stored = (encoder.num_layers, width) if encoder.attends else (1, TABLE_OUTPUT)
     if recipe.training.activation_checkpointing:
         stored = LAYER_INPUT + -(-width // layers)  # and one whole layer, while its backward pass is computed
-    activations = stored * encoder.dim * layers * largest
-    states = 8 * parameters + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
+    activations = stored * encoder.dim * layers * largest * backward_shares(learner)[1]
+    trained = sum(p.numel() for p in learner.parameters() if p.requires_grad)
+    states = 4 * parameters + 4 * trained + 8 * sum(p.numel() for turn in sizes for p in learner.parameters_of(turn))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [
         f"parameters      {parameters:,}",
+        *parts(recipe, learner),
         f"device          {device_name(device, ranks)}",
         f"ranks           {ranks}",
         f"steps           {total:,}",
@@ -110,6 +134,8 @@ def describe(
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
         f"({stored} bytes a token, layer and dimension)"
     )
+    if not encoder.attends:  # it multiplies no matrices
+        return "\n".join(lines)
     flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
     seconds = flops / (rate * ranks)
     lines.append(

@@ -41,7 +41,7 @@ def save_model(
         origin: what the card says of the checkpoint, its data and its scores.
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+    from sentence_transformers.sentence_transformer.modules import Normalize
 
     from clearspan.common.files import temporary_folder
     from clearspan.common.pretrained import quiet_transformers
@@ -49,12 +49,10 @@ def save_model(
     settings = encoder.inference
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_transformers(), temporary_folder(folder) as stage:
-        encoder.base.save_pretrained(stage)
-        tokenizer.save_pretrained(stage)
-        transformer = _transformer(encoder, stage)
-        after = [Pooling(encoder.dim, encoder.pooling), *copy.deepcopy(list(encoder.head))]
+        modules = _transformer(encoder, tokenizer, stage) if encoder.attends else [_table(encoder, tokenizer)]
+        modules += [*copy.deepcopy(list(encoder.head)), *([Normalize()] if settings.normalize else [])]
         model = SentenceTransformer(
-            modules=[transformer, *after, *([Normalize()] if settings.normalize else [])],
+            modules=modules,
             device="cpu",
             prompts=settings.prompts,
             default_prompt_name=settings.default_prompt_name,
@@ -66,10 +64,25 @@ def save_model(
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _transformer(encoder: Any, stage: str) -> Any:
-    """Return the saved encoder as sentence-transformers' first module, without a pooler, which was not trained."""
-    from sentence_transformers.sentence_transformer.modules import Transformer
+def _table(encoder: Any, tokenizer: Any) -> Any:
+    """Return a static encoder as sentence-transformers' module, with a tokenizer that never cuts a text."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_truncation()
+    return StaticEmbedding(backend, embedding_weights=encoder.base.embeddings.folded())
+
+
+def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
+    """Return an encoder as sentence-transformers' first two modules, without a pooler, which was not trained.
+
+    Args:
+        stage: an empty folder to save the encoder in.
+    """
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    encoder.base.save_pretrained(stage)
+    tokenizer.save_pretrained(stage)
     options = {"add_pooling_layer": False}
     if "add_pooling_layer" not in inspect.signature(type(encoder.base)).parameters:
         options = {}
@@ -82,7 +95,7 @@ def _transformer(encoder: Any, stage: str) -> Any:
     if options:  # the library reads this setting from its configuration, but does not save it there
         transformer.config_keys = [*transformer.config_keys, "model_args"]
         transformer.model_args = options
-    return transformer
+    return [transformer, Pooling(encoder.dim, encoder.pooling)]
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:

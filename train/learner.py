@@ -20,6 +20,7 @@ from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Budget, Packed, Patches, Sequences, SpecialTokens, pack
 from clearspan.train.objectives import ContrastiveObjective, Metrics, Objective, Request, TokenObjective
 from clearspan.train.options import ALL
+from clearspan.train.schedules import LAYERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,11 +97,22 @@ class Learner(nn.Module):
         readers = (objective for objective in self._objectives if objective.data == rows.dataset)
         return {objective.name: objective.collate(rows) for objective in readers}
 
+    def parts(self) -> dict[nn.Parameter, str]:
+        """Return the part of each parameter: `embeddings`, the table of token embeddings; `heads`, all that is outside
+        the encoder's base model; `layers`, the rest (`train.schedules`).
+        """
+        parts = dict.fromkeys(self.parameters(), "heads") | dict.fromkeys(self.encoder.base.parameters(), LAYERS)
+        return parts | dict.fromkeys(self.encoder.token_table(), "embeddings")
+
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """Return the parameters that a turn trains: the encoder's layers, the turn's objectives, and token embeddings,
-        patch embeddings, the masked-LM head and the layers after the pooling if one of these objectives uses them.
+        patch embeddings, the masked-LM head and the layers after the pooling if one of these objectives uses them; none
+        that are frozen.
         """
-        objectives = self.of_turn(turn)
+        return self.trained_by(self.of_turn(turn))
+
+    def trained_by(self, objectives: Sequence[Objective]) -> list[nn.Parameter]:
+        """Return the parameters that objectives train."""
         outside: set[str] = set()
         if not any(objective.embeds_tokens for objective in objectives):
             outside |= self.encoder.embedding_parameters()
@@ -112,7 +124,8 @@ class Learner(nn.Module):
         used = {_module_name(objective.data) for objective in objectives}
         modules: list[nn.Module] = [self.embeddings[name] for name in self.embeddings if name in used]
         modules += objectives
-        return reached + [parameter for module in modules for parameter in module.parameters()]
+        reached += [parameter for module in modules for parameter in module.parameters()]
+        return [parameter for parameter in reached if parameter.requires_grad]
 
     def forward(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
@@ -150,7 +163,7 @@ class Learner(nn.Module):
             if objective.name in losses:
                 continue
             encoded = Encoded(forward, objective.name, measured, objective.pools)
-            loss, own_metrics = objective.loss(encoded, prepared.requests[objective.name].context)
+            loss, own_metrics = objective.trained_loss(encoded, prepared.requests[objective.name].context)
             if cached:
                 loss = loss * cached.shares.get(objective.name, 1.0)
             losses[objective.name] = objective.weight * loss

@@ -28,7 +28,9 @@ def in_fp32(function: Function) -> Function:
 
 
 @in_fp32
-def nt_xent(anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None) -> Tensor:
+def nt_xent(
+    anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None, same: Tensor | None = None
+) -> Tensor:
     """NT-Xent over the 2N points of N pairs, in both directions (DeCLUTR section 3.1, CLEAR Eq. 1; Chen et al. 2020).
 
     The papers write a sum over points; this is the mean, as in DeCLUTR's code.
@@ -39,12 +41,16 @@ def nt_xent(anchors: Tensor, positives: Tensor, temperature: float, memory: Tens
         temperature: the divisor of the cosine similarities, > 0.
         memory: (m, d) unit vectors that are further negatives of every point, the same on each rank; rows of zeros are
             skipped.
+        same: (n, N) bool, which of all ranks' pairs are no negatives of this rank's pairs: neither point of one is a
+            negative of a point of the other. A pair's own column has no effect.
 
     Returns:
         Scalar fp32: the mean over this rank's 2n points of -log softmax at the partner, over all other 2N - 1 points
-        and those of the memory.
+        and those of the memory, without those of `same`.
     """
     logits, partner = _all_views(anchors, positives, temperature)
+    if same is not None:
+        logits = _without(logits, same.repeat(2, 2), partner)
     if memory is not None and len(memory):
         remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
         logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
@@ -58,6 +64,7 @@ def info_nce(
     temperature: float,
     negatives: Tensor | None = None,
     negative_weight: float = 0.0,
+    same: Tensor | None = None,
 ) -> Tensor:
     """InfoNCE in one direction, with or without hard negatives (SimCSE Eqs. 4 and 5; NonLing-CSE Eqs. 2, 3 and 5).
 
@@ -66,12 +73,14 @@ def info_nce(
             the same example.
         temperature: the divisor of the cosine similarities, > 0.
         negative_weight: added to the logit of an anchor and its own hard negative, as in SimCSE's code.
+        same: bool, which of all ranks' positives, (n, N), or positives and negatives, (n, 2N), are no negatives of this
+            rank's anchors. The column of an anchor's own positive has no effect.
 
     Returns:
         Scalar: the mean over this rank's anchors of -log softmax at its positive, over all ranks' positives and
-        negatives.
+        negatives, without those of `same`.
     """
-    partner = _own_columns(anchors)
+    partner = own_columns(anchors)
     anchors = unit(anchors)
     logits = anchors @ gather(unit(positives)).T / temperature
     if negatives is not None:
@@ -79,6 +88,8 @@ def info_nce(
         rows = torch.arange(len(anchors), device=anchors.device)
         hard = hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True)
         logits = torch.cat([logits, hard], dim=1)
+    if same is not None:
+        logits = _without(logits, same, partner)
     return F.cross_entropy(logits, partner)
 
 
@@ -126,7 +137,7 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     """Return logits (2n, 2N) of this rank's points of both views against those of all ranks, -inf between a point and
     itself, and the column of each point's other view (2n,).
     """
-    n, column = len(first), _own_columns(first)
+    n, column = len(first), own_columns(first)
     first, second = unit(first), unit(second)
     everything = torch.cat([gather(first), gather(second)])
     total = len(everything) // 2
@@ -136,7 +147,13 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
-def _own_columns(rows: Tensor) -> Tensor:
+def _without(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
+    """Return logits with -inf at `same`, a bool tensor of their shape, except in each row's column `partner`."""
+    rows = torch.arange(len(logits), device=logits.device)
+    return logits.masked_fill(same.index_put((rows, partner), same.new_zeros(())), -torch.inf)
+
+
+def own_columns(rows: Tensor) -> Tensor:
     """Return the columns of this rank's rows among those of all ranks, (n,)."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
@@ -182,7 +199,7 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
         anchors, positives: (n, d) on each rank; row i of each is a pair.
     """
     nearest = (unit(anchors) @ gather(unit(positives)).T).argmax(1)
-    return (nearest == _own_columns(anchors)).float().mean()
+    return (nearest == own_columns(anchors)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:

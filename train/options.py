@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common.parsing import did_you_mean
-from clearspan.train.schedules import WARMED, OptimizerConfig
+from clearspan.train.schedules import OptimizerConfig
 
 METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation")
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
@@ -22,6 +22,10 @@ DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
 POOLINGS = ("mean", "cls")
 """Values of `model.pooling`."""
+STATIC = "static"
+"""The `model_type` of a table of token vectors (`train.model.static`)."""
+TRAINED = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
+"""Values of `model.train`."""
 ALL = "all"
 """The only turn of `optimization: sum`."""
 
@@ -36,19 +40,25 @@ class ModelConfig:
 
     Args:
         path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
-            either this or `config`.
+            either this or `config`, or both with `model_type: static`.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
-            tokens come from the shards' tokenizer. Give it to train from scratch.
+            tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
+            token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
+            token), `dropout` (0, of the vectors). With `path` the table begins with that folder's token embeddings.
         pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
             the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
+        train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
+            embeddings: the table of token embeddings; heads: none of it. Everything outside of the encoder's base model
+            always trains: layers after the pooling, the masked-LM head, heads of objectives, patch embeddings.
     """
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     pooling: Literal["", "mean", "cls"] = ""
     head: Literal["", "tanh"] = ""
+    train: str = "all"
 
 
 @dataclasses.dataclass
@@ -222,8 +232,22 @@ def check(recipe: Recipe) -> None:
     refuse(
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
-        (bool(recipe.model.path) == bool(recipe.model.config), "model: give either model.path or model.config"),
-        (not recipe.model.path and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (not recipe.model.path and not recipe.model.config, "model: give either model.path or model.config"),
+        (bool(recipe.model.config) and "model_type" not in recipe.model.config, "model.config needs model_type"),
+        (
+            bool(recipe.model.path) and recipe.model.config.get("model_type", STATIC) != STATIC,
+            "model: give either model.path or model.config; both only with model_type: static, a table that begins "
+            "with the folder's token embeddings",
+        ),
+        (
+            not TRAINED.fullmatch(recipe.model.train),
+            f"model.train {recipe.model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
+        ),
+        (
+            not recipe.model.path and recipe.model.train != "all",
+            f"model.train {recipe.model.train} freezes a part of the encoder, whose weights model.config draws at "
+            "random: give model.path, or train all",
+        ),
         (
             0 < training.loss_limit <= 1,
             f"training.loss_limit {training.loss_limit:g} must be more than 1, or 0 for none",
@@ -304,13 +328,6 @@ def _check_turns(recipe: Recipe) -> None:
             for name in recipe.turns
         ),
     )
-    for key, optimizer in {"optimizer": recipe.optimizer, **{f"turns.{k}": v for k, v in recipe.turns.items()}}.items():
-        refuse(
-            (
-                optimizer.warmup_steps > 0 and optimizer.schedule not in WARMED,
-                f"{key}.warmup_steps has no effect with schedule {optimizer.schedule}: set it to 0, or schedule=linear",
-            )
-        )
 
 
 def one_of(value: str, known: Collection[str]) -> str:

@@ -248,6 +248,7 @@ def page() -> str:
             "AdamW and its schedule. `turns.TURN` has the same keys, for a turn with other options.",
             schedules.OptimizerConfig,
         ),
+        section("`optimizer.embeddings`, `optimizer.heads`", _first(schedules.PartConfig), schedules.PartConfig),
         section("`training`", _paragraphs(options.TrainingConfig), options.TrainingConfig),
     ]
     return "\n".join(parts)

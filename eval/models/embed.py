@@ -5,22 +5,22 @@ evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.eval.models.cache import Cache
+from clearspan.eval.models.similarity import Floats, TextPairs, Vectors
 
-Floats = NDArray[np.floating[Any]]
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 
 
 class Embedder:
-    """An encoder that remembers the embedding of each text.
+    """An encoder that remembers the embedding of each text; it compares texts by cosine (`Similarity`).
 
     Args:
         encode: maps n texts to an array (n, dim); rows need not have unit norm.
@@ -34,6 +34,9 @@ class Embedder:
         num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
         encode_s: seconds spent in the encoder.
     """
+
+    measure = "cosine"
+    settings: Mapping[str, Any] = {}
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
         self._encode, self._cache = encode, cache
@@ -72,6 +75,23 @@ class Embedder:
             blocks.append(self._encoded(chunk))
             rows.update(zip(chunk, range(first, first + len(chunk)), strict=True))
         return _gathered(blocks, np.array([rows[text] for text in texts]))
+
+    def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Return the unit vectors of queries and documents, each (n, dim) float32.
+
+        The documents' embeddings are not remembered. Queries that are all documents are not embedded again.
+        """
+        of_documents = unit_vectors(self.embed(documents, keep=False))
+        place = {text: number for number, text in enumerate(documents)}
+        if all(text in place for text in queries):
+            return of_documents[[place[text] for text in queries]], of_documents
+        return unit_vectors(self.embed(queries)), of_documents
+
+    def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
+        """Return the cosine of each pair of texts, by subset: float64 (n,)."""
+        # A single call for the whole task, since the encoder batches by length within a call.
+        self.embed([text for left, right in subsets.values() for text in [*left, *right]])
+        return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
         """Compute embeddings, (len(texts), dim), count the broken ones and cache the others."""
@@ -121,6 +141,18 @@ def unit_vectors(embeddings: Floats) -> Floats:
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
     unit: Floats = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0, casting="same_kind")
     return unit
+
+
+def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
+    """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
+
+    A NaN counts as 0, and so does the cosine with a zero vector, as in SentEval's STS protocol. Values are rounded to
+    12 decimals: the digits beyond are noise of float32 embeddings, which would give an encoder that maps all texts to
+    one direction a correlation.
+    """
+    product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
+    cosine: NDArray[np.float64] = product.sum(axis=1).round(12)
+    return cosine
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from tqdm import tqdm
 
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
@@ -115,6 +115,8 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: s
                 _check(module, module_folder)
             else:
                 check_values(module_folder, module)
+            if isinstance(module, StaticEmbedding):
+                check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
         # The type of device affects embeddings in bfloat16.
         model = Model(loaded, folder, {"pooling": pooling, "dtype": dtype, "device": torch.device(device).type})
         model.encode(["a text", "another text to try it on"])

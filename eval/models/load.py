@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from clearspan.common.model_folder import EncoderError
+from clearspan.eval.models.lexical import is_baseline
 from clearspan.eval.models.sentence_encoder import Encoder
 
 
@@ -15,9 +16,13 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
         dtype: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: the spec names no usable model.
+        EncoderError: the spec names no usable model, or a baseline, which has no embeddings.
     """
     path = Path(spec)
+    if is_baseline(spec):
+        raise EncoderError(
+            f"{spec}: a baseline that compares words and embeds no text; evaluate it with --model {spec}"
+        )
     if path.is_dir():
         from clearspan.eval.models import library  # imports torch, which takes seconds
 
@@ -38,12 +43,12 @@ def default_name(spec: str) -> str:
     """Return the default name of a model in results.
 
     A folder has its own name, or its parent's if it is called `model`, as in a run folder; a file of word vectors has
-    its name without the extension; a function has its spec.
+    its name without the extension; a function or a baseline has its spec.
     """
     path = Path(spec)
     if path.is_file():
         return path.stem if path.suffix.lower() in (".txt", ".vec", ".bin", ".json") else path.name
-    if ":" in spec and not path.exists():
+    if is_baseline(spec) or (":" in spec and not path.exists()):
         return spec
     path = path.resolve()
     return path.parent.name if path.name == "model" and path.parent.name else path.name

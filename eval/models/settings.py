@@ -29,6 +29,8 @@ def check_modules(folder: Path, modules: list[Module]) -> None:
     for module in modules:
         if module.kind == "Transformer":
             check_transformer(module.folder)
+        elif module.kind == "StaticEmbedding":
+            check_tokenizer_files(module.folder)
         elif module.kind == "Pooling":
             _check_pooling(module.folder / "config.json")
         elif module.kind == "Dense":

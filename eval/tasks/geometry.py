@@ -15,7 +15,8 @@ import numpy as np
 
 from clearspan.eval.data.sts import Pairs
 from clearspan.eval.details import Details, Table
-from clearspan.eval.models.embed import Floats, unit_vectors
+from clearspan.eval.models.embed import unit_vectors
+from clearspan.eval.models.similarity import Floats
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.tasks.sts import read_all_splits
 from clearspan.eval.tasks.task import Family, Loaded, Run, load_each

@@ -13,7 +13,18 @@ from clearspan.common import plugins
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.files import DataError, MissingDataError
-from clearspan.eval.tasks import captions, geometry, glue, multilingual, probing, relatedness, retrieval, sts, transfer
+from clearspan.eval.tasks import (
+    captions,
+    geometry,
+    glue,
+    heldout,
+    multilingual,
+    probing,
+    relatedness,
+    retrieval,
+    sts,
+    transfer,
+)
 from clearspan.eval.tasks.task import Family, Loaded, Task
 
 FAMILIES: dict[str, Family] = {
@@ -26,6 +37,7 @@ FAMILIES: dict[str, Family] = {
     "geometry": geometry.FAMILY,
     "stsb-multilingual": multilingual.FAMILY,
     "retrieval": retrieval.FAMILY,
+    "heldout": heldout.FAMILY,
     "glue": glue.FAMILY,
 }
 

@@ -1,6 +1,6 @@
-"""Retrieval: rank the documents of a collection for each query by cosine.
+"""Retrieval: rank the documents of a collection for each query by the model's similarity, such as cosine.
 
-    retrieval/<name>/... ──> cosine ranking of the documents ──> the first 1,000 ──> pytrec_eval ──> scores per query
+    retrieval/<name>/... ──> ranking of the documents ──> the first 1,000 ──> pytrec_eval ──> scores per query
 
 This module ranks in blocks of scores, with documents of equal scores in the collection's order. The scores are
 trec_eval's own, through `pytrec-eval-terrier`: it has a release for each new Python, wheels for every platform and no
@@ -12,9 +12,10 @@ Every document is ranked for every query, except a document that is the query it
 document with the query's id, which decides the scores of ArguAna and Quora.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytrec_eval
@@ -23,7 +24,7 @@ from tqdm import tqdm
 
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Cell, Details, RankCurve, Table
-from clearspan.eval.models.embed import Floats, unit_vectors
+from clearspan.eval.models.similarity import Floats, Vectors
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
@@ -57,25 +58,26 @@ class Ranked:
 
 
 def search(
-    queries: Floats, documents: Floats, collection: Collection, progress: bool = False, depth: int = DEPTH
+    queries: Vectors, documents: Vectors, collection: Collection, progress: bool = False, depth: int = DEPTH
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
     Documents of equal scores rank in the collection's order. Memory never holds queries x documents.
 
     Args:
-        queries: (m, dim).
-        documents: (n, dim).
+        queries: (m, dim), an array or a sparse matrix.
+        documents: (n, dim), of the same type.
         progress: whether to show a progress bar on a terminal.
         depth: number of documents to rank per query.
     """
     measures = CANDIDATE_MEASURES if collection.candidates else MEASURES
     values: dict[str, list[float]] = {key: [] for key in measures}
     nearest: dict[int, list[tuple[int, float]]] = {}
-    names = [str(position) for position in range(len(documents))]
+    names = [str(position) for position in range(documents.shape[0])]
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
-    shown = set(shown_queries(len(queries)))
-    with tqdm(total=len(queries), desc="ranking", unit=" queries", disable=None if progress else True) as bar:
+    num_queries = queries.shape[0]
+    shown = set(shown_queries(num_queries))
+    with tqdm(total=num_queries, desc="ranking", unit=" queries", disable=None if progress else True) as bar:
         for start, block in _blocks(queries, documents, collection, depth):
             judged, ranked = {}, {}
             for row, (positions, scores) in enumerate(block, start=start):
@@ -99,12 +101,14 @@ def shown_queries(num_queries: int) -> list[int]:
 
 
 def _blocks(
-    queries: Floats, documents: Floats, collection: Collection, depth: int
+    queries: Vectors, documents: Vectors, collection: Collection, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield blocks of queries: the first query, and the positions and scores of each query's ranking."""
-    num_rows = max(1, _BLOCK_SCORES // len(documents))
-    for start in range(0, len(queries), num_rows):
-        scores = queries[start : start + num_rows] @ documents.T  # (rows, n)
+    num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
+    columns = documents.T if isinstance(documents, np.ndarray) else documents.T.tocsr()
+    for start in range(0, queries.shape[0], num_rows):
+        product = queries[start : start + num_rows] @ columns  # (rows, n)
+        scores = product if isinstance(product, np.ndarray) else product.toarray()
         yield start, [_ranking(row, collection, start + offset, depth) for offset, row in enumerate(scores)]
 
 
@@ -132,48 +136,67 @@ def first(scores: Floats, depth: int) -> Ints:
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Retrieval in one collection."""
+    """Retrieval in one collection.
+
+    Attributes:
+        headline: keys of the scores for the summary, main score first, each with its interval. Empty: all scores, of
+            which nDCG@10 (MAP, where each query has its own candidates) is the main one; it and MRR have intervals.
+        counts: further sizes of the data.
+        text: remarks for the report.
+        settings: what the collection depends on, if it is made and not read.
+    """
 
     name: str
     collection: Collection
     files: tuple[Path, ...] = ()
+    headline: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, run: Run) -> TaskScores:
-        """Rank the documents for every query by cosine and return the means over queries.
+        """Rank the documents for every query and return the means over queries.
 
-        Memory holds the documents' embeddings and a bounded block of scores, never queries x documents.
+        Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
         """
         texts, itself = self.collection, self.collection.itself
-        documents = unit_vectors(run.embedder.embed(texts.documents, keep=False))
-        if itself is not None and texts.queries == [texts.documents[position] for position in itself if position >= 0]:
-            queries = documents[itself]
-        else:
-            queries = unit_vectors(run.embedder.embed(texts.queries))
+        queries, documents = run.embedder.ranking(texts.queries, texts.documents)
+        num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)
-        main = "map" if self.collection.candidates else "ndcg@10"
-        examples = {key: Examples.of("mean", ranked.figures[key]) for key in (main, "mrr")}
+        main = self.headline[0] if self.headline else "map" if self.collection.candidates else "ndcg@10"
+        examples = {key: Examples.of("mean", ranked.figures[key]) for key in self.headline or (main, "mrr")}
         scores = ranked.scores() | {key: figure(values) for key, values in examples.items()}
         reciprocal = ranked.figures["mrr"]
         first_ranks = np.round(
-            np.divide(1, reciprocal, out=np.full(len(queries), float(len(documents))), where=reciprocal > 0)
+            np.divide(1, reciprocal, out=np.full(len(reciprocal), float(num_documents)), where=reciprocal > 0)
         )
         details = Details(
-            tables=list(self._neighbors(ranked)), charts=[RankCurve(first_ranks.astype(np.int64), len(documents))]
+            self.text,
+            tables=list(self._neighbors(ranked, run.embedder.measure)),
+            charts=[RankCurve(first_ranks.astype(np.int64), num_documents)],
         )
-        counts = {"queries": len(queries), "documents": len(documents)}
+        counts = {"queries": len(texts.queries), "documents": num_documents}
         if itself is not None:
             counts["queries that are documents"] = int((itself >= 0).sum())
         if self.collection.num_dropped:
             counts["queries left out"] = self.collection.num_dropped
-        return TaskScores(scores, main, tuple(scores), counts, details, examples=examples)
+        return TaskScores(
+            scores,
+            main,
+            self.headline or tuple(scores),
+            {**counts, **self.counts},
+            details,
+            examples=examples,
+            settings=dict(self.settings),
+        )
 
-    def _neighbors(self, ranked: Ranked) -> Iterator[Table]:
+    def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
         """Yield a table of the three nearest documents for each of a few queries, as NonLing-CSE's Table D.1."""
         texts = self.collection
         for query, nearest in ranked.nearest.items():
             rows = []
-            for rank, (position, cosine) in enumerate(nearest, start=1):
-                note = f"cosine {cosine:.2f}" + ", relevant" * (position in texts.relevant[query])
+            for rank, (position, score) in enumerate(nearest, start=1):
+                note = f"{measure} {score:.2f}" + ", relevant" * (position in texts.relevant[query])
                 rows.append((rank, Cell(_cut(texts.documents[position]), note)))
             yield Table(("rank", "nearest"), rows, f"{self.name}: {_cut(texts.queries[query])}")
 

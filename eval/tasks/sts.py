@@ -19,7 +19,8 @@ from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.data.sts import Pairs, read_sick, read_sts_subset, read_stsb
 from clearspan.eval.details import Details, Scatter, Table
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.embed import Embedder, Encode, Floats, unit_vectors
+from clearspan.eval.models.embed import Embedder, Encode
+from clearspan.eval.models.similarity import Floats, Similarity
 from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, Run, Task
 
@@ -43,18 +44,6 @@ SPLITS = {
         {"test": "SICK_test_annotated.txt", "dev": "SICK_trial.txt", "train": "SICK_train.txt"},
     ),
 }
-
-
-def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
-
-    A NaN counts as 0, and so does the cosine with a zero vector, as in SentEval's STS protocol. Values are rounded to
-    12 decimals: the digits beyond are noise of float32 embeddings, which would give an encoder that maps all texts to
-    one direction a correlation.
-    """
-    product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
-    cosine: NDArray[np.float64] = product.sum(axis=1).round(12)
-    return cosine
 
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
@@ -117,7 +106,7 @@ def pairs_spearman(encode: Encode, pairs: Pairs) -> float:
     Args:
         encode: function from n texts to an array (n, dim).
     """
-    return correlations(_embedded_cosines({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
+    return correlations(_similarities({"dev": pairs}, Embedder(encode))["dev"], pairs.gold)["spearman"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +119,7 @@ class YearTask:
 
     def score(self, run: Run) -> TaskScores:
         """Return the correlations per subset and the three aggregations."""
-        cosine = _embedded_cosines(self.subsets, run.embedder)
+        cosine = _similarities(self.subsets, run.embedder)
         scores = aggregate({name: (cosine[name], pairs.gold) for name, pairs in self.subsets.items()})
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
         predicted = np.concatenate(list(cosine.values()))
@@ -140,7 +129,7 @@ class YearTask:
             "spearman_all": Examples.of("spearman", predicted, gold),
             "spearman_mean": Examples.of("spearman", predicted, gold, groups),
         }
-        return _task_scores(scores, "spearman_all", headline, self.subsets, cosine, examples)
+        return _task_scores(scores, "spearman_all", headline, self.subsets, cosine, examples, run.embedder.measure)
 
 
 @dataclass(frozen=True)
@@ -153,7 +142,7 @@ class SplitTask:
 
     def score(self, run: Run) -> TaskScores:
         """Return the correlations of the test split, and of dev as `*_dev` if there is one."""
-        cosine = _embedded_cosines(self.splits, run.embedder)
+        cosine = _similarities(self.splits, run.embedder)
         scores: dict[str, float] = {}
         for name, pairs in self.splits.items():
             of_split = correlations(cosine[name], pairs.gold)
@@ -161,7 +150,7 @@ class SplitTask:
             scores |= {f"{metric}{suffix}": of_split[metric] for metric in ("spearman", "pearson")}
         headline = tuple(metric for metric in scores if metric.startswith("spearman"))
         examples = {"spearman": Examples.of("spearman", cosine["test"], self.splits["test"].gold)}
-        return _task_scores(scores, "spearman", headline, self.splits, cosine, examples)
+        return _task_scores(scores, "spearman", headline, self.splits, cosine, examples, run.embedder.measure)
 
 
 def load(data: Path) -> Loaded:
@@ -212,10 +201,8 @@ def load_split_task(name: str, read: Callable[[Path], Pairs], files: Mapping[str
 FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
 
 
-def _embedded_cosines(subsets: Mapping[str, Pairs], embedder: Embedder) -> dict[str, NDArray[np.float64]]:
-    # A single call for the whole task, since the encoder batches by length within a call.
-    embedder.embed([text for pairs in subsets.values() for text in pairs.left + pairs.right])
-    return {name: cosines(embedder.embed(pairs.left), embedder.embed(pairs.right)) for name, pairs in subsets.items()}
+def _similarities(subsets: Mapping[str, Pairs], model: Similarity) -> dict[str, NDArray[np.float64]]:
+    return model.pairs({name: (pairs.left, pairs.right) for name, pairs in subsets.items()})
 
 
 def _task_scores(
@@ -225,10 +212,11 @@ def _task_scores(
     subsets: Mapping[str, Pairs],
     cosine: Mapping[str, NDArray[np.float64]],
     examples: dict[str, Examples],
+    measure: str,
 ) -> TaskScores:
     by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in subsets.items()}
     undefined = [
-        f"{subset}: undefined, since {_why_undefined(cosine[subset], subsets[subset].gold)}."
+        f"{subset}: undefined, since {_why_undefined(cosine[subset], subsets[subset].gold, measure)}."
         for subset, values in by_subset.items()
         if np.isnan(values["spearman"])
     ]
@@ -242,15 +230,15 @@ def _task_scores(
         details=Details(
             "\n\n".join(undefined),
             [Table(("subset", "pairs", "Spearman", "Pearson"), rows)],
-            [Scatter(points, "gold similarity", "cosine")],
+            [Scatter(points, "gold similarity", measure)],
         ),
         subsets={subset: {**values, "num_pairs": len(subsets[subset])} for subset, values in by_subset.items()},
         examples=examples,
     )
 
 
-def _why_undefined(cosine: Floats, gold: Floats) -> str:
+def _why_undefined(cosine: Floats, gold: Floats, measure: str) -> str:
     """Return the reason why two arrays have no correlation."""
     if len(gold) < 2:
         return "it has one pair"
-    return "every pair has the same score" if np.ptp(gold) == 0 else "every pair has the same cosine"
+    return "every pair has the same score" if np.ptp(gold) == 0 else f"every pair has the same {measure}"

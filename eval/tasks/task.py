@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from clearspan.eval.files import MissingDataError
-from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.similarity import Similarity
+from clearspan.eval.models.similarity import UnscoredError as UnscoredError  # tasks import it from here
 from clearspan.eval.scores import TaskScores
 
 ProtocolName = Literal["full", "fast"]
@@ -23,7 +24,7 @@ class Run:
     """The model and the settings that a task is scored with.
 
     Attributes:
-        embedder: the model, as a function from texts to arrays.
+        embedder: the model: `embed` maps texts to arrays; `ranking` and `pairs` compare texts, which baselines do too.
         protocol: `full`, the papers' protocol (SentEval's defaults), or `fast`, SentEval's settings for prototyping.
         seed: seed of folds, initial weights and orders; SentEval's is 1111.
         device: torch device on which classifiers are trained.
@@ -31,19 +32,12 @@ class Run:
         folder: the model's folder, for tasks that fine-tune; None for word vectors and functions.
     """
 
-    embedder: Embedder
+    embedder: Similarity
     protocol: ProtocolName = "full"
     seed: int = 1111
     device: str = "cpu"
     progress: bool = False
     folder: Path | None = None
-
-
-class UnscoredError(Exception):
-    """The task cannot be scored with this model or on this device; all other tasks run.
-
-    The message gives the reason, in one line.
-    """
 
 
 class Task(Protocol):

@@ -15,7 +15,9 @@ from clearspan.train.export import DATA, main
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone
 
-ENCODER = SimpleNamespace(pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None))
+ENCODER = SimpleNamespace(
+    attends=True, pooling="mean", dim=32, max_tokens=64, inference=SimpleNamespace(truncate_dim=None)
+)
 INDEX = "model-index"
 
 

@@ -77,7 +77,16 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["data.text.batch_size=0"], "data.text.batch_size"),
         (["optimizer.schedule=cosine-nope"], "optimizer.schedule"),
         (["training.eval_data=senteval"], "training.eval_data has no effect with training.eval_steps 0"),
-        (["optimizer.warmup_steps=5"], "optimizer.warmup_steps has no effect with schedule slanted_triangular"),
+        (
+            ["optimizer.embedings.learning_rate=1"],
+            "unknown key 'optimizer.embedings'; did you mean optimizer.embeddings",
+        ),
+        (["optimizer.heads.learning_rate=0"], "optimizer.heads.learning_rate: 0 should be greater than 0"),
+        (["optimizer.heads.betas=[0,0]"], "unknown key 'optimizer.heads.betas'"),
+        (
+            ["model.train=last-0"],
+            "model.train 'last-0' is not one of all, last-N with N of 1 or more, embeddings, heads",
+        ),
         (["optimizer.betas=[0.9]"], "optimizer.betas"),
         (["optimizer.ratio=0"], "optimizer.ratio"),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay"),

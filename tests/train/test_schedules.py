@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from clearspan.train.config.recipe import load
-from clearspan.train.schedules import OptimizerConfig, cosine, linear, slanted_triangular, whole
+from clearspan.train.schedules import (
+    OptimizerConfig,
+    constant,
+    cosine,
+    learning_rate,
+    linear,
+    slanted_triangular,
+    whole,
+)
 from tests.train.test_recipe import GIVEN
 
 
@@ -54,7 +62,23 @@ def test_cosine_is_transformers_own_schedule_but_for_its_first_step(warmup: int)
     assert cosine(0, 100, options) == (1 / 30 if warmup else 1)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_schedules_that_rise_take_warm_up_steps(schedule: str) -> None:
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "slanted_triangular", "constant"])
+def test_every_schedule_takes_warm_up_steps(schedule: str) -> None:
     given = [*GIVEN, f"optimizer.schedule={schedule}", "optimizer.warmup_steps=5"]
-    assert load("declutr-small", given).optimizer.warmup_steps == 5
+    optimizer = load("declutr-small", given).optimizer
+    rates = [learning_rate(step, 100, optimizer) / optimizer.learning_rate for step in range(100)]
+    assert rates[0] > 0 and sorted(rates[:6]) == rates[:6] and rates[5] == 1 > rates[4]
+
+
+def test_warm_up_steps_take_the_place_of_the_fraction_that_rises() -> None:
+    by_fraction, by_steps = OptimizerConfig(cut_fraction=0.07), OptimizerConfig(cut_fraction=0.5, warmup_steps=7)
+    for step in range(100):
+        assert slanted_triangular(step, 100, by_steps) == slanted_triangular(step, 100, by_fraction)
+
+
+def test_constant_rises_as_linear_does_and_stays() -> None:
+    options = OptimizerConfig(schedule="constant", warmup_steps=30)
+    for step in range(30):
+        assert constant(step, 100, options) == linear(step, 100, options)
+    assert {constant(step, 100, options) for step in range(30, 100)} == {1.0}
+    assert {constant(step, 100, OptimizerConfig()) for step in range(100)} == {1.0}

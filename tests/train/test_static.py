@@ -1,359 +1,212 @@
-"""A step at a static token budget: one compiled graph, and nothing that waits for the device.
+"""A static encoder: token vectors that are averaged, trained by every pooled objective, exported as StaticEmbedding."""
 
-What runs here is the trainer's own step, with all objectives, on a CPU, where one padded attention or a stand-in is in
-the place of CUDA's variable-length kernel. Under fake tensors, which have no values, whatever wants one on the host
-raises.
-"""
+import re
+from pathlib import Path
 
-import argparse
-import copy
-import itertools
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any
-
+import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch._dynamo.utils import counters
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeCopyMode, FakeTensorMode
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
+from tokenizers import Tokenizer
 
-from clearspan.shards import Dataset
-from clearspan.train import build, run
-from clearspan.train.build import build_feed
-from clearspan.train.data.feed import MicroBatch
-from clearspan.train.engine.gradients import gradient_norms
-from clearspan.train.learner import Learner
-from clearspan.train.model import attention
-from clearspan.train.model.encoder import Encoder
-from clearspan.train.model.memory_bank import Memory
-from clearspan.train.model.packing import Packed
-from clearspan.train.options import ALL, Recipe
-from tests.train.test_learner import learner_and_batch
-from tests.train.test_mixed import ALL as EVERY
-from tests.train.test_mixed import folders, recipe_of
-from tests.train.test_packing import NothingFromTheHost
+from clearspan.eval.models.library import load as load_model
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.export import _trained
+from clearspan.train.model.encoder import encode_texts
+from clearspan.train.options import ALL, RecipeError
+from tests.train.conftest import TINY_MODEL, VOCABULARY
+from tests.train.ranks import train_alone, train_on_ranks
+from tests.train.runs import metrics, same_weights, without_its_last_checkpoint
+from tests.train.test_learner import learner_and_batch, pretrained, step
 
-__all__ = ["folders", "recipe_of"]
-DROPOUT = ["model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
+STATIC = ["model.config=null", "model.config.model_type=static", "model.config.hidden_size=24"]
+RATE = ["optimizer.learning_rate=0.1", "optimizer.weight_decay=0", "objectives.mlm=null"]
 
 
-def faked(learner: Learner, batches: MicroBatch, mode: FakeTensorMode) -> tuple[Learner, MicroBatch]:
-    """The same without values."""
-    with FakeCopyMode(mode):
-        return copy.deepcopy(learner), {name: batch._map(mode.from_tensor) for name, batch in batches.items()}
+@pytest.fixture(scope="module")
+def static(tiny: list[str]) -> list[str]:
+    """Overrides that train a table of weighted vectors on spans."""
+    return [*(o for o in tiny if o not in TINY_MODEL), *STATIC, "model.config.weights=true", *RATE]
 
 
-def update(learner: Learner, batches: MicroBatch) -> dict[str, Tensor]:
-    """The trainer's step of all objectives: forward, backward, clipping, AdamW as it runs on CUDA."""
-    optimizer = torch.optim.AdamW(learner.parameters(), fused=True)
-    with NothingFromTheHost():
-        loss, metrics = learner(batches)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-    optimizer.step()
-    return {**metrics, "grad_norm": norm}
+@pytest.fixture(scope="module")
+def run(static: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("runs") / "run"
+    done = train_alone(*static, "training.save_steps=3", f"output={output}")
+    assert done.returncode == 0, done.stderr
+    return output
 
 
-@pytest.mark.slow
-def test_nothing_in_a_step_waits_for_the_device(recipe_of: Callable[..., list[str]]) -> None:
-    """Sampling, packing, masking, every loss and metric, backward, clipping, AdamW."""
-    learner, batches, _ = learner_and_batch(recipe_of(EVERY, [*DROPOUT, "objectives.spans.memory=16"]), static=True)
-    mode = FakeTensorMode()
-    fake, given = faked(learner, batches, mode)
-    with mode:
-        metrics = update(fake, given)
-    assert {"loss", "tokens", "tokens_cut", "masks_cut", "grad_norm"} < metrics.keys()
-    assert {f"{name}/accuracy" for name in EVERY} < metrics.keys()
+@pytest.fixture(scope="module")
+def sample(texts: list[str]) -> list[str]:
+    """1,000 pieces of the language reference of all lengths, and texts that nothing is left of."""
+    pieces = [
+        text[start : start + size]
+        for text in texts
+        for start in range(0, 4000, 700)
+        for size in (20, 90, 400, 2000, 9000)
+    ]
+    return ["", " ", *dict.fromkeys(filter(None, pieces))][:1000]
 
 
-def test_without_a_budget_a_step_waits(recipe_of: Callable[..., list[str]]) -> None:
-    learner, batches, _ = learner_and_batch(recipe_of(EVERY))
-    mode = FakeTensorMode()
-    fake, given = faked(learner, batches, mode)
-    with mode, pytest.raises(DataDependentOutputException):
-        update(fake, given)
-
-
-def test_metrics_that_nobody_looks_at_are_not_computed(recipe_of: Callable[..., list[str]]) -> None:
-    learner, batches, _ = learner_and_batch(recipe_of(EVERY))
-    loss, metrics = learner(batches)
-    same, fewer = learner(batches, measured=False)
-    counts = {"loss", "tokens", *(f"{name}/loss" for name in EVERY)}
-    assert torch.equal(loss, same) and fewer.keys() == counts and len(metrics) > 2 * len(counts)
-    assert all(torch.equal(value, metrics[name]) for name, value in fewer.items())
-
-
-def heads_first(cu: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Each sequence's part of tensors (T, heads, d), as (heads, L, d)."""
-    parts = (x.float().transpose(0, 1).split(cu.diff().tolist(), dim=1) for x in tensors)
-    return zip(*parts, strict=True)
-
-
-@torch.library.custom_op("clearspan_tests::varlen", mutates_args=())
-def varlen(q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int) -> Tensor:
-    """Attention by cumulative lengths as one operator that a compiler cannot look into: (T, heads, d)."""
-    assert cu.diff().max() <= longest
-    out = [F.scaled_dot_product_attention(*one).transpose(0, 1) for one in heads_first(cu, q, k, v)]
-    return torch.cat(out).to(q.dtype)
-
-
-@varlen.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int) -> Tensor:
-    return torch.empty_like(q)
-
-
-@torch.library.custom_op("clearspan_tests::varlen_backward", mutates_args=())
-def varlen_backward(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, cu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    found = []
-    for g, q_, k_, v_ in heads_first(cu, gradient, q, k, v):
-        scale = q_.shape[-1] ** -0.5
-        weights = (scale * q_ @ k_.mT).softmax(-1)
-        inner = g @ v_.mT
-        scores = scale * weights * (inner - (inner * weights).sum(-1, keepdim=True))
-        found.append([x.transpose(0, 1) for x in (scores @ k_, scores.mT @ q_, weights.mT @ g)])
-    first, second, third = (torch.cat(parts).to(q.dtype) for parts in zip(*found, strict=True))
-    return first, second, third
-
-
-@varlen_backward.register_fake
-def _(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, cu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-
-
-def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-
-
-def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return *varlen_backward(gradient, *ctx.saved_tensors), None, None
-
-
-varlen.register_autograd(backward, setup_context=keep)
-
-
-@pytest.fixture
-def one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in for the variable-length kernel."""
-
-    def attention_by_it(query: Tensor, key: Tensor, value: Tensor, packed: Packed, *_: Any) -> Tensor:
-        q, k, v = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))
-        return varlen(q, k, v, packed.cu_seqlens, packed.longest)[None]
-
-    monkeypatch.setattr(attention, "padded_attention", attention_by_it)
-
-
-@pytest.fixture
-def anew() -> Iterator[None]:
-    """No graph is of another test, and a second one is an error."""
-    torch._dynamo.reset()
-    counters.clear()
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        yield
-    torch._dynamo.reset()
-
-
-def micro_batches(learner: Learner, recipe: Recipe, count: int) -> Iterator[MicroBatch]:
-    """The first ones of a run."""
-    feed = build_feed(recipe, {name: Dataset(data.path) for name, data in recipe.data.items()}, learner, 0, 1)
-    columns = {name: learner.columns(name) for name in feed.streams}
-    batches = feed.prefetched(feed.start(), columns, learner.collate)
-    yield from (batch for batch, _ in itertools.islice(batches, count))
-    batches.close()
-
-
-CHECKPOINTED = ["training.activation_checkpointing=true"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("anew", "one_operator")
-@pytest.mark.parametrize("model, more", [("roberta", []), ("modernbert", CHECKPOINTED)])
-def test_ten_steps_are_one_graph_and_the_same_numbers(
-    recipe_of: Callable[..., list[str]], model: str, more: list[str]
+def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluation_give(
+    run: Path, sample: list[str]
 ) -> None:
-    """Tokens, patches, lengths of their own in every step; under bf16's autocast, as DeepSpeed has it."""
-    learner, _, recipe = learner_and_batch(recipe_of(EVERY, more, model=model), static=True)
-    plain = copy.deepcopy(learner)
-    learner.encoder.compile_static("eager")
-    seen = set()
-    for batches in micro_batches(learner, recipe, 10):
-        for one in (learner, plain):
-            one.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16):
-                loss, metrics = one(batches)
-            loss.backward()
-        seen.add(int(metrics["tokens"]))
-        pairs = zip(learner.parameters(), plain.parameters(), strict=True)
-        assert all(torch.equal(a.grad, b.grad) for a, b in pairs if b.grad is not None)
-    assert len(seen) > 5, "every step has other lengths"
-    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
+    assert [type(module) for module in model] == [StaticEmbedding]
+    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    ours, theirs = encode_texts(encoder, tokenizer, sample), model.encode(sample)
+    assert len(sample) == 1000 and theirs.std() > 0.01
+    np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(load_model(run / "model").encode(sample), theirs, atol=1e-6, rtol=1e-6)
+    assert not ours[0].any() and not theirs[0].any()
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    """No graph is of another test, and what compiling sets for the process is as before."""
-    torch._dynamo.reset()
-    counters.clear()
-    with torch._dynamo.config.patch(recompile_limit=8), torch._functorch.config.patch(donated_buffer=True):
-        yield
-    torch._dynamo.reset()
+def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> None:
+    encoder, _, _ = _trained(run, Checkpoints(run).model_states("last"))
+    table = encoder.base.embeddings
+    assert table.scale.std() > 0.01
+    exported = load_file(run / "model" / "model.safetensors")
+    assert exported.keys() == {"embedding.weight"}
+    assert torch.equal(exported["embedding.weight"], table.weight * table.scale)
+    card = (run / "model" / "README.md").read_text()
+    assert "the mean of static token vectors of 24 dimensions, over texts of any length" in card
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("restored")
-def test_each_turn_has_a_graph_for_every_pass_however_many_turns_there_are(recipe_of: Callable[..., list[str]]) -> None:
-    learner, batches, _ = learner_and_batch(recipe_of(EVERY, ["optimization=alternate"]), static=True)
-    learner.encoder.compile_static("eager")
-    for _ in range(2):
-        for turn in learner.turns:
-            given = {one.data: batches[one.data] for one in learner.of_turn(turn)}
-            first_pass = learner.cache([given], turn)[0]
-            learner(given, turn, first_pass)[0].backward()
-            with torch.no_grad():
-                learner.eval()(given, turn)
-            learner.train()
-    of_texts = sum(budget is not None for budget in learner.budgets.values())
-    assert counters["stats"]["unique_graphs"] == 3 * of_texts > 8
+def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str], tmp_path: Path) -> None:
+    again = without_its_last_checkpoint(run, tmp_path / "again")
+    done = train_alone(*static, "training.save_steps=3", f"output={again}", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert same_weights(run, again) and metrics(run, ["loss"]) == metrics(again, ["loss"])
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("restored")
-def test_a_compiled_forward_tells_every_objectives_gradient_after_steps_that_did_not(
-    recipe_of: Callable[..., list[str]],
+def test_an_export_is_continued_with_its_normalization(run: Path, static: list[str], tmp_path: Path) -> None:
+    """At a rate of almost 0 nothing changes; a head that the recipe adds comes behind the table."""
+    folder = tmp_path / "start"
+    table = StaticEmbedding(
+        Tokenizer.from_file(str(run / "model" / "tokenizer.json")),
+        embedding_weights=load_file(run / "model" / "model.safetensors")["embedding.weight"],
+    )
+    SentenceTransformer(modules=[table, Normalize()], device="cpu").save_pretrained(str(folder))
+    given = [o for o in static if "model.config." not in o and "learning_rate" not in o]
+    given += [f"model.path={folder}", "optimizer.learning_rate=1e-12", "training.max_steps=2"]
+    done = train_alone(*given, f"output={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    texts = ["An Owl", "", "a longer text of several words"]
+    model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert [type(module) for module in model] == [StaticEmbedding, Normalize]
+    np.testing.assert_allclose(model.encode(texts), SentenceTransformer(str(folder)).encode(texts), atol=1e-6)
+    learner, _, _ = learner_and_batch([*given, "model.head=tanh", "model.config={model_type: static, weights: true}"])
+    assert isinstance(learner.encoder.head[0], Dense) and learner.encoder.base.embeddings.scale is not None
+
+
+def test_a_table_begins_with_a_transformers_token_embeddings(
+    tiny: list[str], static: list[str], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    learner, batches, _ = learner_and_batch(recipe_of(["spans", "mlm"]), static=True)
-    parameters = list(learner.parameters())
-    plain = norms_of(learner, batches, parameters)
-    learner.encoder.compile_static("aot_eager", repeats=True)
-    learner(batches)[0].backward()
-    assert norms_of(learner, batches, parameters) == pytest.approx(plain, rel=1e-4)
+    transformer = learner_and_batch(tiny)[0].encoder.base
+    given = pretrained([*static], transformer, tokenizer_folder, tmp_path / "model")
+    both = [*given, "model.config.model_type=static"]
+    learner, _, _ = learner_and_batch(both)
+    rows = transformer.get_input_embeddings().weight
+    assert torch.equal(learner.encoder.base.embeddings.weight, rows) and learner.encoder.dim == rows.shape[1]
+    with pytest.raises(RecipeError, match=r"hidden_size 24: the token embeddings of model.path have 32 dimensions"):
+        learner_and_batch([*both, "model.config.hidden_size=24"])
+    with pytest.raises(RecipeError, match="both only with model_type: static"):
+        learner_and_batch([*given, "model.config.model_type=bert"])
 
 
-def test_looking_at_gradients_leaves_what_is_remembered(recipe_of: Callable[..., list[str]]) -> None:
-    """A cross-batch memory is filled by training's own forward, once."""
-    learner, batches, _ = learner_and_batch(recipe_of(["spans", "mlm"], ["objectives.spans.memory=16"]))
-    (memory,) = (one for one in learner.modules() if isinstance(one, Memory) and len(one.vectors))
-    norms_of(learner, batches, list(learner.parameters()))
-    assert not memory.vectors.any()
-    learner(batches)
-    assert memory.vectors.any()
+def test_tokens_that_a_table_lacks_get_vectors_of_their_own(run: Path, static_sentences: list[str]) -> None:
+    """The sentences were made with a tokenizer that has [DEL] besides."""
+    given = [o for o in static_sentences if not o.startswith("model.config.")]
+    given += ["objectives.simcse.data=text", f"model.path={run / 'model'}"]
+    table = learner_and_batch(given)[0].encoder.base.embeddings.weight
+    before = load_file(run / "model" / "model.safetensors")["embedding.weight"]
+    assert len(table) == len(before) + 1 and torch.equal(table[:-1], before)
+    assert 0.1 < table[-1].norm() < 3
 
 
-def norms_of(learner: Learner, batches: MicroBatch, parameters: list[nn.Parameter]) -> dict[str, float]:
-    """By objective, through an engine that does nothing besides."""
-    engine = SimpleNamespace(module=learner, device=torch.device("cpu"), torch_autocast_enabled=lambda: False)
-    return {name: float(norm) for name, norm in gradient_norms(engine, batches, ALL, parameters).items()}
+@pytest.fixture(scope="module")
+def static_sentences(static: list[str], sentences_folder: Path) -> list[str]:
+    """The same over sentences, without an objective."""
+    given = [o for o in static if not o.startswith(("objectives.spans", "data.text"))]
+    return [*given, "objectives.spans=null", f"data.text.path={sentences_folder}", "data.text.batch_size=32"]
 
 
-BF16 = torch.bfloat16
+@pytest.mark.parametrize("objective", ["spans", "simcse", "clear"])
+def test_every_contrastive_objective_trains_the_vectors_of_all_tokens_and_adds_no_special_ones(
+    static: list[str], static_sentences: list[str], objective: str
+) -> None:
+    options = {"spans": [], "simcse": ["temperature=0.05"], "clear": ["augment=del-span", "views=stored"]}[objective]
+    given = static if objective == "spans" else [*static_sentences, *(f"objectives.{objective}.{o}" for o in options)]
+    learner, batches, _ = learner_and_batch(given)
+    loss, _ = learner(batches)
+    loss.backward()
+    packed = learner._prepare(batches, ALL).packed
+    trained = learner.encoder.base.embeddings.weight.grad.any(dim=1).nonzero()[:, 0]
+    assert torch.equal(trained, packed.ids.unique()) and packed.content.all()
+
+
+def test_sentences_are_never_cut(static_sentences: list[str], sentences: list[list[int]]) -> None:
+    given = [*static_sentences, "objectives.simcse.temperature=0.05", "data.text.batch_size=600"]
+    learner, batches, _ = learner_and_batch(given)
+    packed = learner._prepare(batches, ALL).packed
+    assert max(map(len, sentences)) > 66 and sorted(packed.lengths) == sorted(2 * [len(row) for row in sentences])
+
+
+def test_a_static_budget_gives_the_loss_of_an_exact_forward(static_sentences: list[str]) -> None:
+    given = [*static_sentences, "objectives.simcse.temperature=0.05"]
+    exact, fixed = (step(given, static=static) for static in (False, True))
+    for first, second in zip(exact, fixed, strict=True):
+        torch.testing.assert_close(first, second, atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_of_vectors_gives_simcse_its_positives(static_sentences: list[str]) -> None:
+    given = [*static_sentences, "objectives.simcse.temperature=0.05"]
+    for options, equal in (([], True), (["model.config.dropout=0.1"], False)):
+        learner, _, _ = learner_and_batch([*given, *options])
+        assert learner.encoder.has_dropout is not equal
+        notes = learner.of_turn(ALL)[0].notes(1.0)
+        assert any("dropout" in note for note in notes) is equal
 
 
 @pytest.mark.parametrize(
-    "dtype, head_dim, dropout, private, taken",
-    [
-        (BF16, 64, 0.0, True, True),
-        (BF16, 64, 0.1, True, True),
-        (BF16, 64, 0.1, False, False),
-        (BF16, 64, 0.0, False, True),
-        (torch.float16, 128, 0.1, True, True),
-        (torch.float32, 64, 0.0, True, False),
-        (BF16, 12, 0.0, True, False),
-        (BF16, 512, 0.0, True, False),
-    ],
-)
-def test_the_kernel_takes_what_it_can_and_padding_the_rest(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, head_dim: int, dropout: float, private: bool, taken: bool
-) -> None:
-    monkeypatch.setattr(attention, "VARLEN_DROPOUT", private)
-    assert attention.varlen_takes(dtype, head_dim, dropout) == taken
-
-
-@pytest.mark.parametrize("window", [-1, 16])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_torchs_kernel_takes_the_call_that_is_made(dropout: float, window: int) -> None:
-    """Its arguments and what it gives; without values, as there is no CUDA here."""
-    assert attention.VARLEN_DROPOUT
-    with FakeTensorMode(), torch.no_grad():
-        q, k, v = (torch.empty(60, 4, 64, dtype=BF16, device="cuda") for _ in range(3))
-        cu = torch.empty(5, dtype=torch.int32, device="cuda")
-        out = attention._varlen(q, k, v, cu, 30, dropout, 0.125, window)
-    assert (out.shape, out.dtype, out.device.type) == ((60, 4, 64), BF16, "cuda")
-
-
-@pytest.mark.parametrize("other", ["_no_such_call", "_flash_attention_backward"])
-def test_a_private_call_that_is_gone_or_takes_other_arguments_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, other: str
-) -> None:
-    monkeypatch.setattr(attention, "PRIVATE", other)
-    assert not attention._takes_dropout()
-
-
-def test_what_a_torch_without_dropout_in_its_kernel_means_is_said(
-    recipe_of: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner, _, recipe = learner_and_batch(recipe_of(EVERY, DROPOUT), static=True)
-    feed = build_feed(recipe, {name: Dataset(data.path) for name, data in recipe.data.items()}, learner, 0, 1)
-    assert not any("variable-length" in line for line in run.notes(recipe, learner, feed, None, 6))
-    monkeypatch.setattr(attention, "VARLEN_DROPOUT", False)
-    assert any(
-        "no variable-length attention with dropout" in line for line in run.notes(recipe, learner, feed, None, 6)
-    )
-
-
-def test_a_gpu_without_bfloat16_is_refused(
-    tiny: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
-    code = run.main(["--recipe", "demo", *tiny, "output=unused", "training.bf16=true", "--dry-run"])
-    assert (code, capsys.readouterr().err) == (
-        2,
-        "train: training.bf16: Tesla T4 has no bfloat16: set training.bf16=false\n",
-    )
-
-
-@pytest.mark.parametrize(("said", "bf16", "calls"), [("true", "true", 1), ("false", "true", 0), ("true", "false", 0)])
-def test_the_encoder_is_compiled_on_cuda_in_bf16_unless_the_recipe_says_no(
-    tiny: list[str], monkeypatch: pytest.MonkeyPatch, said: str, bf16: str, calls: int
-) -> None:
-    class Built(Exception):  # noqa: N818 (it is no error)
-        """What comes after the encoder wants a GPU."""
-
-    def built(*_: Any) -> None:
-        raise Built
-
-    compiled = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setattr(Encoder, "compile_static", lambda encoder, **_: compiled.append(encoder))
-    monkeypatch.setattr(build, "build_feed", built)
-    options = [*tiny, "output=unused", f"training.bf16={bf16}", f"training.compile={said}", "--dry-run"]
-    with pytest.raises(Built):
-        run.train(run.parser().parse_args(["--recipe", "demo", *options]))
-    assert len(compiled) == calls
-
-
-@pytest.mark.parametrize(
-    "error, said, mend",
+    ("overrides", "reason"),
     [
         (
-            torch._dynamo.exc.Unsupported("a call that\nno graph holds", "a break"),
-            "cannot be compiled as one graph (a call that",
-            "set training.compile=false",
+            ["objectives.mlm.input=anchor"],
+            "model: static has no masked-LM head that this version supports, which objectives.mlm needs: leave it out",
         ),
-        (torch.OutOfMemoryError("CUDA out of memory."), "not enough memory for a step", "see docs/training.md"),
+        (["model.pooling=cls"], "model: a static encoder averages the vectors of its tokens: leave pooling cls out"),
+        (["model.config.num_hidden_layers=2"], "static has no option 'num_hidden_layers'"),
+        (["model.config.hidden_size=0"], "model: hidden_size 0 must be a positive number of dimensions"),
+        (["model.config.dropout=1"], "model: dropout 1 must be a probability below 1"),
+        (["training.activation_checkpointing=true"], "'static' has no activation checkpointing"),
     ],
 )
-def test_what_ends_a_step_on_a_gpu_is_told_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str, mend: str
-) -> None:
-    def broken(_: Any) -> None:
-        raise error
+def test_what_a_table_cannot_do_is_refused_with_a_reason(static: list[str], overrides: list[str], reason: str) -> None:
+    given = [o for o in static if not o.startswith("objectives.mlm")]
+    with pytest.raises(RecipeError, match=re.escape(reason)):
+        learner_and_batch([*given, *overrides] if "mlm" in overrides[0] else [*static, *overrides])
 
-    monkeypatch.setattr(run, "train", broken)
-    assert run.work(argparse.Namespace()) == 1
-    printed = capsys.readouterr().err
-    assert said in printed and printed.endswith(f"{mend}\n")
-    assert printed.count("\n") == 1
+
+def test_pictures_are_refused_with_a_reason(tiny_images: list[str]) -> None:
+    given = [o for o in tiny_images if not o.startswith("model.")]
+    with pytest.raises(RecipeError, match=r"data.others.modality: a static encoder has no layers to encode patches"):
+        learner_and_batch([*given, *STATIC])
+
+
+def test_the_dry_run_counts_a_table(static: list[str], tmp_path: Path) -> None:
+    done = train_alone(*static, "--dry-run", f"output={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert f"parameters      {VOCABULARY * 25:,}\n" in done.stdout
+    assert "GiB activations (12 bytes a token, layer and dimension)" in done.stdout and "FLOP" not in done.stdout
+
+
+@pytest.mark.slow
+def test_two_ranks_and_zero_train_as_one(run: Path, static: list[str], tmp_path: Path) -> None:
+    done = train_on_ranks(2, *static, "training.zero_stage=2", f"output={tmp_path / 'run'}", port=28610)
+    assert done.returncode == 0, done.stderr
+    ours, alone = ([line["loss"] for line in metrics(folder, ["loss"])] for folder in (tmp_path / "run", run))
+    assert ours == pytest.approx(alone, rel=1e-4)

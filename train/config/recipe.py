@@ -101,7 +101,8 @@ def _typed(content: dict[Any, Any]) -> Recipe:
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}
     requested, turns = sections["objectives"], sections["turns"]
     known = known_keys(sections, requested)
-    content = {**content, "model": _without_nulls(content.get("model") or {}), "data": sections["data"]}
+    plain = {name: _without_nulls(content.get(name) or {}) for name in ("model", "optimizer")}
+    content = {**content, **plain, "data": sections["data"]}
     recipe = typed(Recipe, {**content, "objectives": {}, "turns": {}}, known=known)
     for name, options in requested.items():
         key, type_ = f"objectives.{name}", str(options.get("type") or name)
@@ -117,7 +118,7 @@ def _typed(content: dict[Any, Any]) -> Recipe:
         recipe.objectives[name] = typed(objectives.config_class(type_), options, f"{key}.", known)
         recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
     for name, options in turns.items():
-        options = {**dataclasses.asdict(recipe.optimizer), **options}
+        options = merge(dataclasses.asdict(recipe.optimizer), options)
         recipe.turns[name] = typed(OptimizerConfig, options, f"turns.{name}.", known)
     return recipe
 

@@ -37,13 +37,20 @@ from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
 from clearspan.train.engine.optimization import AlternatingAdamW, deepspeed_config
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.engine.signals import deadline, launcher_watch
-from clearspan.train.engine.tracking import Clock, Tracker, flops_per_token, layer_weights, peak_flops
+from clearspan.train.engine.tracking import (
+    Clock,
+    Tracker,
+    backward_shares,
+    flops_per_token,
+    layer_weights,
+    peak_flops,
+)
 from clearspan.train.engine.watching import Watch, watched
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
 from clearspan.train.options import Recipe, RecipeError
-from clearspan.train.schedules import WARMED, learning_rate, whole
+from clearspan.train.schedules import fraction_of_peak, whole
 from clearspan.train.selection.model_selection import SHOWN, Judge
 from clearspan.train.selection.validation import HeldOut
 
@@ -61,7 +68,7 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
     training = recipe.training
     total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
     for turn, optimizer in recipe.optimizers().items():
-        if optimizer.schedule in WARMED and total <= optimizer.warmup_steps:
+        if 0 < optimizer.warmup_steps >= total:
             key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
             section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
             raise RecipeError(
@@ -116,7 +123,7 @@ class Trainer:
         self.learner = learner
         self.optimizers = recipe.optimizers()
         self.parameters = {turn: learner.parameters_of(turn) for turn in self.optimizers}
-        self.optimizer = AlternatingAdamW(self.parameters, self.optimizers)
+        self.optimizer = AlternatingAdamW(self.parameters, self.optimizers, learner.parts())
         self.engine, *_ = deepspeed.initialize(
             model=learner, optimizer=self.optimizer, config=deepspeed_config(recipe, self.ranks)
         )
@@ -233,12 +240,12 @@ class Trainer:
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
         """Make the update of a turn, the `number`-th of the step."""
         training, options = self.recipe.training, self.optimizers[turn]
-        rate = learning_rate(self.step, self.total, options)
+        fraction = fraction_of_peak(self.step, self.total, options)
         forwards: list[Metrics] = []
         norms: Metrics = {}
         with self.optimizer.during(turn) as optimizer:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+            for group, peak in zip(optimizer.param_groups, self.optimizer.peaks[turn], strict=True):
+                group["lr"] = peak * fraction
             cached: list[Cached] | list[None] = [None] * len(batches)
             if training.gradient_caching:
                 with autocast(self.engine):
@@ -260,7 +267,8 @@ class Trainer:
             norm = torch.as_tensor(self.engine.get_global_grad_norm())
         summed = {name: torch.stack([metrics[name] for metrics in forwards]).sum(0) for name in forwards[0]}
         means = {name: value / len(forwards) for name, value in summed.items() if name not in COUNTS}
-        return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": torch.tensor(rate)}
+        rate = torch.tensor(options.learning_rate * fraction)
+        return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": rate}
 
     def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
         """Yield (inputs of the turn, seed of its dropout) for each micro-batch; set the seed."""
@@ -336,9 +344,8 @@ class Trainer:
                 workload = objective.workload()
                 examples = self.recipe.data[objective.data].batch_size
                 sequences += examples * (workload.sequences + workload.patch_sequences)
-        return flops_per_token(
-            layer_weights(encoder), encoder.config.num_hidden_layers, encoder.dim, tokens / sequences
-        )
+        layers, passes = encoder.num_layers, 1 + sum(backward_shares(self.learner))
+        return flops_per_token(layer_weights(encoder), layers, encoder.dim, tokens / sequences) * passes / 3
 
     def _evaluate(self) -> bool:
         """Evaluate the weights, log and show the figures; return whether they are the best so far."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.train.options import Recipe
-from clearspan.train.schedules import OptimizerConfig
+from clearspan.train.schedules import LAYERS, OptimizerConfig
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
@@ -40,19 +40,30 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
     }
 
 
-def optimizer_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Return AdamW's parameter groups: weight decay for matrices, none for vectors (biases, normalization)."""
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    return [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def optimizer_groups(
+    parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str]
+) -> list[dict[str, Any]]:
+    """Return AdamW's parameter groups, none empty: weight decay for matrices, none for vectors (biases, normalization).
+    Parts with options of their own follow the rest.
+
+    Args:
+        parts: the part of each parameter (`Learner.parts`).
+    """
+    own, groups = config.parts(), []
+    for name, (rate, decay) in own.items():
+        members = [p for p in parameters if (parts.get(p) if parts.get(p) in own else LAYERS) == name]
+        matrices, vectors = [p for p in members if p.ndim >= 2], [p for p in members if p.ndim < 2]
+        groups += [{"params": matrices, "weight_decay": decay, "lr": rate}] if matrices else []
+        groups += [{"params": vectors, "weight_decay": 0.0, "lr": rate}] if vectors else []
+    return groups
 
 
-def adamw(parameters: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+def adamw(
+    parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str] | None = None
+) -> torch.optim.AdamW:
     """Return torch's fused AdamW, which is faster on a CPU too; DeepSpeed's own would have to be compiled."""
     return torch.optim.AdamW(
-        optimizer_groups(parameters, config.weight_decay),
+        optimizer_groups(parameters, config, parts or {}),
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         eps=config.eps,
@@ -68,10 +79,20 @@ class AlternatingAdamW(torch.optim.Optimizer):
     Args:
         parameters: the parameters that each turn reaches; turns may share parameters.
         configs: the options of each turn.
+        parts: the part of each parameter.
+
+    Attributes:
+        peaks: the highest learning rate of each parameter group, by turn.
     """
 
-    def __init__(self, parameters: Mapping[str, list[nn.Parameter]], configs: Mapping[str, OptimizerConfig]) -> None:
-        self.turns = {turn: adamw(reached, configs[turn]) for turn, reached in parameters.items()}
+    def __init__(
+        self,
+        parameters: Mapping[str, list[nn.Parameter]],
+        configs: Mapping[str, OptimizerConfig],
+        parts: Mapping[nn.Parameter, str],
+    ) -> None:
+        self.turns = {turn: adamw(reached, configs[turn], parts) for turn, reached in parameters.items()}
+        self.peaks = {turn: [group["lr"] for group in adam.param_groups] for turn, adam in self.turns.items()}
         self._turn = next(iter(self.turns))
         distinct = {id(parameter): parameter for reached in parameters.values() for parameter in reached}
         super().__init__(list(distinct.values()), {})

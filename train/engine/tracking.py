@@ -18,6 +18,7 @@ from torch import Tensor
 from clearspan.common import terminal
 from clearspan.common.files import path_in_errors, write_text
 from clearspan.train.engine.display import Display
+from clearspan.train.learner import Learner
 from clearspan.train.options import RecipeError
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
@@ -34,6 +35,17 @@ def flops_per_token(num_parameters: int, layers: int, dim: int, mean_length: flo
 def layer_weights(encoder: Any) -> int:
     """Return the number of the encoder's parameters without its embeddings, which are looked up, not multiplied."""
     return sum(p.numel() for name, p in encoder.base.named_parameters() if "embeddings" not in name)
+
+
+def backward_shares(learner: Learner) -> tuple[float, float]:
+    """Return (share of the layers' weights whose gradients are computed, share of the layers that a backward pass goes
+    through): (1, 1) if nothing is frozen.
+    """
+    base, table = learner.encoder.base, learner.encoder.token_table()
+    trained = sum(p.numel() for name, p in base.named_parameters() if "embeddings" not in name and p.requires_grad)
+    weights = trained / max(1, layer_weights(learner.encoder))
+    through = any(p.requires_grad for p in (*table, *learner.embeddings.parameters()))
+    return weights, 1.0 if through else weights
 
 
 def peak_flops(device: torch.device) -> float | None:

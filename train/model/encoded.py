@@ -7,6 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearspan.train.model.encoder import Encoder
@@ -64,12 +65,14 @@ class Encoded:
     Args:
         measured: whether the step is logged; if not, only the loss need be computed.
         pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
+        dim: all but the first `dim` components of every vector are 0; 0: the vectors are whole.
     """
 
     forward: Vectors
     objective: str
     measured: bool = True
     pools: bool = True
+    dim: int = 0
 
     @property
     def encoder(self) -> Encoder:
@@ -89,11 +92,14 @@ class Encoded:
         """
         if not self.pools:
             raise TypeError(f"objectives.{self.objective} reads pooled vectors, but its class sets pools = False")
-        return self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]]
+        return self._prefix(self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]])
 
     def first(self, block: str) -> Tensor:
         """Return the fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
-        return self.forward.first[self.forward.blocks[qualified(self.objective, block)]]
+        return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
+
+    def _prefix(self, vectors: Tensor) -> Tensor:
+        return F.pad(vectors[:, : self.dim], (0, vectors.shape[1] - self.dim)) if self.dim else vectors
 
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
         """Return the states at the block's masked positions (k, h) and the original ids (k,), -100 at unused slots."""

@@ -6,6 +6,7 @@ Wrapping a model compares its packed and unpacked states on two sequences: an ar
 (`train.model.attention`) is refused, not silently wrong.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,8 +24,10 @@ from clearspan.train.losses import in_fp32
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.dropout import replace_dropout
 from clearspan.train.model.grouping import by_length
-from clearspan.train.model.packing import Packed, pack_ids
+from clearspan.train.model.packing import Packed, SpecialTokens, pack_ids
 from clearspan.train.model.source import Inference
+from clearspan.train.model.static import StaticModel
+from clearspan.train.model.tokenizer import special_tokens
 from clearspan.train.options import POOLINGS, not_one_of
 
 MLM_HEADS = (
@@ -38,6 +41,8 @@ MLM_HEADS = (
 MAX_GRAPHS = 64
 """Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
 gradient caching, validation."""
+UNLIMITED = 1 << 31
+"""The longest sequence of an encoder without attention, in tokens."""
 
 
 class Encoder(nn.Module):
@@ -52,10 +57,12 @@ class Encoder(nn.Module):
         inference: the further steps of embedding a text.
 
     Attributes:
+        attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
+            tokens' vectors, however many: it has no special tokens, no first token that stands for it, no limit.
         notes: remarks for the user on how the encoder was made, a line each.
 
     Raises:
-        EncoderError: the architecture cannot run packed, or the pooling is unknown.
+        EncoderError: the architecture cannot run packed, or the pooling is unknown or not its own.
     """
 
     def __init__(
@@ -69,6 +76,9 @@ class Encoder(nn.Module):
         super().__init__()
         if pooling not in POOLINGS:
             raise EncoderError(f"pooling {not_one_of(pooling, POOLINGS)}")
+        self.attends = not isinstance(model, StaticModel)
+        if not self.attends and pooling != "mean":
+            raise EncoderError(f"a static encoder averages the vectors of its tokens: leave pooling {pooling} out")
         self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
         self.notes: list[str] = []
@@ -80,7 +90,8 @@ class Encoder(nn.Module):
         embeddings = getattr(self.base, "embeddings", None)
         if isinstance(embeddings, nn.Module):  # here, not in the forward: a compiled graph needs it in advance
             embeddings.register_forward_hook(self._write_patches)
-        self._check_packing()
+        if self.attends:
+            self._check_packing()
 
     @property
     def base(self) -> Any:
@@ -95,8 +106,23 @@ class Encoder(nn.Module):
         return int(self.config.hidden_size)
 
     @property
+    def num_layers(self) -> int:
+        return int(self.config.num_hidden_layers) if self.attends else 0
+
+    def special_tokens(self, tokenizer: Any) -> SpecialTokens:
+        """Return the tokens around a sequence: those of the tokenizer's template, which only attention can use.
+
+        Raises:
+            EncoderError: the template does not hold a sequence once.
+        """
+        special = special_tokens(tokenizer)
+        return special if self.attends else dataclasses.replace(special, prefix=[], suffix=[])
+
+    @property
     def max_tokens(self) -> int:
         """The longest sequence, special tokens included."""
+        if not self.attends:
+            return UNLIMITED
         capacity = int(self.config.max_position_embeddings) - self.first_position
         return min(capacity, self.inference.max_tokens or capacity)
 
@@ -108,7 +134,7 @@ class Encoder(nn.Module):
         """
         if packed.lengths is None:
             return (self._compiled or self._states)(packed, patches)
-        if packed.ids.device.type != "cpu":
+        if packed.ids.device.type != "cpu" or not self.attends:
             return self._states(packed, patches)
         grouped, back = by_length(packed)
         states = self._states(grouped, patches)
@@ -168,6 +194,8 @@ class Encoder(nn.Module):
 
     def check_patches(self, patches: int) -> None:
         """Raise EncoderError if sequences of so many patches cannot take the place of the embedding module's output."""
+        if not self.attends:
+            raise EncoderError("a static encoder has no layers to encode patches with: take a transformer for them")
         embeddings = getattr(self.base, "embeddings", None)
         if not isinstance(embeddings, nn.Module) or isinstance(embeddings, nn.Embedding):
             raise EncoderError(f"model type {self.config.model_type!r} has no embedding module to write patches over")
@@ -181,6 +209,38 @@ class Encoder(nn.Module):
         """Return the names of the parameters of token embeddings, which patches do not train."""
         inside = {id(parameter) for parameter in self.base.embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
+
+    def token_table(self) -> list[nn.Parameter]:
+        """Return the weights of the token embeddings' table, to which a masked-LM head's decoder may be tied."""
+        return list(self.base.get_input_embeddings().parameters())
+
+    def freeze(self, train: str) -> None:
+        """Stop training of the base model but for a part of it, as `model.train` names it.
+
+        Raises:
+            EncoderError: it has fewer layers, or none that are known.
+        """
+        if train == "all":
+            return
+        parameters, trained = list(self.base.parameters()), set[nn.Parameter]()
+        if train == "embeddings":
+            trained = set(self.token_table())
+        elif train.startswith("last-"):
+            count, layers = int(train.removeprefix("last-")), self._layers()
+            if count > len(layers):
+                raise EncoderError(f"the encoder has {len(layers)} layers: take at most last-{len(layers)}")
+            first = next(layers[-count].parameters())
+            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])  # with a final norm
+        for parameter in parameters:
+            parameter.requires_grad_(parameter.requires_grad and parameter in trained)
+
+    def _layers(self) -> nn.ModuleList:
+        """Return the base model's layers, in order."""
+        count = getattr(self.config, "num_hidden_layers", None)
+        for module in self.base.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                return module
+        raise EncoderError(f"model type {self.config.model_type!r} has no list of its layers: train all")
 
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
@@ -282,8 +342,11 @@ def encode_texts(
     inference, training = encoder.inference, encoder.training
     texts = [inference.prompt + text for text in texts]
     texts = [text.lower() for text in texts] if inference.lower_case else texts
-    ids = tokenizer(texts, truncation=True, max_length=encoder.max_tokens)["input_ids"] if texts else []
-    ids = [row or [tokenizer.pad_token_id or 0] for row in ids]
+    cut: dict[str, Any] = {"add_special_tokens": False}
+    if encoder.attends:
+        cut = {"truncation": True, "max_length": encoder.max_tokens}
+    ids = tokenizer(texts, **cut)["input_ids"] if texts else []
+    ids = [row or [tokenizer.pad_token_id or 0] for row in ids] if encoder.attends else ids
     out = np.empty((len(ids), encoder.dim), dtype=np.float32)
     encoder.eval()
     batches = list(batches_by_length([len(row) for row in ids], batch_tokens))

@@ -18,6 +18,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from clearspan.shards import keyed
+
+_GOLDEN_INVERSE = (pow(keyed.GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
+"""The number whose product with `keyed.GOLDEN` is 1 in int64."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenSlices:
@@ -32,6 +37,22 @@ class TokenSlices:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def text_keys(self) -> Tensor:
+        """Return a hash of each slice's tokens, (N,) int64: equal slices have equal keys, and others, as good as
+        surely, different ones.
+
+        The hash is a polynomial in an odd number modulo 2^64 whose coefficients are hashes of the tokens. Prefix sums
+        give it for all slices in one pass over `tokens`, however they overlap, without waiting for the device.
+        """
+        base = self.starts.new_full((len(self.tokens) + 1,), keyed.GOLDEN)
+        base[0] = 1
+        inverse = torch.full_like(base, _GOLDEN_INVERSE)
+        inverse[0] = 1
+        terms = torch.as_tensor(keyed.mix(self.tokens.long())) * base.cumprod(0)[:-1]
+        sums = torch.cat([terms.new_zeros(1), terms.cumsum(0)])
+        polynomial = (sums[self.starts + self.lengths] - sums[self.starts]) * inverse.cumprod(0)[self.starts]
+        return torch.as_tensor(keyed.mix(polynomial, self.lengths))
 
 
 @dataclasses.dataclass(frozen=True)

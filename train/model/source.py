@@ -7,7 +7,7 @@ Training keeps all of it. A plain Hugging Face folder and a fresh model have non
 import dataclasses
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from clearspan.common.model_folder import EncoderError, read_modules
 
@@ -39,9 +39,14 @@ class Inference:
 
 @dataclasses.dataclass
 class Source:
-    """The contents of a model folder: `weights` is its transformer's folder; `pooling` is None if it states none."""
+    """The contents of a model folder.
+
+    `weights` is the folder of its transformer or table; `table` (V, h) fp32 that of a static model; `pooling` is None
+    if the folder states none.
+    """
 
     weights: Path = Path()
+    table: Tensor | None = None
     pooling: str | None = None
     head: list[nn.Module] = dataclasses.field(default_factory=list)
     inference: Inference = dataclasses.field(default_factory=Inference)
@@ -57,35 +62,44 @@ def read_source(folder: Path) -> Source:
     if not listed:
         return Source(folder)
     # Imported late: sentence-transformers takes seconds.
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import (
+        Dense,
+        Normalize,
+        Pooling,
+        StaticEmbedding,
+        Transformer,
+    )
 
     from clearspan.eval.models.library import load
 
     model = load(folder).modules
-    transformer, pooling, *after = model
+    first, *after = model
+    table = first.embedding.weight.detach().float() if isinstance(first, StaticEmbedding) else None
+    pooling = after.pop(0) if table is None and after else None
     normalize = bool(after) and isinstance(after[-1], Normalize)
     head = after[:-1] if normalize else after
-    kinds = (isinstance(transformer, Transformer), isinstance(pooling, Pooling), *(isinstance(m, Dense) for m in head))
-    if not all(kinds):
+    known = isinstance(first, Transformer) and isinstance(pooling, Pooling)
+    if not ((known or table is not None) and all(isinstance(module, Dense) for module in head)):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, not {names}"
+            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, or StaticEmbedding in "
+            f"place of the first two, not {names}"
         )
     for dense in head:
         if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
             raise EncoderError(
                 f"{folder}: training cannot keep a Dense of {dense.in_features} to {dense.out_features} dimensions"
             )
-    if not pooling.include_prompt:
+    if pooling is not None and not pooling.include_prompt:
         raise EncoderError(f"{folder}: training cannot keep a pooling that excludes the prompt")
     inference = Inference(
-        max_tokens=transformer.max_seq_length,
+        max_tokens=first.max_seq_length if table is None else None,
         normalize=normalize,
-        lower_case=transformer.do_lower_case,
+        lower_case=table is None and first.do_lower_case,
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
         truncate_dim=model.truncate_dim,
     )
-    mode = pooling.pooling_mode
-    return Source(listed[0].folder, mode if isinstance(mode, str) else "+".join(mode), head, inference)
+    mode = "mean" if pooling is None else pooling.pooling_mode
+    return Source(listed[0].folder, table, mode if isinstance(mode, str) else "+".join(mode), head, inference)

@@ -25,6 +25,7 @@ from clearspan.train.objectives._contrast import (
     ContrastiveObjective,
     NTXentConfig,
     same_passes,
+    share_a_key,
     sphere_metrics,
 )
 from clearspan.train.options import ObjectiveConfig
@@ -47,6 +48,7 @@ __all__ = [
     "config_class",
     "is_type",
     "same_passes",
+    "share_a_key",
     "sphere_metrics",
     "types",
 ]

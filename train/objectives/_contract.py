@@ -44,6 +44,7 @@ class Setting:
         dataset: the shards, for their manifest and a sample of their examples.
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
+        attends: whether the tokens of a sequence see each other, see `Encoder`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Setting:
     dataset: Dataset
     modality: Modality | None = None
     has_dropout: bool = True
+    attends: bool = True
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
         """Return the randomness keys of examples for one purpose of this objective, (n,) int64.
@@ -269,6 +271,10 @@ class Objective(nn.Module, abc.ABC):
         """Return (loss, metrics): a scalar in fp32 whose mean over ranks is the loss of the global batch, and what else
         to log, which may be empty unless `encoded.measured`.
         """
+
+    def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
+        """Return what the trainer uses: `loss`, unless a base class derives another one from it."""
+        return self.loss(encoded, context)
 
 
 class TokenObjective(Objective):

@@ -4,14 +4,19 @@ vectors of blocks (N, h) -> the objective's head, in fp32 (N, d) -> a loss of `t
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
+from clearspan.train.collectives import gather_labels
 from clearspan.train.losses import accuracy, alignment, in_fp32, uniformity
 from clearspan.train.model.encoded import Encoded
+from clearspan.train.model.packing import TokenSlices
 from clearspan.train.objectives._contract import Metrics, Objective, Setting
 from clearspan.train.options import ObjectiveConfig, not_one_of
 
@@ -42,6 +47,18 @@ class ContrastiveConfig(ObjectiveConfig):
         head_hidden: the size between the two layers of relu and linear; 0: the encoder's hidden size. DeCLUTR v1's
             parameter counts, 100,000 to 1,000,000, are those of a `head_hidden` equal to `head_dim`.
         head_bias: whether the head's layers have a bias.
+        mask_equal: leave false negatives out of the loss: two examples of the batch, over all ranks, are no negatives
+            of each other if they have the same id or a text in common. Texts are compared by the tokens that the
+            encoder gets. A hard negative is left out for an anchor whose text, or whose positive's text, it equals.
+            With spans, two anchors and their positives are no negatives of each other if they share a span's text, or
+            if their documents are two examples of the batch with the same id or equal texts; several anchors of one
+            example remain hard negatives (DeCLUTR section 3.2). Images and clips are compared by id, a hash of their
+            file. Set it to true if texts repeat in the data.
+        dims: numbers of first components that are to be embeddings by themselves (Matryoshka representation learning,
+            Kusupati et al. 2022), e.g. [64, 128, 256]; []: none. The loss is the mean of the losses of the whole
+            vectors, which always count, and of the vectors cut to each of these numbers, before the head, whose first
+            layer then sees zeros (their MRL-E). It is the mean, not the sum, so that its weight beside other losses
+            does not depend on `dims`. The export's card names the values for `truncate_dim`.
     """
 
     temperature: float = 0.05
@@ -49,6 +66,8 @@ class ContrastiveConfig(ObjectiveConfig):
     head_dim: int = 0
     head_hidden: int = 0
     head_bias: bool = True
+    mask_equal: bool = False
+    dims: list[Annotated[int, Ge(1)]] = dataclasses.field(default_factory=list)
 
     def check(self) -> None:
         if not 0 < self.temperature < float("inf"):
@@ -60,6 +79,8 @@ class ContrastiveConfig(ObjectiveConfig):
                 raise ValueError(f"{name} {value} must be positive, or 0 for the encoder's hidden size")
             if value and self.head not in heads:
                 raise ValueError(f"{name} {value} has no effect with head: {self.head}: set it to 0")
+        if len(set(self.dims)) < len(self.dims):
+            raise ValueError(f"dims {self.dims}: a size is given twice: name each once")
 
 
 @dataclasses.dataclass
@@ -77,6 +98,12 @@ class NTXentConfig(ContrastiveConfig):
         super().check()
         if self.memory < 0:
             raise ValueError(f"memory {self.memory} must be positive, or 0 for none")
+        for option, value in (("mask_equal", self.mask_equal), ("dims", self.dims)):
+            if self.memory and value:
+                raise ValueError(
+                    f"{option} {str(value).lower()} does not work with memory {self.memory}, which holds whole vectors "
+                    "and no texts: set memory to 0"
+                )
 
 
 class ContrastiveObjective(Objective):
@@ -85,14 +112,28 @@ class ContrastiveObjective(Objective):
     Its loss sees the examples of a micro-batch on all ranks (`train.losses` gathers them), with gradient caching those
     of a whole step. So the loss may read `Encoded.pooled` or `Encoded.first` only: of earlier micro-batches nothing
     else is there. `head` is the projection that the options ask for.
+
+    Attributes:
+        masks_equal: whether the loss leaves out what `identities` tells; if not, the option `mask_equal` is refused.
     """
 
     config: ContrastiveConfig
     min_examples = 2
+    masks_equal: bool = False
 
     def __init__(self, config: ContrastiveConfig, setting: Setting) -> None:
         super().__init__(config, setting)
         self.head: nn.Module = _head(config, setting)
+        if config.mask_equal and not self.masks_equal:
+            raise ValueError(
+                f"objectives.{setting.name}: mask_equal has no effect in {type(self).__name__}: leave it out"
+            )
+        if config.dims and max(config.dims) > setting.dim:
+            raise ValueError(
+                f"objectives.{setting.name}: dims {max(config.dims)} is more than the {setting.dim} components of the "
+                "encoder's vectors: leave it out"
+            )
+        self.prefixes = sorted(set(config.dims) - {setting.dim})
 
     @property
     def head_dim(self) -> int:
@@ -103,6 +144,21 @@ class ContrastiveObjective(Objective):
     def projected(self, *blocks: Tensor) -> Sequence[Tensor]:
         """Return the head's output for the vectors of blocks, (N, h) each -> (N, d) each, in fp32."""
         return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
+
+    def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
+        """Return (loss, metrics) of whole vectors, the loss averaged with those of the prefixes that `dims` names."""
+        loss, metrics = self.loss(encoded, context)
+        prefixes = (dataclasses.replace(encoded, dim=dim, measured=False) for dim in self.prefixes)
+        losses = [loss, *(self.loss(prefix, context)[0] for prefix in prefixes)]
+        return torch.stack(losses).mean(), metrics
+
+    def identities(self, ids: Tensor, *texts: TokenSlices) -> Tensor | None:
+        """Return the keys by which examples are compared, (n, 1 + number of texts) int64: an id, and a hash of each
+        text; None without `mask_equal`. A request's context.
+        """
+        if not self.config.mask_equal:
+            return None
+        return torch.stack([ids, *(text.text_keys() for text in texts)], dim=1)
 
     def joined(self, contexts: Sequence[Any]) -> Any:
         """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""
@@ -122,6 +178,18 @@ def _head(config: ContrastiveConfig, setting: Setting) -> nn.Module:
             nn.ReLU() if config.head == "relu" else nn.Identity(),
             nn.Linear(hidden, dim, config.head_bias),
         )
+
+
+def share_a_key(keys: Tensor, others: Tensor | None = None) -> Tensor:
+    """Return which of all ranks' rows have a key in common with this rank's rows, (n, N) bool.
+
+    Args:
+        keys: (n, k) int64 on each rank.
+        others: (n, l) int64 on each rank, the rows that `keys` is compared with; None: `keys`.
+    """
+    everywhere = gather_labels(keys if others is None else others)
+    pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
+    return functools.reduce(torch.logical_or, (own[:, None] == other for own, other in pairs))
 
 
 def same_passes(setting: Setting) -> list[str]:

@@ -37,6 +37,7 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
+    share_a_key,
     sphere_metrics,
 )
 from clearspan.train.options import not_one_of
@@ -234,16 +235,17 @@ class Clear(ContrastiveObjective):
 
     config: Config
     pools = False
+    masks_equal = True
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.views = views
+        self.views, self.pools = views, not setting.attends
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
     def build(cls, config: Config, setting: Setting, earlier: Sequence[Objective]) -> Self:
         try:
-            if not setting.special.prefix:
+            if setting.attends and not setting.special.prefix:
                 raise ValueError(
                     "the tokenizer puts no token such as [CLS] or <s> before a sentence, whose state the loss needs: "
                     "give it a post-processor that does, and make the shards again"
@@ -267,7 +269,7 @@ class Clear(ContrastiveObjective):
 
     @property
     def columns(self) -> Sequence[str]:
-        return self.views.columns
+        return [*self.views.columns, "tokens"] if self.config.mask_equal else self.views.columns
 
     def fingerprint(self) -> str:
         """Return a hash of the synonyms that views on the fly are made with."""
@@ -306,15 +308,19 @@ class Clear(ContrastiveObjective):
         return sum(cut[1:]) / (2 * max(1, cut[0]))
 
     def collate(self, rows: Rows) -> Columns:
-        return {f"view_{number}": view for number, view in enumerate(self.views(rows))}
+        views: Columns = {f"view_{number}": view for number, view in enumerate(self.views(rows))}
+        return {**views, "tokens": rows.columns["tokens"]} if self.config.mask_equal else views
 
     def request(self, batch: Batch) -> Request:
         keys = enumerate(self.setting.sequence_keys(batch, 2))
-        return Request(
-            {f"view_{view}": batch.sequences(f"view_{view}", key, self.setting.capacity) for view, key in keys}
-        )
+        capacity = self.setting.capacity
+        sequences = {f"view_{view}": batch.sequences(f"view_{view}", key, capacity) for view, key in keys}
+        texts = (batch.lists(name).slices(capacity) for name in ("tokens", *sequences) if name in batch.columns)
+        return Request(sequences, context=self.identities(batch.ids, *texts))
 
-    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
-        views = encoded.first("view_0"), encoded.first("view_1")
+    def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
+        state = encoded.pooled if self.pools else encoded.first
+        views = state("view_0"), state("view_1")
         first, second = self.projected(*views)
-        return self.memory.nt_xent(first, second, self.config.temperature), sphere_metrics(encoded, *views)
+        same = None if context is None else share_a_key(context)
+        return self.memory.nt_xent(first, second, self.config.temperature, same), sphere_metrics(encoded, *views)

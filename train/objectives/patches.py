@@ -33,6 +33,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
     same_passes,
+    share_a_key,
     sphere_metrics,
 )
 from clearspan.train.options import not_one_of
@@ -58,6 +59,11 @@ class Config(ContrastiveConfig):
         super().check()
         if self.loss not in (*SUP_CON, SIMCLR):
             raise ValueError(f"loss {not_one_of(self.loss, (*SUP_CON, SIMCLR))}")
+        if self.mask_equal and self.loss != SIMCLR:
+            raise ValueError(
+                f"mask_equal true has no effect with loss: {self.loss}, which compares by label: leave it out, or set "
+                f"loss: {SIMCLR}"
+            )
 
 
 class PatchContrast(ContrastiveObjective):
@@ -68,6 +74,7 @@ class PatchContrast(ContrastiveObjective):
     """
 
     config: Config
+    masks_equal = True
 
     def __init__(self, config: Config, setting: Setting, modality: Modality) -> None:
         super().__init__(config, setting)
@@ -132,12 +139,14 @@ class PatchContrast(ContrastiveObjective):
         for number, key in enumerate(self.setting.sequence_keys(batch, len(BLOCKS))):
             patches = Patches(self.setting.data, values[:, number % values.shape[1]], self.modality.patches)
             sequences[BLOCKS[number]] = Sequences(patches, key)
-        return Request(sequences, context=batch.values("labels"))
+        ids = self.identities(batch.ids)
+        return Request(sequences, context=batch.values("labels") if ids is None else ids)
 
     def loss(self, encoded: Encoded, context: Tensor) -> tuple[Tensor, Metrics]:
         first, second = self.projected(*(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
-            loss = info_nce(first, second, self.config.temperature)
+            same = share_a_key(context) if self.config.mask_equal else None
+            loss = info_nce(first, second, self.config.temperature, same=same)
         else:
             loss = sup_con(first, second, context, self.config.temperature, self.config.loss)
         return loss, sphere_metrics(encoded, first, second)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from clearspan.train.data.batch import Batch
@@ -27,6 +28,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
     same_passes,
+    share_a_key,
     sphere_metrics,
 )
 from clearspan.train.options import not_one_of
@@ -81,6 +83,7 @@ class SimCSE(ContrastiveObjective):
     """
 
     config: Config
+    masks_equal = True
 
     def __init__(self, config: Config, setting: Setting, columns: Sequence[str]) -> None:
         super().__init__(config, setting)
@@ -129,15 +132,22 @@ class SimCSE(ContrastiveObjective):
 
     def request(self, batch: Batch) -> Request:
         keys = self.setting.sequence_keys(batch, len(self.blocks))
-        return Request(
-            {
-                block: batch.sequences(self._column(block), key, self.capacity)
-                for block, key in zip(self.blocks, keys, strict=True)
-            }
-        )
+        sequences = {
+            block: batch.sequences(self._column(block), key, self.capacity)
+            for block, key in zip(self.blocks, keys, strict=True)
+        }
+        texts = (batch.lists(column).slices(self.capacity) for column in self.read)
+        return Request(sequences, context=self.identities(batch.ids, *texts))
 
-    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+    def _same(self, keys: Tensor) -> Tensor:
+        """Return which positives and negatives of all ranks are no negatives of this rank's anchors, see `info_nce`."""
+        if "negative" not in self.read:
+            return share_a_key(keys)
+        return torch.cat([share_a_key(keys[:, :-1]), share_a_key(keys[:, 1:-1], keys[:, -1:])], dim=1)
+
+    def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         anchors, positives, *rest = self.projected(*(encoded.pooled(block) for block in self.blocks))
         negatives = rest[0] if rest else None
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, self.config.hard_negative_weight or 0.0)
+        weight, same = self.config.hard_negative_weight or 0.0, None if context is None else self._same(context)
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, same)
         return loss, sphere_metrics(encoded, anchors, positives)

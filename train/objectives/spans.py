@@ -12,6 +12,7 @@ from torch import Tensor
 from clearspan.train import draws
 from clearspan.train.data.batch import Batch
 from clearspan.train.draws import Purpose
+from clearspan.train.losses import own_columns
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
@@ -22,6 +23,7 @@ from clearspan.train.objectives import (
     Request,
     Setting,
     Workload,
+    share_a_key,
     sphere_metrics,
 )
 from clearspan.train.span_sampler import SpanConfig, Spans, sample
@@ -69,6 +71,7 @@ class SpanContrast(ContrastiveObjective):
     """
 
     config: Config
+    masks_equal = True
 
     def __init__(self, config: Config, setting: Setting) -> None:
         super().__init__(config, setting)
@@ -107,8 +110,26 @@ class SpanContrast(ContrastiveObjective):
             {
                 "anchors": Sequences(anchors, numbered[:, :split].flatten()),
                 "positives": Sequences(positives, numbered[:, split:].flatten()),
-            }
+            },
+            context=self._identities(batch, anchors, positives),
         )
+
+    def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
+        """Return keys of each anchor's document, its id and text, and of its spans, (B A, 2 + 1 + P) int64."""
+        tokens = batch.lists("tokens")
+        documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))
+        if documents is None:
+            return None
+        documents = documents.repeat_interleave(self.config.sampler.num_anchors, dim=0)
+        spans = [anchors.text_keys()[:, None], positives.text_keys().view(len(anchors), -1)]
+        return torch.cat([documents, *spans], dim=1)
+
+    def _same(self, keys: Tensor) -> Tensor:
+        """Return which anchors of all ranks are no negatives of this rank's, (B A, N A) bool."""
+        same = share_a_key(keys[:, :2])
+        document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
+        elsewhere = document[own_columns(keys)][:, None] != document
+        return (same & elsewhere) | share_a_key(keys[:, 2:])
 
     def shown(self, request: Request, number: int) -> dict[str, tuple[str, int]]:
         """Return a document's first anchor and its positive, its second anchor, and the next document's first."""
@@ -129,10 +150,11 @@ class SpanContrast(ContrastiveObjective):
             rows["easy negative"] = ("anchors", (number + 1) % num_documents * split)
         return rows
 
-    def loss(self, encoded: Encoded, context: None) -> tuple[Tensor, Metrics]:
+    def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = self.projected(*spans)
-        loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature)
+        same = None if context is None else self._same(context)
+        loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature, same)
         return loss, sphere_metrics(encoded, spans[0], _means(*spans))
 
 

@@ -1,0 +1,267 @@
+"""Held-out texts as a retrieval collection that needs no labels: given one crop of a text, find the other.
+
+    a dataset's held-out part: documents, sentences ──> texts ──> two crops that do not overlap ─┐
+                               triplets ──────────────────────> sentence, positive               ├──> Collection
+    a jsonl or csv file:       text ──────────────────────────> two crops                        │
+                               title, text ───────────────────> title, text                      ┘
+
+A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
+the same in every run and for every model. The texts of a dataset are what its tokenizer gives back for the ids.
+"""
+
+import hashlib
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.files import DataError, MissingDataError, csv_rows, head, read_lines
+from clearspan.eval.words import word_spans
+
+if TYPE_CHECKING:
+    from clearspan.shards import Dataset
+
+LIMIT = 10_000
+"""Most texts of a collection; of more, those with the lowest hashes of their ids."""
+FEWEST_TEXTS = 10
+"""Fewest queries of a collection: among fewer, ranks say nothing."""
+FEWEST_WORDS, MOST_WORDS = 4, 64
+"""Bounds of a crop's length."""
+SEED = 0
+SUFFIXES = (".jsonl", ".csv")
+FOLDER = "heldout"
+Content = TypeVar("Content")
+_MANIFEST = "manifest.json"
+_HOLD_OUT = "hold out more (--holdout-fraction of python -m clearspan.pipelines)"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A collection of held-out texts.
+
+    Attributes:
+        files: what the collection was made of: a dataset's manifest, which holds the hashes of its shards, or a file.
+        counts: sizes besides those of the collection.
+        text: how the collection was made, for the report.
+    """
+
+    collection: Collection
+    files: tuple[Path, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+    text: str = ""
+
+
+Texts = dict[int, tuple[str, ...]]
+"""Id -> the text, or the query and the document."""
+
+
+def find(data: Path) -> dict[str, Path]:
+    """Return name -> folder of a held-out part, or file: one if `data` is a dataset, else those in `data/heldout/`.
+
+    Raises:
+        MissingDataError: there is none.
+        DataError: the dataset has no held-out part.
+    """
+    if (data / _MANIFEST).is_file():
+        return {FOLDER: held_out_part(data)}
+    found = {}
+    for path in sorted((data / FOLDER).glob("*")):
+        if (path / _MANIFEST).is_file():
+            inner = path / "validation"
+            found[f"{FOLDER}/{path.name}"] = inner if (inner / _MANIFEST).is_file() else path
+        elif path.suffix in SUFFIXES and path.is_file():
+            found[f"{FOLDER}/{path.stem}"] = path
+    if not found:
+        raise MissingDataError(
+            f"{data} is no dataset of shards ({_MANIFEST}), and {data / FOLDER} holds none, nor a .jsonl or .csv file"
+        )
+    return found
+
+
+def held_out_part(folder: Path) -> Path:
+    """Return the held-out part of a dataset: its `validation`, or the folder itself if that is such a part.
+
+    Raises:
+        DataError: neither is.
+    """
+    from clearspan.shards.manifest import Manifest, ManifestError
+
+    if (folder / "validation" / _MANIFEST).is_file():
+        return folder / "validation"
+    try:
+        is_part = Manifest.load(str(folder)).fingerprint.get("split") == "validation"
+    except ManifestError as error:
+        raise DataError(str(error)) from None
+    if not is_part:
+        raise DataError(
+            f"{folder}: a dataset without a held-out part (validation/): run its pipeline with --holdout-fraction "
+            f"0.05; or put a dataset that no training reads at DIR/{FOLDER}/NAME, and give --data DIR"
+        )
+    return folder
+
+
+def read(path: Path, limit: int = LIMIT) -> HeldOut:
+    """Read a dataset of documents, sentences or triplets, or a jsonl or csv file, as a collection.
+
+    Args:
+        limit: most texts to take; the choice depends only on their ids (a file's: on the texts).
+
+    Raises:
+        DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
+    """
+    texts, num_read = _of_dataset(path, limit) if path.is_dir() else _of_file(path, limit)
+    files = (path / _MANIFEST if path.is_dir() else path,)
+    of_pairs = any(len(parts) == 2 for parts in texts.values())
+    pairs = [parts if of_pairs else crops(parts[0], number) for number, parts in texts.items()]
+    whole = [(pair[0], pair[1]) for pair in pairs if pair and all(pair)]
+    counts = {"texts held out": num_read} if num_read > len(texts) else {}
+    if short := len(pairs) - len(whole):
+        counts["left out (empty)" if of_pairs else "left out (too short)"] = short
+    collection = _collection(whole)
+    if len(collection.queries) < FEWEST_TEXTS:
+        least = "" if of_pairs else f" of at least {2 * FEWEST_WORDS} words"
+        raise DataError(
+            f"{path}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are needed: "
+            + (_HOLD_OUT if path.is_dir() else "give more")
+        )
+    how = (
+        "Each query is the first text of a held-out pair, and its document the second."
+        if of_pairs
+        else f"Each query is a crop of {FEWEST_WORDS} to {MOST_WORDS} words of a held-out text, and its document "
+        "another crop of the same text that does not overlap."
+    )
+    if num_read > len(texts):
+        how += f" Of {num_read:,} texts, {len(texts):,} were chosen by the hashes of their ids."
+    return HeldOut(collection, files, counts, how)
+
+
+def crops(text: str, number: int) -> tuple[str, str] | None:
+    """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
+
+    A crop's length is uniform between half of the most and the most words that it can have: half of the text's, at most
+    `MOST_WORDS`. The words that are left over fall at random before, between and after the two.
+
+    Args:
+        number: id of the text, which with SEED determines the draws.
+    """
+    from clearspan.shards import keyed
+
+    spans = word_spans(text)
+    most = min(MOST_WORDS, len(spans) // 2)
+    if most < FEWEST_WORDS:
+        return None
+    fewest = max(FEWEST_WORDS, most // 2)
+    key = keyed.mix(SEED, number)
+    draws = [keyed.shift(keyed.draw(key, j), 1) for j in range(1, 6)]
+    first, second = (fewest + draw % (most - fewest + 1) for draw in draws[:2])
+    free = len(spans) - first - second
+    before, until = sorted(draw % (free + 1) for draw in draws[2:4])
+    one, other = (
+        text[spans[start][0] : spans[start + length - 1][1]]
+        for start, length in ((before, first), (until + first, second))
+    )
+    return (one, other) if draws[4] % 2 else (other, one)
+
+
+def _collection(pairs: Iterable[tuple[str, str]]) -> Collection:
+    """Build a collection of distinct queries and documents: equal texts are one, with the documents of all of them."""
+    queries: dict[str, set[int]] = {}
+    documents: dict[str, int] = {}
+    for query, document in pairs:
+        queries.setdefault(query, set()).add(documents.setdefault(document, len(documents)))
+    relevant = [np.array(sorted(positions), np.int64) for positions in queries.values()]
+    return Collection(list(documents), list(queries), relevant, [np.ones(len(each), np.int64) for each in relevant])
+
+
+def _of_dataset(folder: Path, limit: int) -> tuple[Texts, int]:
+    """Return the chosen texts of a dataset, and the number of all its examples."""
+    from tokenizers import Tokenizer
+
+    from clearspan.shards import Dataset, ShardError
+    from clearspan.shards.manifest import ManifestError
+
+    try:
+        dataset = Dataset(folder)
+        if not dataset.kind.has_tokens:
+            raise DataError(f"{folder}: holds {dataset.kind.name}, not text: give documents, sentences or triplets")
+        tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
+        chosen = _chosen(dataset, limit)
+    except (ManifestError, ShardError) as error:
+        raise DataError(str(error)) from None
+    columns = (tokenizer.decode_batch(list(column)) for column in zip(*chosen.values(), strict=True))
+    rows = zip(*columns, strict=True)
+    return {
+        number: tuple(text.strip() for text in row) for number, row in zip(chosen, rows, strict=True)
+    }, dataset.num_examples
+
+
+def _chosen(dataset: "Dataset", limit: int) -> dict[int, list[list[int]]]:
+    """Return id -> token ids of each column, of the examples with the lowest hashes of their ids, in this order.
+
+    Memory holds twice as many examples at most. Examples of one id are copies, and count once.
+    """
+    from clearspan.shards import keyed
+
+    kept: dict[int, list[list[int]]] = {}
+    highest = np.iinfo(np.int64).max
+    for batch in dataset:
+        names = ["tokens", *({"positive"} & set(batch.schema.names))]
+        numbers = batch.column("id").to_numpy()
+        for row in np.flatnonzero(keyed.mix(SEED, numbers) <= highest).tolist():
+            kept[int(numbers[row])] = [batch.column(name)[row].as_py() for name in names]
+        if len(kept) > 2 * limit:
+            kept = _lowest(kept, limit)
+            highest = keyed.mix(SEED, next(reversed(kept)))
+    return _lowest(kept, limit)
+
+
+def _lowest(texts: dict[int, Content], limit: int) -> dict[int, Content]:
+    """Return the texts with the lowest hashes of their ids, lowest first."""
+    from clearspan.shards import keyed
+
+    return {number: texts[number] for number in heapq.nsmallest(limit, texts, lambda number: keyed.mix(SEED, number))}
+
+
+def _of_file(path: Path, limit: int) -> tuple[Texts, int]:
+    """Return the chosen records of a file, `text` or (`title`, `text`), and their number; an id is a text's hash."""
+    texts: Texts = {}
+    for record in _csv_records(path) if path.suffix == ".csv" else _json_records(path):
+        parts = tuple(record[name].strip() for name in ("title", "text") if name in record)
+        digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        texts[int.from_bytes(digest, "little", signed=True)] = parts
+    return _lowest(texts, limit), len(texts)
+
+
+def _csv_records(path: Path) -> Iterator[dict[str, str]]:
+    header: list[str] = []
+    for number, row in csv_rows(path):
+        if not header:
+            header = row
+            if "text" not in header:
+                raise DataError(f"{path}:1: expected a header with a field text, found {head(','.join(row))}")
+        elif len(row) != len(header):
+            raise DataError(f"{path}:{number}: expected {len(header)} fields, as in the header, found {len(row)}")
+        else:
+            yield dict(zip(header, row, strict=True))
+
+
+def _json_records(path: Path) -> Iterator[dict[str, str]]:
+    fields: tuple[str, ...] = ()
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: not JSON ({error}): {head(line)}") from None
+        names = tuple(name for name in ("title", "text") if isinstance(record, dict) and name in record)
+        fields = fields or names
+        if "text" not in names or names != fields or not all(isinstance(record[name], str) for name in names):
+            expected = " and ".join(fields) if "text" in fields else "text"
+            raise DataError(f"{path}:{number}: expected an object with the strings {expected}, found {head(line)}")
+        yield {name: record[name] for name in names}

@@ -1,0 +1,112 @@
+"""Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
+
+    bow     counts of words, cosine                                  ┐ scikit-learn, with its defaults
+    tfidf   the same, weighted by inverse document frequency         ┘
+    bm25    BM25 (Lucene's variant, k1 1.5, b 0.75): scores of documents for a query; by `bm25s`
+
+A baseline is fitted on each task's own texts: a collection's documents, or all texts of a task of pairs. It takes no
+labels, and so is a fair baseline, but one that has seen the texts to be scored. All three have the same words
+(`eval.words`), lower-cased, without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
+
+from clearspan.eval.models.similarity import TextPairs, UnscoredError, Vectors
+from clearspan.eval.words import words
+
+_DECIMALS = 12  # as eval.models.embed.cosines
+
+
+class _Fitted(NamedTuple):
+    """A baseline fitted on n documents: maps queries to vectors; the documents' vectors, (n, vocabulary)."""
+
+    queries: Callable[[Sequence[str]], csr_array]
+    documents: csr_array
+
+
+class Lexical:
+    """A baseline. Attributes: `name`, a key of BASELINES; `measure`, `settings`, `encode_s` as in `Similarity`."""
+
+    encode_s = 0.0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.measure = "BM25 score" if name == "bm25" else "cosine"
+        self.settings: Mapping[str, Any] = {"fitted on": "this task's texts"}
+
+    def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
+        """Raise UnscoredError: the vectors depend on the texts that they are fitted on."""
+        raise UnscoredError(f"takes embeddings, which the baseline {self.name} does not have: it compares words only")
+
+    def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Return sparse vectors of queries and documents, float32, fitted on the documents."""
+        fitted = self._fit(documents)
+        return fitted.queries(queries).astype(np.float32), fitted.documents.astype(np.float32)
+
+    def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
+        """Return the similarity of each pair, by subset, fitted on all texts.
+
+        BM25 is the mean of both directions: each text of the pair is once the query and once the document.
+        """
+        texts = [text for left, right in subsets.values() for text in [*left, *right]]
+        place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        fitted = self._fit(list(place))
+        queries, documents = fitted.queries(list(place)), fitted.documents
+        similarities = {}
+        for name, sides in subsets.items():
+            left, right = (np.array([place[text] for text in side], np.int64) for side in sides)
+            both = (queries[left] * documents[right]).sum(axis=1) + (queries[right] * documents[left]).sum(axis=1)
+            similarities[name] = np.asarray(both / 2, np.float64).round(_DECIMALS)
+        return similarities
+
+    def _fit(self, documents: Sequence[str]) -> _Fitted:
+        if not any(words(text) for text in documents):
+            raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
+        return BASELINES[self.name](documents)
+
+
+def _bow(documents: Sequence[str]) -> _Fitted:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
+
+    counts = CountVectorizer(tokenizer=words, token_pattern=None)
+    of_documents = normalize(counts.fit_transform(documents))
+    return _Fitted(lambda texts: csr_array(normalize(counts.transform(texts))), csr_array(of_documents))
+
+
+def _tfidf(documents: Sequence[str]) -> _Fitted:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    weights = TfidfVectorizer(tokenizer=words, token_pattern=None)
+    of_documents = weights.fit_transform(documents)
+    return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
+
+
+def _bm25(documents: Sequence[str]) -> _Fitted:
+    """Return a query's counts of words and a document's weights, whose product is BM25's score."""
+    from bm25s import BM25
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counts = CountVectorizer(tokenizer=words, token_pattern=None, dtype=np.float64).fit(documents)
+    number, analyze = counts.vocabulary_, counts.build_analyzer()
+    index = BM25(dtype="float64")
+    ids = [[number[word] for word in analyze(text)] for text in documents]
+    index.index((ids, dict(number)), create_empty_token=False, show_progress=False)
+    columns = (index.scores[part] for part in ("data", "indices", "indptr"))
+    weights = csc_array(tuple(columns), shape=(len(documents), len(number)))
+    return _Fitted(lambda texts: csr_array(counts.transform(texts)), weights.tocsr())
+
+
+BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {"bow": _bow, "tfidf": _tfidf, "bm25": _bm25}
+"""Name for `--model` -> function that fits the baseline."""
+
+
+def is_baseline(spec: str) -> bool:
+    """Return whether `--model` names a baseline; a file or folder of that name takes precedence."""
+    return spec in BASELINES and not Path(spec).exists()

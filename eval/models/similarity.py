@@ -1,0 +1,68 @@
+"""The contract of a model that compares texts.
+
+    Embedder (models/embed.py)    texts ──> embeddings ──> cosines
+    Lexical (models/lexical.py)   a task's texts ──> weights of their words ──> cosines, or BM25's scores
+
+A task that compares texts calls `ranking` or `pairs` and does not know which model it has. A task that fits something
+on embeddings calls `embed`, which refuses models without embeddings.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+Floats = NDArray[np.floating[Any]]
+Vectors: TypeAlias = "Floats | csr_array"
+"""Rows of numbers, an array or a sparse matrix."""
+TextPairs = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+"""Name of a subset -> its n left texts and its n right texts."""
+
+
+class UnscoredError(Exception):
+    """The task cannot be scored with this model or on this device; all other tasks run.
+
+    The message gives the reason, in one line.
+    """
+
+
+class Similarity(Protocol):
+    """A model that compares texts.
+
+    Attributes:
+        measure: name of its scores, such as `cosine`.
+        settings: what its scores depend on besides the model, for the settings of each task.
+        encode_s: seconds spent in an encoder so far.
+    """
+
+    @property
+    def measure(self) -> str: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+    @property
+    def encode_s(self) -> float: ...
+
+    def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
+        """Return the embeddings of the texts, (len(texts), dim) float32.
+
+        Raises:
+            UnscoredError: the model has no embeddings.
+        """
+
+    def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """Return vectors of m queries and n documents, (m, d) and (n, d) float32, whose products rank the documents.
+
+        Raises:
+            UnscoredError: the texts cannot be compared.
+        """
+
+    def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
+        """Return the similarity of each pair of texts, by subset: float64 (n,).
+
+        Raises:
+            UnscoredError: the texts cannot be compared.
+        """

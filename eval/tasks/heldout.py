@@ -1,0 +1,58 @@
+"""Held-out retrieval: given one crop of a held-out text, find the other among those of all texts. Needs no labels.
+
+    a dataset's held-out part ──> eval.data.heldout ──> Collection ──> scored as eval.tasks.retrieval
+
+The score says whether a model tells a corpus's own texts apart; beside `--model tfidf` and `bm25`, whether it does more
+than compare words. It is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from clearspan.eval.data import heldout
+from clearspan.eval.data.heldout import HeldOut
+from clearspan.eval.files import MissingDataError
+from clearspan.eval.models.embed import Embedder, Encode
+from clearspan.eval.tasks.retrieval import RetrievalTask, search
+from clearspan.eval.tasks.task import Family, Loaded, Task
+
+HEADLINE = ("mrr", "recall@1", "recall@10")
+LIMIT_IN_TRAINING = 2000
+"""Most texts of a dataset that are ranked for each evaluation in training."""
+
+
+def load(data: Path) -> Loaded:
+    """Read the held-out part of the dataset `data`, or every dataset and file in `data/heldout/`.
+
+    Raises:
+        DataError: a dataset or file is malformed, holds no text or too few, or has no held-out part.
+    """
+    try:
+        found = heldout.find(data)
+    except MissingDataError as error:
+        return Loaded([], {heldout.FOLDER: str(error)})
+    tasks: list[Task] = []
+    for name, path in found.items():
+        held = heldout.read(path)
+        settings = {"crops' seed": heldout.SEED}
+        tasks.append(RetrievalTask(name, held.collection, held.files, HEADLINE, held.counts, held.text, settings))
+    return Loaded(tasks, {})
+
+
+FAMILY = Family(
+    load, "the validation/ part of DIR, a dataset of shards, or DIR/heldout/<name>: such a dataset, .jsonl or .csv"
+)
+
+
+def mean_mrr(encode: Encode, held_out: list[HeldOut]) -> float:
+    """Return the MRR, in percent, of each collection by cosine, and its mean over the collections.
+
+    Args:
+        encode: function from n texts to an array (n, dim).
+    """
+    model = Embedder(encode)
+    ranked = [
+        search(*model.ranking(each.collection.queries, each.collection.documents), each.collection) for each in held_out
+    ]
+    return float(np.mean([each.scores()["mrr"] for each in ranked]))

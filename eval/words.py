@@ -1,0 +1,24 @@
+"""Find words in texts of any language.
+
+Scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are cut into single
+characters. `regex` knows them, and counts combining marks as parts of a word, which `re` does not.
+"""
+
+import regex
+
+_WITHOUT_SPACES = "".join(
+    rf"\p{{{script}}}" for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
+)
+_WORD = regex.compile(rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]{{2,}}")
+_UNIT = regex.compile(rf"[{_WITHOUT_SPACES}]|[^\s{_WITHOUT_SPACES}]+")
+
+
+def words(text: str) -> list[str]:
+    """Return a text's words without punctuation: runs of two or more letters or digits, as in scikit-learn."""
+    found: list[str] = _WORD.findall(text)
+    return found
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return (start, end) of everything between spaces, in characters: words with their punctuation."""
+    return [match.span() for match in _UNIT.finditer(text)]

@@ -1,0 +1,155 @@
+"""Held-out collections: crops that do not overlap, the same every time, and one line for what cannot be ranked."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from clearspan.eval.data import heldout
+from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.words import word_spans
+from clearspan.shards import Dataset, Manifest
+
+
+@given(st.integers(0, 400), st.integers(-(2**63), 2**63 - 1))
+def test_crops_are_of_whole_words_bounded_and_do_not_overlap(num_words: int, number: int) -> None:
+    text = "  ".join(f"w{i}." for i in range(num_words))
+    pair = crops(text, number)
+    if num_words < 2 * FEWEST_WORDS:
+        assert pair is None
+        return
+    assert pair is not None and pair == crops(text, number)
+    runs = sorted([int(word[1:-1]) for word in crop.split()] for crop in pair)
+    most = min(MOST_WORDS, num_words // 2)
+    for run in runs:
+        assert run == list(range(run[0], run[-1] + 1))
+        assert max(FEWEST_WORDS, most // 2) <= len(run) <= most
+    assert runs[0][-1] < runs[1][0]
+
+
+def test_crops_lie_anywhere_and_either_may_be_the_query() -> None:
+    text = " ".join(map(str, range(100)))
+    drawn = [crops(text, number) for number in range(300)]
+    starts = np.array([[int(crop.split()[0]) for crop in pair] for pair in drawn if pair])
+    assert 100 < (starts[:, 0] < starts[:, 1]).sum() < 200
+    assert starts.min() == 0 and max(int(crop.split()[-1]) for pair in drawn if pair for crop in pair) == 99
+
+
+def test_text_without_spaces_is_cut_between_characters() -> None:
+    text = "机器学习是人工智能的一个分支,研究计算机怎样模拟人类的学习行为。"
+    pair = crops(text, 3)
+    assert pair is not None and all(crop in text and len(crop) >= FEWEST_WORDS for crop in pair)
+    assert len(word_spans(text)) > 25
+
+
+@pytest.mark.slow
+def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Path) -> None:
+    (name, part), *others = find(wikitext_shards).items()
+    assert (name, part, others) == ("heldout", wikitext_shards / "validation", [])
+    assert find(part) == {"heldout": part}
+    held, again = read(part), read(part)
+    assert (held.collection.queries, held.collection.documents) == (
+        again.collection.queries,
+        again.collection.documents,
+    )
+    dataset = Dataset(part)
+    tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
+    texts = {row["id"]: tokenizer.decode(row["tokens"]) for batch in dataset for row in batch.to_pylist()}
+    assert len(held.collection.queries) == len(texts) == dataset.num_examples == 46
+    for query, relevant in zip(held.collection.queries, held.collection.relevant, strict=True):
+        document = held.collection.documents[relevant.item()]
+        ((number, text),) = ((number, text) for number, text in texts.items() if query in text and document in text)
+        assert (query, document) == crops(text, number)
+    assert held.files == (part / "manifest.json",) and not held.counts
+
+
+@pytest.mark.slow
+def test_of_many_texts_those_with_the_lowest_hashes_are_taken_whatever_the_shards(
+    wikitext_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, few = (read(wikitext_shards / "validation", limit) for limit in (10_000, 12))
+    assert few.collection.queries == whole.collection.queries[:12]
+    assert few.counts == {"texts held out": 46} and "Of 46 texts, 12 were chosen" in few.text
+
+
+def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
+    rows = [{"title": f"Title {i}", "text": f"the body of text {i}"} for i in range(20)]
+    rows += [rows[0], {"title": "", "text": "without a title"}, {"title": "Title 1", "text": "its second body"}]
+    folder = tmp_path / "heldout"
+    folder.mkdir()
+    (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "docs2.csv").write_text("title,year,text\n" + "".join(f"{r['title']},1,{r['text']}\n" for r in rows))
+    found = find(tmp_path)
+    assert list(found) == ["heldout/docs", "heldout/docs2"]
+    held, csv = (read(path) for path in found.values())
+    assert held.collection.queries == csv.collection.queries
+    assert sorted(held.collection.queries) == sorted(f"Title {i}" for i in range(20))
+    second = held.collection.queries.index("Title 1")
+    answers = {held.collection.documents[place] for place in held.collection.relevant[second]}
+    assert answers == {"the body of text 1", "its second body"}
+    assert held.counts == {"left out (empty)": 1} and len(held.collection.documents) == 21
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ('{"text": "a b c d e f g h"}\n{"body": "x"}\n', ":2: expected an object with the strings text, found"),
+        ('{"text": 5}\n', ":1: expected an object with the strings text, found"),
+        (
+            '{"title": "a", "text": "b"}\n{"text": "c"}\n',
+            ":2: expected an object with the strings title and text, found",
+        ),
+        ("no json\n", ":1: not JSON"),
+        ("", ": 0 different texts of at least 8 words are too few to rank, 10 are needed: give more"),
+        ('{"text": "seven words are too few for crops"}\n' * 20, ": 0 different texts of at least 8 words are too few"),
+    ],
+)
+def test_a_malformed_file_is_one_line(content: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}{complaint}") and "\n" not in str(caught.value)
+
+
+def test_a_csv_without_a_field_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    path.write_text("title,body\na,b\n")
+    with pytest.raises(DataError, match=r"texts.csv:1: expected a header with a field text"):
+        read(path)
+
+
+def test_what_holds_no_held_out_text_is_one_line(
+    sentence_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MissingDataError, match="is no dataset of shards"):
+        find(tmp_path)
+    with pytest.raises(DataError, match=r"a dataset without a held-out part .* --holdout-fraction 0\.05"):
+        find(sentence_shards)
+    few = tmp_path / "heldout" / "few"
+    shutil.copytree(sentence_shards, few)
+    assert find(tmp_path) == {"heldout/few": few}
+    assert len(read(few).collection.queries) == 30
+    monkeypatch.setattr(heldout, "FEWEST_TEXTS", 41)  # 10 of the 40 are shorter
+    with pytest.raises(DataError, match=r"of at least 8 words are too few to rank, 41 are needed: hold out more"):
+        read(few)
+    next(few.glob("*.tar")).write_bytes(b"damaged")
+    with pytest.raises(DataError, match="the shard is damaged"):
+        read(few)
+    (few / "manifest.json").write_text("{}")
+    with pytest.raises(DataError, match=re.escape(str(few))):
+        read(few)
+
+
+def test_images_are_refused(tmp_path: Path) -> None:
+    counts = {"read": 0, "kept": 0, "filtered": {}, "bad": 0}
+    Manifest("images", {"options": {}, "split": "validation"}, [], counts).save(str(tmp_path))
+    with pytest.raises(DataError, match=rf"{tmp_path}: holds images, not text: give documents, sentences or triplets"):
+        read(tmp_path)

@@ -1,0 +1,115 @@
+"""Baselines of words: the figures of scikit-learn and bm25s themselves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bm25s import BM25
+from scipy.sparse import issparse
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.metrics.pairwise import cosine_similarity
+
+from clearspan.eval.data.retrieval import Collection, read_cranfield
+from clearspan.eval.models.lexical import BASELINES, Lexical
+from clearspan.eval.models.load import default_name, load
+from clearspan.eval.models.similarity import UnscoredError
+from clearspan.eval.tasks import captions, geometry, retrieval, sts
+from clearspan.eval.tasks.retrieval import RetrievalTask, search
+from clearspan.eval.tasks.task import Run
+from clearspan.eval.words import word_spans, words
+
+
+@pytest.fixture(scope="module")
+def cranfield(shared_data: Path) -> Collection:
+    """1,400 abstracts, two of them empty, and 225 queries."""
+    return read_cranfield(shared_data / "retrieval/cranfield")
+
+
+@pytest.mark.parametrize(("name", "vectorizer"), [("bow", CountVectorizer()), ("tfidf", TfidfVectorizer())])
+def test_cosines_are_those_of_scikit_learn(
+    name: str, vectorizer: CountVectorizer | TfidfVectorizer, cranfield: Collection
+) -> None:
+    queries, documents = Lexical(name).ranking(cranfield.queries, cranfield.documents)
+    assert issparse(queries) and issparse(documents)
+    documents_there = vectorizer.fit_transform(cranfield.documents)
+    expected = cosine_similarity(vectorizer.transform(cranfield.queries), documents_there)
+    np.testing.assert_allclose((queries @ documents.T).toarray(), expected, atol=1e-6)
+
+
+def test_bm25_scores_are_those_of_bm25s(cranfield: Collection) -> None:
+    queries, documents = Lexical("bm25").ranking(cranfield.queries, cranfield.documents)
+    assert issparse(queries) and issparse(documents)
+    index = BM25()
+    index.index([words(text.lower()) for text in cranfield.documents], show_progress=False)
+    expected = [index.get_scores(words(text.lower())) for text in cranfield.queries]
+    np.testing.assert_allclose((queries @ documents.T).toarray(), expected, rtol=1e-5, atol=1e-5)
+    counts = [words(text.lower()) for text in cranfield.queries]
+    assert any(len(set(each)) < len(each) for each in counts)  # a word that a query repeats counts twice
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_search_of_sparse_vectors_is_one_of_the_same_dense(
+    name: str, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, documents = Lexical(name).ranking(cranfield.queries, cranfield.documents)
+    monkeypatch.setattr(retrieval, "_BLOCK_SCORES", 50 * 1400)
+    assert not isinstance(queries, np.ndarray) and not isinstance(documents, np.ndarray)
+    found = search(queries, documents, cranfield).scores()
+    assert found == pytest.approx(search(queries.toarray(), documents.toarray(), cranfield).scores(), abs=0.05)
+    assert {"bow": 15, "tfidf": 30, "bm25": 30}[name] < found["ndcg@10"] < 45
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_pairs_are_compared_in_both_directions_and_by_subset(name: str, cranfield: Collection) -> None:
+    left, right = cranfield.documents[:40], cranfield.documents[40:80]
+    whole = Lexical(name).pairs({"all": (left, right)})["all"]
+    swapped = Lexical(name).pairs({"a": (right[:10], left[:10]), "b": (right[10:], left[10:])})
+    np.testing.assert_array_equal(whole, np.concatenate([swapped["a"], swapped["b"]]))
+    queries, documents = Lexical(name).ranking([*left, *right], [*left, *right])
+    scores = (queries @ documents.T).toarray().astype(float)
+    expected = [(scores[i, 40 + i] + scores[40 + i, i]) / 2 for i in range(40)]
+    np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_words_are_scikit_learns_and_characters_where_no_space_separates_words() -> None:
+    text = "Wind-tunnel tests, a 2nd time: naïve café, x_1!"
+    assert words(text) == CountVectorizer(lowercase=False).build_analyzer()(text)
+    assert words("机器学习 in 2024年") == ["机", "器", "学", "习", "in", "2024", "年"]
+    assert [text[slice(*span)] for span in word_spans(text)] == text.split()
+    assert words("हिन्दी में") == ["हिन्दी", "में"]  # with their vowel signs
+
+
+def test_a_task_that_takes_embeddings_is_not_scored(shared_data: Path) -> None:
+    (task,) = geometry.load(shared_data / "senteval").tasks
+    with pytest.raises(UnscoredError, match=r"embeddings, which the baseline tfidf does not have"):
+        task.score(Run(Lexical("tfidf")))
+    with pytest.raises(UnscoredError, match="embeddings"):
+        Lexical("bm25").embed(["a text"])
+    assert captions.NAME  # scored by projections of embeddings, through the same method
+
+
+def test_texts_without_words_are_not_compared() -> None:
+    collection = Collection(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
+    with pytest.raises(UnscoredError, match="no word of two letters, which the baseline bow compares"):
+        RetrievalTask("none", collection).score(Run(Lexical("bow")))
+
+
+def test_sts_by_words_says_what_it_was_fitted_on(shared_data: Path) -> None:
+    task = next(task for task in sts.load(shared_data / "senteval").tasks if task.name == "STSBenchmark")
+    scores = {name: task.score(Run(Lexical(name))).scores["spearman"] for name in BASELINES}
+    assert all(50 < score < 80 for score in scores.values()), scores
+    assert dict(Lexical("bow").settings) == {"fitted on": "this task's texts"}
+
+
+def test_a_folder_of_a_baselines_name_takes_precedence(
+    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clearspan.common.model_folder import EncoderError
+    from clearspan.eval.models.lexical import is_baseline
+
+    monkeypatch.chdir(tmp_path)
+    assert is_baseline("tfidf") and default_name("tfidf") == "tfidf"
+    with pytest.raises(EncoderError, match="tfidf: a baseline that compares words and embeds no text"):
+        load("tfidf")
+    (tmp_path / "tfidf").symlink_to(minilm)
+    assert not is_baseline("tfidf")

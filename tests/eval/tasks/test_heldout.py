@@ -1,0 +1,64 @@
+"""Held-out retrieval: a score of real texts without labels, for models and baselines."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clearspan import compare
+from clearspan.eval.__main__ import main
+from clearspan.eval.data.heldout import read
+from clearspan.eval.models.embed import Embedder
+from clearspan.eval.models.library import load as load_model
+from clearspan.eval.tasks.heldout import load, mean_mrr
+from clearspan.eval.tasks.task import Run
+
+
+@pytest.mark.slow
+def test_one_command_shows_a_model_beside_the_baselines(
+    wikitext_shards: Path, minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [word for model in (minilm, "tfidf", "bm25", "bow") for word in ("--model", str(model))]
+    data = ["--data", str(wikitext_shards), "--tasks", "heldout,geometry"]
+    assert main([*models, *data, "--output", str(tmp_path), "--cache", "none", "--device", "cpu", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    results = {name: json.loads((tmp_path / name / "results.json").read_text()) for name in ("tfidf", "bm25", "bow")}
+    for name, content in results.items():
+        scores, intervals = content["scores"]["heldout"], content["intervals"]["heldout"]
+        assert set(intervals) == {"mrr", "recall@1", "recall@10"}
+        assert all(low <= scores[key] <= high for key, (low, high) in intervals.items())
+        assert content["counts"]["heldout"] == {"queries": 46, "documents": 46}
+        assert content["settings"]["heldout"]["fitted on"] == "this task's texts", name
+        assert list(content["data"]["heldout"]) == [str(wikitext_shards / "validation" / "manifest.json")]
+        assert f"{scores['mrr']:.2f}" in out
+    mrr = {name: content["scores"]["heldout"]["mrr"] for name, content in results.items()}
+    assert 100 / 46 < mrr["bow"] < mrr["tfidf"] < 80
+    assert "fitted on" in (tmp_path / "report.html").read_text()
+    rows = {row.metric: row for row in compare(tmp_path / "bow", tmp_path / "tfidf").rows}
+    assert rows["mrr"].difference == pytest.approx(mrr["tfidf"] - mrr["bow"]) and rows["mrr"].exceeds_noise
+
+
+@pytest.mark.slow
+def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, minilm: Path) -> None:
+    (task,) = load(wikitext_shards).tasks
+    encode = load_model(minilm).encode
+    scores = task.score(Run(Embedder(encode))).scores
+    held = read(wikitext_shards / "validation")
+    assert mean_mrr(encode, [held, held]) == pytest.approx(scores["mrr"])
+    same = mean_mrr(lambda texts: np.ones((len(texts), 2), np.float32), [held])
+    assert same == pytest.approx(100 * np.mean(1 / np.arange(1, 47)))  # an encoder that collapsed ranks at random
+
+
+def test_a_dataset_in_the_data_folder_is_scored_beside_what_is_missing(
+    sentence_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--model", "bow", "--tasks", "heldout,sts", "--output", str(tmp_path / "out"), "--data"]
+    assert main([*arguments, str(tmp_path)]) == 1
+    assert "skipped heldout: " in capsys.readouterr().err
+    (tmp_path / "data" / "heldout").mkdir(parents=True)
+    (tmp_path / "data" / "heldout" / "wikipedia").symlink_to(sentence_shards)
+    assert main([*arguments, str(tmp_path / "data"), "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["counts"]["heldout/wikipedia"]["queries"] == 30
+    assert "fingerprint" in results["environment"] and "STS12" in results["skipped"]

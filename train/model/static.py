@@ -1,0 +1,94 @@
+"""A static encoder: a learned vector for each token, without layers; a text's vector is the mean of its tokens'.
+
+    ids (T,) -> table (V, h) -> states (T, h) -> mean of each sequence (N, h)
+
+It is a transformers model, of the type `static`, so that recipes, checkpoints and `Encoder` treat it as any other one.
+The export is sentence-transformers' `StaticEmbedding`: like it, training adds no special tokens and cuts no text.
+Cosine similarity ignores a vector's length, but in a mean a longer vector counts more: a table learns which tokens
+matter. Source: arXiv 2508.03453.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+
+from clearspan.common.model_folder import EncoderError
+from clearspan.train.options import STATIC
+
+
+class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
+    """The options of `model.config` with `model_type: static`.
+
+    Args:
+        hidden_size: the dimensions of the vectors.
+        weights: whether each token has a learned weight, by which its vector is multiplied. The export holds products.
+        dropout: the probability that a number of a token's vector is dropped in training.
+    """
+
+    model_type = STATIC
+    vocab_size: int = 1
+    hidden_size: int = 512
+    weights: bool = False
+    dropout: float | int = 0.0
+
+    def __post_init__(self, **options: Any) -> None:
+        super().__post_init__(**options)
+        if type(self.hidden_size) is not int or self.hidden_size < 1:
+            raise EncoderError(f"hidden_size {self.hidden_size!r} must be a positive number of dimensions")
+        if type(self.weights) is not bool:
+            raise EncoderError(f"weights {self.weights!r} must be true or false")
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            raise EncoderError(f"dropout {self.dropout!r} must be a probability below 1")
+
+
+class TokenVectors(nn.Embedding):
+    """The table: ids (...) -> vectors (..., h), multiplied by the tokens' weights if there are any, (V, 1)."""
+
+    def __init__(self, config: StaticConfig) -> None:
+        super().__init__(config.vocab_size, config.hidden_size)
+        self.scale = nn.Parameter(torch.ones(config.vocab_size, 1)) if config.weights else None
+
+    def forward(self, input: Tensor) -> Tensor:
+        vectors = super().forward(input)
+        return vectors if self.scale is None else vectors * nn.functional.embedding(input, self.scale)
+
+    @torch.no_grad()
+    def folded(self) -> Tensor:
+        """Return a copy of the table with the weights multiplied in, (V, h) fp32."""
+        return (self.weight * (1.0 if self.scale is None else self.scale)).detach().float().clone()
+
+
+class StaticModel(PreTrainedModel):  # type: ignore[misc]
+    """The table as a base model of transformers."""
+
+    config_class = StaticConfig
+    base_model_prefix = STATIC
+    config: StaticConfig
+
+    def __init__(self, config: StaticConfig) -> None:
+        super().__init__(config)
+        self.embeddings, self.dropout = TokenVectors(config), nn.Dropout(config.dropout)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw vectors of unit length on average, so that the first mean is not made of a few long ones."""
+        if isinstance(module, TokenVectors):
+            init.normal_(module.weight, std=self.config.hidden_size**-0.5)
+            if module.scale is not None:
+                init.ones_(module.scale)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings
+
+    def forward(self, input_ids: Tensor, **_: Any) -> BaseModelOutput:
+        """Return the tokens' vectors as states: (N, T) -> (N, T, h). There is no attention to pass a mask to."""
+        return BaseModelOutput(last_hidden_state=self.dropout(self.embeddings(input_ids)))
+
+
+AutoConfig.register(STATIC, StaticConfig)
+for auto in (AutoModel, AutoModelForMaskedLM):  # it has no masked-LM head: `Encoder.mlm_head` is None
+    auto.register(StaticConfig, StaticModel)
