@@ -136,8 +136,16 @@ def figure(examples: Examples) -> float:
 
 def interval(examples: Examples) -> tuple[float, float]:
     """Return the figure's 95 % percentile interval, in percent, by bootstrap over the examples."""
-    (figures,) = _figures((examples,), _samples(examples.groups, RESAMPLES))
-    return _quantiles(figures)
+    return _quantiles(resampled(examples))
+
+
+def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
+    """Return the figure of each bootstrap sample of the examples, in percent, (resamples,).
+
+    Examples with the same groups get the same samples, so that the figures of several models are paired.
+    """
+    (figures,) = _figures((examples,), _samples(examples.groups, resamples))
+    return np.asarray(figures)
 
 
 def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:

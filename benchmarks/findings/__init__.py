@@ -1,0 +1,10 @@
+"""`python -m benchmarks.findings`: measure at a small scale what the papers found.
+
+    corpora -> shards -> a base encoder, pretrained by MLM -> for each system and seed: training, evaluation
+            -> benchmarks/results/findings.json -> docs/findings.md: a table, a plot, a verdict for each finding
+
+Modules: `scales` (sizes), `systems` (what is trained), `claims` (what the papers found), `plan` (the stages),
+`execution` (runs the stages that are missing), `verdicts` (bootstrap over examples and seeds), `results` (reads what
+the stages left), `page` (writes the page). All work is done by the commands that users type; this package only plans,
+starts what is missing, and reads `results.json`, `examples.npz` and `metrics.jsonl`.
+"""
