@@ -5,8 +5,9 @@
 
 Two encoders learn from scratch: a static one (recipe `static`), and a transformer of one layer that begins with its
 vectors (recipe `demo` without masked language modeling, which costs more time than it gains here). They are scored
-beside the untrained transformer, bag of words, tf-idf and BM25, and all results are printed, good or bad. The settings were chosen on pairs
-of training modules that were left out for it; the 1,000 pairs come from other modules and chose nothing.
+beside the untrained transformer, bag of words, tf-idf and BM25, and all results are printed, good or bad. The settings
+were chosen on pairs of training modules that were left out for it; the 1,000 pairs come from other modules and chose
+nothing.
 """
 
 import argparse
