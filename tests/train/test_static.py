@@ -51,6 +51,7 @@ def sample(texts: list[str]) -> list[str]:
     return ["", " ", *dict.fromkeys(filter(None, pieces))][:1000]
 
 
+@pytest.mark.slow
 def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluation_give(
     run: Path, sample: list[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> No
     assert "the mean of static token vectors of 24 dimensions, over texts of any length" in card
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str], tmp_path: Path) -> None:
     again = without_its_last_checkpoint(run, tmp_path / "again")
     done = train_alone(*static, "training.save_steps=3", f"output={again}", "--resume")
@@ -82,6 +84,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str],
     assert same_weights(run, again) and metrics(run, ["loss"]) == metrics(again, ["loss"])
 
 
+@pytest.mark.slow
 def test_an_export_is_continued_with_its_normalization(run: Path, static: list[str], tmp_path: Path) -> None:
     """At a rate of almost 0 nothing changes; a head that the recipe adds comes behind the table."""
     folder = tmp_path / "start"
@@ -102,6 +105,7 @@ def test_an_export_is_continued_with_its_normalization(run: Path, static: list[s
     assert isinstance(learner.encoder.head[0], Dense) and learner.encoder.base.embeddings.scale is not None
 
 
+@pytest.mark.slow
 def test_a_table_begins_with_a_transformers_token_embeddings(
     tiny: list[str], static: list[str], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
