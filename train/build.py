@@ -214,6 +214,7 @@ def build_objectives(
                 dataset=datasets[config.data],
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
+                shrinks=recipe.data[config.data].short_documents == "shrink",
             )
             built.append(build_objective(config, setting, built))
     except ShardError:
