@@ -38,7 +38,7 @@ class Lexical:
     def __init__(self, name: str) -> None:
         self.name = name
         self.measure = "BM25 score" if name == "bm25" else "cosine"
-        self.settings: Mapping[str, Any] = {"fitted on": "this task's texts"}
+        self.settings: Mapping[str, Any] = {"fitted_on": "this task's texts"}
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
         """Raise UnscoredError: the vectors depend on the texts that they are fitted on."""

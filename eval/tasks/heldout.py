@@ -36,7 +36,7 @@ def load(data: Path) -> Loaded:
     tasks: list[Task] = []
     for name, path in found.items():
         held = heldout.read(path)
-        settings = {"crops' seed": heldout.SEED}
+        settings = {"crop_seed": heldout.SEED}
         tasks.append(RetrievalTask(name, held.collection, held.files, HEADLINE, held.counts, held.text, settings))
     return Loaded(tasks, {})
 

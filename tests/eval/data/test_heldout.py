@@ -1,11 +1,13 @@
 """Held-out collections: crops that do not overlap, the same every time, and one line for what cannot be ranked."""
 
+import csv
 import json
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,8 @@ from clearspan.eval.data import heldout
 from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.words import word_spans
-from clearspan.shards import Dataset, Manifest
+from clearspan.shards import KINDS, Dataset, Manifest
+from tests.train.conftest import publish
 
 
 @given(st.integers(0, 400), st.integers(-(2**63), 2**63 - 1))
@@ -88,8 +91,8 @@ def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
     (folder / "docs2.csv").write_text("title,year,text\n" + "".join(f"{r['title']},1,{r['text']}\n" for r in rows))
     found = find(tmp_path)
     assert list(found) == ["heldout/docs", "heldout/docs2"]
-    held, csv = (read(path) for path in found.values())
-    assert held.collection.queries == csv.collection.queries
+    held, table = (read(path) for path in found.values())
+    assert held.collection.queries == table.collection.queries
     assert sorted(held.collection.queries) == sorted(f"Title {i}" for i in range(20))
     second = held.collection.queries.index("Title 1")
     answers = {held.collection.documents[place] for place in held.collection.relevant[second]}
@@ -153,3 +156,20 @@ def test_images_are_refused(tmp_path: Path) -> None:
     Manifest("images", {"options": {}, "split": "validation"}, [], counts).save(str(tmp_path))
     with pytest.raises(DataError, match=rf"{tmp_path}: holds images, not text: give documents, sentences or triplets"):
         read(tmp_path)
+
+
+def test_a_triplets_sentence_ranks_the_positives(shared_data: Path, tmp_path: Path) -> None:
+    """Equal sentences are one query, with the positives of all of them."""
+    with (shared_data / "nli/snli_triplets.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:41]
+    rows.append([rows[0][0], rows[1][1], ""])
+    tokenizer = shared_data / "tokenizers/bert-base-uncased"
+    bert = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    columns = KINDS["triplets"].schema(pa.uint16())
+    left, right = ([bert.encode(row[side], add_special_tokens=False).ids for row in rows] for side in (0, 1))
+    lists = [pa.array(side, columns.field("tokens").type) for side in (left, right)]
+    batch = pa.RecordBatch.from_arrays([pa.array(range(len(rows))), *lists], schema=columns)
+    held = read(publish(tmp_path / "validation", "triplets", [batch], tokenizer, 100_000)).collection
+    assert sorted(held.queries) == sorted({bert.decode(ids) for ids in left})
+    found = {held.documents[document] for document in held.relevant[held.queries.index(bert.decode(left[0]))]}
+    assert found == {bert.decode(ids) for ids in right[:2]}

@@ -98,7 +98,7 @@ def test_sts_by_words_says_what_it_was_fitted_on(shared_data: Path) -> None:
     task = next(task for task in sts.load(shared_data / "senteval").tasks if task.name == "STSBenchmark")
     scores = {name: task.score(Run(Lexical(name))).scores["spearman"] for name in BASELINES}
     assert all(50 < score < 80 for score in scores.values()), scores
-    assert dict(Lexical("bow").settings) == {"fitted on": "this task's texts"}
+    assert dict(Lexical("bow").settings) == {"fitted_on": "this task's texts"}
 
 
 def test_a_folder_of_a_baselines_name_takes_precedence(

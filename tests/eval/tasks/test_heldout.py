@@ -29,12 +29,12 @@ def test_one_command_shows_a_model_beside_the_baselines(
         assert set(intervals) == {"mrr", "recall@1", "recall@10"}
         assert all(low <= scores[key] <= high for key, (low, high) in intervals.items())
         assert content["counts"]["heldout"] == {"queries": 46, "documents": 46}
-        assert content["settings"]["heldout"]["fitted on"] == "this task's texts", name
+        assert content["settings"]["heldout"]["fitted_on"] == "this task's texts", name
         assert list(content["data"]["heldout"]) == [str(wikitext_shards / "validation" / "manifest.json")]
         assert f"{scores['mrr']:.2f}" in out
     mrr = {name: content["scores"]["heldout"]["mrr"] for name, content in results.items()}
     assert 100 / 46 < mrr["bow"] < mrr["tfidf"] < 80
-    assert "fitted on" in (tmp_path / "report.html").read_text()
+    assert "fitted_on" in (tmp_path / "report.html").read_text()
     rows = {row.metric: row for row in compare(tmp_path / "bow", tmp_path / "tfidf").rows}
     assert rows["mrr"].difference == pytest.approx(mrr["tfidf"] - mrr["bow"]) and rows["mrr"].exceeds_noise
 
