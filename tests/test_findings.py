@@ -1,6 +1,7 @@
 """The findings benchmark: verdicts on made-up numbers, the planner, the page, and a killed run that ends as another."""
 
 import json
+import random
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.findings import claims, execution, page, plan, results, verdicts
+from benchmarks.findings import claims, execution, page, plan, positives, results, verdicts
 from benchmarks.findings.plan import Inputs, Plan, Stage
 from benchmarks.findings.scales import SCALES
 from benchmarks.findings.systems import systems
@@ -128,6 +129,18 @@ def test_every_systems_recipe_loads(scale: str, data: Path) -> None:
         (data / "recipe.yaml").write_text(yaml.safe_dump(options))
         loaded = load(str(data / "recipe.yaml"), ["output=run"])
         assert loaded.objectives.keys() == system.objectives.keys(), name
+
+
+def test_positives_lack_a_tenth_of_the_words_or_are_a_run_of_the_others() -> None:
+    sentence = "A sentence of which a tenth of all words will go , and in which the others stay as they were"
+    words = sentence.split()
+    for seed in range(20):
+        draws = random.Random(seed)
+        left, crop = positives.deleted(words, draws), positives.cropped(words, draws)
+        assert len(left) == len(crop) == len(words) - 2
+        assert any(crop == words[start : start + len(crop)] for start in range(3))
+        remaining = iter(words)
+        assert all(word in remaining for word in left)
 
 
 def test_a_work_folder_belongs_to_one_set_of_options(data: Path) -> None:

@@ -122,8 +122,9 @@ CLAIMS = (
     Claim("SimCSE", "Table 5", "supervised SimCSE is better than unsupervised", "simcse-sup", "simcse", "STS"),
     Claim(
         *("SimCSE", "Table 1", "dropout alone is better than deleting 10 % of the words"),
-        *("simcse", "simcse-del-word", "STS"),
+        *("simcse", "simcse-deleted", "STS"),
     ),
+    Claim("SimCSE", "Table 1", "dropout alone is better than crops of 90 %", "simcse", "simcse-cropped", "STS"),
     Claim("NonLing-CSE", "Table 1", "VisualCSE is better than SimCSE", "visualcse", "simcse", "STS"),
     Claim("NonLing-CSE", "Table 2", "AudioCSE is better than SimCSE", "audiocse", "simcse", "STS"),
     Claim(
@@ -151,7 +152,7 @@ NOT_MEASURED = {
     "DeCLUTR, Figure 3: larger models and more documents are better": "there is one encoder and one corpus",
     "DeCLUTR, Table 3: probing tasks": "their data takes hours of classifiers for each model",
     "DeCLUTR (v1), Figure S1: a projection head helps little, a memory bank hurts": "no time; `train.sweep` has both",
-    "CLEAR, Table 2: the [CLS] rows": "all systems pool by the mean here",
+    "CLEAR, Table 2: the [CLS] rows": "all systems pool by the mean here, though CLEAR contrasts [CLS]",
     "CLEAR, Table 3: doubling the batch or the MLM loss does not explain the gain": (
         "at equal tokens MLM only has a batch of twice as many sentences, which is this control"
     ),

@@ -13,10 +13,12 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import yaml
 
+from benchmarks.findings.positives import CHANGES, write_pairs
 from benchmarks.findings.scales import SCALES, Scale
 from benchmarks.findings.systems import System, encoder, pretraining, recipe, systems
 from clearspan.common.commands import UsageError
@@ -222,10 +224,10 @@ def _data_stages(plan: Plan) -> list[Stage]:
     longest = scale.positions - 2
     limit = ("--limit", str(scale.limit)) if scale.limit else ()
 
-    def pipeline(kind: str, files: Sequence[str], *words: str, needs: tuple[str, ...] = ()) -> Stage:
-        output = shards / kind
+    def pipeline(kind: str, files: Sequence[str], *words: str, needs: tuple[str, ...] = (), name: str = "") -> Stage:
+        output = shards / (name or kind)
         command = ("-m", "pipelines", kind, "--input", *files, *words, *limit, "--output", str(output), "--quiet")
-        return Stage(kind, command, (output / "manifest.json").is_file, needs, scale.rates.shards_s, alone=True)
+        return Stage(name or kind, command, (output / "manifest.json").is_file, needs, scale.rates.shards_s, alone=True)
 
     def text(*words: str) -> tuple[str, ...]:
         return (*words, *(("--exclude", *exclude) if exclude else ()))
@@ -246,8 +248,13 @@ def _data_stages(plan: Plan) -> list[Stage]:
             *text("--unit-bytes", "2000000", "--holdout-fraction", str(scale.held_out)), needs=("sentences",),
         ),
     ]  # fmt: skip
+    words = text("--tokenizer", str(tokenizer), "--max-tokens", str(min(62, longest)))
+    for name in (name for name in CHANGES if any(name in system.datasets for system in plan.systems.values())):
+        pairs, file = f"pairs, {name}", plan.work / "pairs" / f"{name}.csv"
+        write = partial(write_pairs, shards / "sentences", name, file)
+        result.append(Stage(pairs, write, file.is_file, ("sentences",), 5))
+        result.append(pipeline("triplets", (str(file),), *words, needs=(pairs,), name=name))
     if inputs.nli:
-        words = text("--tokenizer", str(tokenizer), "--max-tokens", str(min(62, longest)))
         result.append(pipeline("triplets", inputs.nli, *words, needs=("sentences",)))
     if inputs.images:
         result.append(pipeline("images", inputs.images))

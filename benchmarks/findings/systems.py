@@ -87,6 +87,9 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
             options["synonyms"] = str(synonyms)
         return System(title, "CLEAR", {"clear": options, "mlm": masked("sentences")}, {"sentences": views})
 
+    def pairs(title: str, data: str) -> System:
+        return System(title, "SimCSE", {"simcse": {**simcse, "data": data, "positives": "pairs"}}, {data: sentences})
+
     def beside(title: str, data: str, loss: str) -> System:
         # The rate of the other modality is a tenth of that of text: Table C.1's is a thirtieth, of pretrained patches.
         turn = {"learning_rate": scale.rate / 10, "schedule": "cosine"}
@@ -110,23 +113,8 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
         "clear-subs": clear("MLM + subs", "subs"),
         "clear-subs+del-span": clear("MLM + subs + del-span", "subs+del-span"),
         "simcse": System("SimCSE, unsupervised", "SimCSE", {"simcse": simcse}, {"sentences": sentences}),
-        "simcse-del-word": System(
-            "SimCSE with 10 % of the words deleted",
-            "SimCSE",
-            {
-                "clear": {
-                    "data": "sentences",
-                    "augment": "del-word",
-                    "del_word": 0.1,
-                    "unit": "word",
-                    "views": "fly",
-                    "temperature": 0.05,
-                    "head": "tanh",
-                    "head_dim": 0,
-                }
-            },
-            {"sentences": sentences},
-        ),
+        "simcse-deleted": pairs("SimCSE with 10 % of the words deleted", "deleted"),
+        "simcse-cropped": pairs("SimCSE with crops of 90 %", "cropped"),
         "simcse-sup": System(
             "SimCSE, supervised",
             "SimCSE",
