@@ -52,7 +52,10 @@ def save_model(
         encoder.base.save_pretrained(stage)
         tokenizer.save_pretrained(stage)
         transformer = _transformer(encoder, stage)
-        after = [Pooling(encoder.dim, encoder.pooling), *copy.deepcopy(list(encoder.head))]
+        pooling = (
+            [Pooling(encoder.dim, encoder.pooling)] if encoder.pooling != "weighted" else _weighted(encoder, tokenizer)
+        )
+        after = [*pooling, *copy.deepcopy(list(encoder.head))]
         model = SentenceTransformer(
             modules=[transformer, *after, *([Normalize()] if settings.normalize else [])],
             device="cpu",
@@ -64,6 +67,18 @@ def save_model(
         model.save_pretrained(str(folder), create_model_card=False)
     text = card(encoder, name or folder.resolve().name, recipe, origin or Origin())
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _weighted(encoder: Any, tokenizer: Any) -> list[Any]:
+    """Return sentence-transformers' modules of pooling `weighted`, which looks weights up by a token's name."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
+
+    weights = encoder.token_weights.tolist()
+    tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    names = [
+        tokens.get(number, f"<id {number}>") for number in range(len(weights))
+    ]  # some models have spare embeddings
+    return [WordWeights(names, dict(zip(names, weights, strict=True))), Pooling(encoder.dim, "mean")]
 
 
 def _transformer(encoder: Any, stage: str) -> Any:

@@ -20,7 +20,7 @@ METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation"
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
 DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "weighted")
 """Values of `model.pooling`."""
 TRAINED = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
 """Values of `model.train`."""
@@ -41,8 +41,10 @@ class ModelConfig:
             either this or `config`.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Give it to train from scratch.
-        pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
-            the folder of `path`, else mean.
+        pooling: mean: the mean of all token vectors; cls: the first token's vector; weighted: the mean with each vector
+            times its token's weight, which does not train: that of the folder of `path`, else the inverse document
+            frequency in the run's shards. It is exported as sentence-transformers' WordWeights. "": the pooling of the
+            folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
@@ -52,7 +54,7 @@ class ModelConfig:
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: Literal["", "mean", "cls"] = ""
+    pooling: Literal["", "mean", "cls", "weighted"] = ""
     head: Literal["", "tanh"] = ""
     train: str = "all"
 

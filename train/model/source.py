@@ -7,7 +7,7 @@ Training keeps all of it. A plain Hugging Face folder and a fresh model have non
 import dataclasses
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from clearspan.common.model_folder import EncoderError, read_modules
 
@@ -39,12 +39,15 @@ class Inference:
 
 @dataclasses.dataclass
 class Source:
-    """The contents of a model folder: `weights` is its transformer's folder; `pooling` is None if it states none."""
+    """The contents of a model folder: `weights` is its transformer's folder; `pooling` is None if it states none;
+    `token_weights` are those of pooling `weighted`, by id, (vocabulary,) fp32.
+    """
 
     weights: Path = Path()
     pooling: str | None = None
     head: list[nn.Module] = dataclasses.field(default_factory=list)
     inference: Inference = dataclasses.field(default_factory=Inference)
+    token_weights: Tensor | None = None
 
 
 def read_source(folder: Path) -> Source:
@@ -57,19 +60,20 @@ def read_source(folder: Path) -> Source:
     if not listed:
         return Source(folder)
     # Imported late: sentence-transformers takes seconds.
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer, WordWeights
 
     from clearspan.eval.models.library import load
 
     model = load(folder).modules
-    transformer, pooling, *after = model
+    weighting = next((module for module in list(model)[1:2] if isinstance(module, WordWeights)), None)
+    transformer, pooling, *after = (module for module in model if module is not weighting)
     normalize = bool(after) and isinstance(after[-1], Normalize)
     head = after[:-1] if normalize else after
     kinds = (isinstance(transformer, Transformer), isinstance(pooling, Pooling), *(isinstance(m, Dense) for m in head))
     if not all(kinds):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, not {names}"
+            f"{folder}: training keeps Transformer, WordWeights, Pooling, Dense, Normalize in this order, not {names}"
         )
     for dense in head:
         if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
@@ -87,5 +91,10 @@ def read_source(folder: Path) -> Source:
         similarity_fn_name=model.similarity_fn_name,
         truncate_dim=model.truncate_dim,
     )
-    mode = pooling.pooling_mode
-    return Source(listed[0].folder, mode if isinstance(mode, str) else "+".join(mode), head, inference)
+    mode = pooling.pooling_mode if isinstance(pooling.pooling_mode, str) else "+".join(pooling.pooling_mode)
+    if weighting is None:
+        return Source(listed[0].folder, mode, head, inference)
+    weights = weighting.emb_layer.weight.detach()[:, 0].clone()
+    if mode != "mean" or not (weights.isfinite() & (weights > 0)).all():
+        raise EncoderError(f"{folder}: training keeps WordWeights only if they are positive, before mean pooling")
+    return Source(listed[0].folder, "weighted", head, inference, weights)
