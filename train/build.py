@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.source import Source, read_source
+from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_shards_tokenizer, load_tokenizer, num_ids
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
@@ -124,10 +125,13 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedMo
     return model
 
 
-def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
+def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> Encoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
     Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
+
+    Args:
+        datasets: the shards of text in which tokens are counted for pooling `weighted`, unless the folder has weights.
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or the folder's tokenizer did not make the shards.
@@ -151,7 +155,12 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         if recipe.model.head and not source.head:
             source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
         pooling = recipe.model.pooling or source.pooling or "mean"
-        encoder = Encoder(model, pooling, new_weights, source.head, source.inference)
+        weights = None
+        if pooling == "weighted" and source.token_weights is not None:
+            weights = resized(source.token_weights, model.config.vocab_size)
+        elif pooling == "weighted":
+            weights = inverse_frequencies(datasets, model.config.vocab_size, tokenizer.all_special_ids)
+        encoder = Encoder(model, pooling, new_weights, source.head, source.inference, weights)
         if recipe.training.activation_checkpointing:
             encoder.checkpoint_activations()
         if recipe.model.path and recipe.model.config:
@@ -163,7 +172,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
                 f"model.path {recipe.model.path}: has {source.pooling} pooling, this run uses {pooling}"
             )
         return encoder
-    except RecipeError:
+    except (RecipeError, ShardError):
         raise
     except Exception as error:  # transformers and torch raise any type for a user's values
         reason = one_line(error, MOST_SAID)
@@ -350,7 +359,8 @@ def build_learner(
         RecipeError: recipe, shards and model do not fit together.
     """
     tokenizer = shards_tokenizer(datasets)
-    encoder = build_encoder(recipe, tokenizer)
+    texts = [dataset for dataset in datasets.values() if dataset.manifest.tokenizer is not None]
+    encoder = build_encoder(recipe, tokenizer, texts)
     special = encoder.special_tokens(tokenizer)
     try:
         encoder.freeze(recipe.model.train)

@@ -74,12 +74,12 @@ def _table(encoder: Any, tokenizer: Any) -> Any:
 
 
 def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
-    """Return an encoder as sentence-transformers' first two modules, without a pooler, which was not trained.
+    """Return an encoder as sentence-transformers' first modules, without a pooler, which was not trained.
 
     Args:
         stage: an empty folder to save the encoder in.
     """
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 
     encoder.base.save_pretrained(stage)
     tokenizer.save_pretrained(stage)
@@ -95,7 +95,13 @@ def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
     if options:  # the library reads this setting from its configuration, but does not save it there
         transformer.config_keys = [*transformer.config_keys, "model_args"]
         transformer.model_args = options
-    return [transformer, Pooling(encoder.dim, encoder.pooling)]
+    if encoder.pooling != "weighted":
+        return [transformer, Pooling(encoder.dim, encoder.pooling)]
+    weights = encoder.token_weights.tolist()  # the library looks them up by a token's name
+    tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    names = [tokens.get(number, f"<id {number}>") for number in range(len(weights))]  # there may be spare embeddings
+    weighting = WordWeights(names, dict(zip(names, weights, strict=True)))
+    return [transformer, weighting, Pooling(encoder.dim, "mean")]
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:

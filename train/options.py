@@ -22,7 +22,7 @@ DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
 HELD_OUT = "heldout"
 """The value of `training.eval_data` for the texts of `data.NAME.validation`."""
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "weighted")
 """Values of `model.pooling`."""
 STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
@@ -47,8 +47,10 @@ class ModelConfig:
             tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
             token), `dropout` (0, of the vectors).
-        pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
-            the folder of `path`, else mean.
+        pooling: mean: the mean of all token vectors; cls: the first token's vector; weighted: the mean with each vector
+            times its token's weight, which does not train: that of the folder of `path`, else the inverse document
+            frequency in the run's shards. It is exported as sentence-transformers' WordWeights. "": the pooling of the
+            folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;
@@ -58,7 +60,7 @@ class ModelConfig:
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: Literal["", "mean", "cls"] = ""
+    pooling: Literal["", "mean", "cls", "weighted"] = ""
     head: Literal["", "tanh"] = ""
     train: str = "all"
 

@@ -115,7 +115,7 @@ def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path
 def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: Path) -> None:
     for number, (after, named) in enumerate(
         (
-            ([Normalize(), Dense(384, 384)], "training keeps Transformer, Pooling, Dense, Normalize in this order"),
+            ([Normalize(), Dense(384, 384)], "training keeps Transformer, WordWeights, Pooling, Dense, Normalize"),
             ([Dense(384, 64)], "cannot keep a Dense of 384 to 64 dimensions"),
         )
     ):

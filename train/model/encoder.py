@@ -50,11 +50,13 @@ class Encoder(nn.Module):
 
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
-        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR), or `cls`, its first token.
+        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, its first token; or
+            `weighted`, the mean with each token's state times a fixed weight of the token.
         new_weights: the weights of the MLM head that the model's folder lacks (`common.pretrained.load_model`).
         head: sentence-transformers' Dense modules after the pooling, which stay at inference, such as supervised
             SimCSE's; each as wide as the model.
         inference: the further steps of embedding a text.
+        token_weights: the tokens' weights for `weighted`, (vocabulary,); None: 1 each.
 
     Attributes:
         attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
@@ -65,6 +67,8 @@ class Encoder(nn.Module):
         EncoderError: the architecture cannot run packed, or the pooling is unknown or not its own.
     """
 
+    token_weights: Tensor
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -72,6 +76,7 @@ class Encoder(nn.Module):
         new_weights: Sequence[str] = (),
         head: Sequence[nn.Module] = (),
         inference: Inference | None = None,
+        token_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
@@ -81,6 +86,9 @@ class Encoder(nn.Module):
             raise EncoderError(f"a static encoder averages the vectors of its tokens: leave pooling {pooling} out")
         self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
+        if pooling == "weighted":
+            weights = torch.ones(model.config.vocab_size) if token_weights is None else token_weights
+            self.register_buffer("token_weights", weights)
         self.notes: list[str] = []
         self.first_position = first_position(model)
         self._options: dict[str, Any] = {}  # passed to every forward of the model
@@ -249,8 +257,8 @@ class Encoder(nn.Module):
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
-        averages = self.attends and self.pooling == "mean"
-        pooled = self._mean(hidden, packed) if averages else self.first_states(hidden, packed)
+        poolings = {"cls": self.first_states, "mean": self._mean, "weighted": self._weighted_mean}
+        pooled = (poolings[self.pooling] if self.attends else self.first_states)(hidden, packed)
         for dense in self.head:
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
@@ -260,6 +268,17 @@ class Encoder(nn.Module):
         n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
         summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
         return (summed / lengths.clamp(min=1)[:, None])[:n]
+
+    def _weighted_mean(self, hidden: Tensor, packed: Packed) -> Tensor:
+        """Return the mean of states times their tokens' weights; those of patches weigh 1."""
+        n, lengths = packed.num_sequences, packed.cu_seqlens.diff().long()
+        weights = self.token_weights[packed.ids][:, None]
+        weights = torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
+        summed, total = (
+            torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True)
+            for values in (hidden.float() * weights, weights)
+        )
+        return (summed / total.clamp(min=1e-9))[:n]
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).

@@ -42,7 +42,7 @@ class Source:
     """The contents of a model folder.
 
     `weights` is the folder of its transformer or table; `table` (V, h) fp32 that of a static model; `pooling` is None
-    if the folder states none.
+    if the folder states none; `token_weights` are those of pooling `weighted`, by id, (vocabulary,) fp32.
     """
 
     weights: Path = Path()
@@ -50,6 +50,7 @@ class Source:
     pooling: str | None = None
     head: list[nn.Module] = dataclasses.field(default_factory=list)
     inference: Inference = dataclasses.field(default_factory=Inference)
+    token_weights: Tensor | None = None
 
 
 def read_source(folder: Path) -> Source:
@@ -68,12 +69,14 @@ def read_source(folder: Path) -> Source:
         Pooling,
         StaticEmbedding,
         Transformer,
+        WordWeights,
     )
 
     from clearspan.eval.models.library import load
 
     model = load(folder).modules
-    first, *after = model
+    weighting = next((module for module in list(model)[1:2] if isinstance(module, WordWeights)), None)
+    first, *after = (module for module in model if module is not weighting)
     table = first.embedding.weight.detach().float() if isinstance(first, StaticEmbedding) else None
     pooling = after.pop(0) if table is None and after else None
     normalize = bool(after) and isinstance(after[-1], Normalize)
@@ -82,8 +85,8 @@ def read_source(folder: Path) -> Source:
     if not ((known or table is not None) and all(isinstance(module, Dense) for module in head)):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, Pooling, Dense, Normalize in this order, or StaticEmbedding in "
-            f"place of the first two, not {names}"
+            f"{folder}: training keeps Transformer, WordWeights, Pooling, Dense, Normalize in this order, or "
+            f"StaticEmbedding in place of the first three, not {names}"
         )
     for dense in head:
         if dense.in_features != dense.out_features or dense.module_input_name != "sentence_embedding":
@@ -102,4 +105,10 @@ def read_source(folder: Path) -> Source:
         truncate_dim=model.truncate_dim,
     )
     mode = "mean" if pooling is None else pooling.pooling_mode
-    return Source(listed[0].folder, table, mode if isinstance(mode, str) else "+".join(mode), head, inference)
+    mode = mode if isinstance(mode, str) else "+".join(mode)
+    if weighting is None:
+        return Source(listed[0].folder, table, mode, head, inference)
+    weights = weighting.emb_layer.weight.detach()[:, 0].clone()
+    if mode != "mean" or not (weights.isfinite() & (weights > 0)).all():
+        raise EncoderError(f"{folder}: training keeps WordWeights only if they are positive, before mean pooling")
+    return Source(listed[0].folder, table, "weighted", head, inference, weights)

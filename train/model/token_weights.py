@@ -1,0 +1,65 @@
+"""Weights of tokens for `model.pooling: weighted`: inverse document frequencies, counted in the shards.
+
+    shards -> passages of 64 tokens -> number of passages that hold a token -> ln((1 + n) / (1 + n_t)) -> weight
+
+A layer normalization ends most transformers and makes all token states about equally long, so their plain mean cannot
+let one word count more than another. The export multiplies the states by the same weights, in sentence-transformers'
+`WordWeights`. The library has no pooling with learned attention that loads without other code.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearspan.common.model_folder import EncoderError
+from clearspan.shards import Dataset
+from clearspan.shards.ragged import Ragged
+
+PASSAGE_TOKENS = 64
+MOST_TOKENS = 1 << 24
+"""The number of tokens, from the start of each dataset, after which counting ends."""
+LOWEST = 0.05
+"""The smallest weight, so that a text of nothing but special tokens still has a vector."""
+
+
+def inverse_frequencies(datasets: Iterable[Dataset], num_tokens: int, special: Iterable[int] = ()) -> Tensor:
+    """Return the weight of each token, (num_tokens,) fp32: ln((1 + n) / (1 + n_t)), at least LOWEST. Of n passages, n_t
+    hold token t.
+
+    Args:
+        datasets: shards with the column `tokens`.
+        special: the ids of special tokens, which stand around every text and get the smallest weight.
+
+    Raises:
+        ShardError: a shard is damaged.
+    """
+    passages, holding = 0, np.zeros(num_tokens, np.int64)
+    for dataset in datasets:
+        left = MOST_TOKENS
+        for batch in dataset:
+            tokens = Ragged.from_arrow(batch.column("tokens"))
+            cut = np.arange(len(tokens.values)) - np.repeat(tokens.offsets[:-1], tokens.lengths)
+            starts = cut % PASSAGE_TOKENS == 0
+            pairs = np.unique((np.cumsum(starts) - 1) * num_tokens + tokens.values.astype(np.int64))
+            holding += np.bincount(pairs % num_tokens, minlength=num_tokens)
+            passages += int(starts.sum())
+            left -= len(tokens.values)
+            if left <= 0:
+                break
+    weights = np.log((1 + passages) / (1 + holding))
+    weights[list(special)] = 0
+    return torch.from_numpy(weights.clip(min=LOWEST)).float()
+
+
+def resized(weights: Tensor, num_tokens: int) -> Tensor:
+    """Return the weights of a folder for a model of more tokens, such as new special ones: (num_tokens,).
+
+    Raises:
+        EncoderError: the folder has weights for more tokens than the model.
+    """
+    if len(weights) > num_tokens:
+        raise EncoderError(f"WordWeights for {len(weights):,} tokens, and {num_tokens:,} embeddings: they do not fit")
+    return F.pad(weights, (0, num_tokens - len(weights)), value=LOWEST)
