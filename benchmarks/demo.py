@@ -43,7 +43,12 @@ UNIT_BYTES = "2000000"
 """Small work units: a shard holds neighboring modules, which a batch then contrasts with each other."""
 PAIRS = 1000
 TASK = "retrieval/docstrings"
-TRANSFORMER = ["objectives.mlm=null", "objectives.spans.sampler.positives=adjacent", "training.max_steps=120"]
+TRANSFORMER = [
+    "model.pooling=weighted",
+    "objectives.mlm=null",
+    "objectives.spans.sampler.positives=adjacent",
+    "training.max_steps=120",
+]
 BASELINES = {"bag of words": "bow", "tf-idf": "tfidf", "BM25": "bm25"}
 SHOWN = 3
 """Queries whose nearest documents are printed; the report has more."""
@@ -80,9 +85,11 @@ def train(out: Path, name: str, recipe: str, *overrides: str) -> Path:
 
 def untrained(out: Path) -> Path:
     """Export the transformer before training; return its folder."""
-    recipe = load("demo", [f"data.text.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"])
-    tokenizer = load_tokenizer(Dataset(recipe.data["text"].path).local_tokenizer())
-    encoder = build_encoder(recipe, tokenizer)
+    paths = [f"data.text.path={out / 'shards'}", f"output={out / 'runs' / 'untrained'}"]
+    recipe = load("demo", [*paths, *TRANSFORMER])
+    dataset = Dataset(recipe.data["text"].path)
+    tokenizer = load_tokenizer(dataset.local_tokenizer())
+    encoder = build_encoder(recipe, tokenizer, [dataset])
     encoder.drop_mlm_head()
     save_model(encoder, tokenizer, Path(recipe.output) / "model", to_yaml(recipe))
     return Path(recipe.output) / "model"
