@@ -83,9 +83,9 @@ def test_resampled_figures_are_those_of_the_paired_difference() -> None:
     assert np.quantile(changes, (0.025, 0.975)) == pytest.approx((expected.low, expected.high))
 
 
-def a_plan(work: Path, seeds: int = 2, chosen: Sequence[str] = (), **inputs: Any) -> Plan:
-    given = Inputs(("docs.jsonl",), ("sentences.txt",), work, **inputs)
-    return plan.make("tiny", given, work, seeds, chosen)
+def a_plan(data: Path, seeds: int = 2, chosen: Sequence[str] = (), work: Path | None = None, **inputs: Any) -> Plan:
+    given = Inputs(("docs.jsonl",), ("sentences.txt",), data, **inputs)
+    return plan.make("tiny", given, work or data, seeds, chosen)
 
 
 @pytest.fixture
@@ -146,11 +146,11 @@ def test_positives_lack_a_tenth_of_the_words_or_are_a_run_of_the_others() -> Non
 def test_a_work_folder_belongs_to_one_set_of_options(data: Path) -> None:
     with pytest.raises(UsageError, match="holds something else"):
         plan.fix(a_plan(data))
-    first = a_plan(data / "downstream")
-    plan.fix(first)
-    plan.fix(a_plan(data / "downstream", seeds=3))
+    work = data / "work"
+    plan.fix(a_plan(data, work=work))
+    plan.fix(a_plan(data, work=work, seeds=3))
     with pytest.raises(UsageError, match="its run has another --images"):
-        plan.fix(a_plan(data / "downstream", images=("i",)))
+        plan.fix(a_plan(data, work=work, images=("i",)))
 
 
 def test_what_is_done_is_not_done_again_and_a_failure_takes_only_what_needs_it(data: Path) -> None:

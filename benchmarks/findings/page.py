@@ -154,8 +154,8 @@ def page(result: Mapping[str, Any]) -> str:
         "## Scores",
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
-        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['dtype']}. RTE and MRPC: fine-tuned, CLEAR's "
-        "metrics, of some systems only. Held-out MRR: given a crop of one of "
+        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['dtype']}. RTE and MRPC: fine-tuned, "
+        "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of one of "
         f"{data['held-out documents']['examples']:,} held-out documents, find another crop of it among those of all.",
         "",
         *score_table(systems),
