@@ -24,7 +24,7 @@ from clearspan.eval.command import run
 from clearspan.eval.files import DataError, json_text
 from clearspan.eval.report.console import text_table
 from clearspan.eval.saved import Saved
-from clearspan.eval.scores import Examples, difference, figure
+from clearspan.eval.scores import Difference, Examples, difference, figure
 
 _EXAMPLE = """example:
   python -m clearspan.eval.compare runs/baseline/eval runs/mine/eval
@@ -93,12 +93,27 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress: bool = False) -> Comparison:
-    """Compare every figure for which both evaluations have examples.
+def num_resamples(num_figures: int) -> int:
+    """Return the number of bootstrap samples with which the least p-value is below the level even after correction."""
+    return max(_MIN_RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 
-    The number of samples grows with the number of figures, so that the least possible p-value is below the level even
-    after correction. A difference whose p-value exceeds the level after the first 1,000 samples gets no more.
+
+def tested(first: Examples, second: Examples, resamples: int) -> Difference:
+    """Return the difference second - first by paired bootstrap.
+
+    If its p-value exceeds the level after the first 1,000 samples, no more are drawn.
+
+    Raises:
+        ValueError: the two differ in their examples or their metric.
     """
+    change = difference(first, second, resamples=_MIN_RESAMPLES)
+    if change.p < LEVEL and resamples > _MIN_RESAMPLES:
+        change = difference(first, second, resamples=resamples)
+    return change
+
+
+def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress: bool = False) -> Comparison:
+    """Compare every figure for which both evaluations have examples."""
     not_compared = _unlike(a, b, of_a, of_b)
     pairs = [
         (task, metric, of_a[task][metric], of_b[task][metric])
@@ -107,7 +122,7 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
         for metric in of_a[task]
         if metric in of_b[task]
     ]
-    resamples = max(_MIN_RESAMPLES, 4 * math.ceil(2 * len(pairs) / LEVEL))
+    resamples = num_resamples(len(pairs))
     compared = []
     for task, metric, first, second in tqdm(pairs, "comparing", unit=" figures", disable=None if progress else True):
         figures = figure(first), figure(second)
@@ -115,10 +130,7 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
             not_compared[task] = mismatch
             continue
         try:
-            change = difference(first, second, resamples=_MIN_RESAMPLES)
-            if change.p < LEVEL and resamples > _MIN_RESAMPLES:
-                change = difference(first, second, resamples=resamples)
-            compared.append((task, metric, *figures, change))
+            compared.append((task, metric, *figures, tested(first, second, resamples)))
         except ValueError as error:
             not_compared[task] = f"{metric}: {error}"
     compared = [row for row in compared if row[0] not in not_compared]

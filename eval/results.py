@@ -69,17 +69,34 @@ class Results:
 
 
 @dataclass(frozen=True)
+class TestedDifference:
+    """A difference of two models' scores, in percentage points.
+
+    Attributes:
+        low, high: its 95 % interval, by paired bootstrap over the examples.
+        exceeds_noise: whether its p-value, corrected for the number of differences of the evaluation, is below 0.05.
+    """
+
+    value: float
+    low: float
+    high: float
+    exceeds_noise: bool
+
+
+@dataclass(frozen=True)
 class Scored:
     """One model's evaluation.
 
     Attributes:
         tasks: task -> its scores, in the order of `--tasks`.
         families: task -> its word of `--tasks`.
+        differences: task -> the difference of its main score from the first model's of the same evaluation.
     """
 
     results: Results
     tasks: dict[str, TaskScores]
     families: dict[str, str] = field(default_factory=dict)
+    differences: dict[str, TestedDifference] = field(default_factory=dict)
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:

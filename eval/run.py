@@ -6,7 +6,9 @@ The results of a single model are in the output folder; several models have a su
 and a column each in the report.
 """
 
+import contextlib
 import functools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from pathlib import Path
 from clearspan.common.files import sha256, write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
+from clearspan.eval.compare import LEVEL, holm, num_resamples, tested
 from clearspan.eval.data.catalog import other_rows
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
@@ -22,7 +25,7 @@ from clearspan.eval.models.embed import Embedder
 from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load
 from clearspan.eval.report.html import is_report, write_report
-from clearspan.eval.results import Results, Scored, environment, examples_bytes
+from clearspan.eval.results import Results, Scored, TestedDifference, environment, examples_bytes
 from clearspan.eval.saved import EXAMPLES, RESULTS, is_results
 from clearspan.eval.scores import TaskScores
 from clearspan.eval.sections import report_lead, report_sections
@@ -102,6 +105,7 @@ def evaluate(request: Request) -> list[Scored]:
         write_text(folders[name] / RESULTS, scored.results.to_json())
         evaluated.append(scored)
     if evaluated:
+        evaluated = with_differences(evaluated)
         summary = summary_of(evaluated)
         title = f"Evaluation of {', '.join(summary.names)}"
         write_report(request.output / REPORT, title, report_sections(summary), report_lead(summary), summary.warnings)
@@ -111,6 +115,30 @@ def evaluate(request: Request) -> list[Scored]:
         reasons = {task: reason for error in failed for task, reason in error.skipped.items()}
         raise EvaluationError("; ".join(map(str, failed)) + others, reasons)
     return evaluated
+
+
+def with_differences(scored: Sequence[Scored]) -> list[Scored]:
+    """Return the evaluations with the differences of their main scores from those of the first.
+
+    The p-values are corrected by Holm over all of these differences. A score without examples, or of other examples
+    than the first model's, has no difference.
+    """
+    first, *others = scored
+    pairs = {}
+    for number, other in enumerate(others):
+        for task, scores in other.tasks.items():
+            examples = first.tasks[task].examples.get(scores.main) if task in first.tasks else None
+            if examples is not None and scores.main in scores.examples:
+                pairs[number, task] = examples, scores.examples[scores.main]
+    changes = {}
+    for place, (before, after) in pairs.items():
+        with contextlib.suppress(ValueError):  # not of the same examples
+            changes[place] = tested(before, after, num_resamples(len(pairs)))
+    ps = holm([math.nan if math.isnan(change.value) else change.p for change in changes.values()])
+    differences: list[dict[str, TestedDifference]] = [{} for _ in others]
+    for ((number, task), change), p in zip(changes.items(), ps, strict=True):
+        differences[number][task] = TestedDifference(change.value, change.low, change.high, p < LEVEL)
+    return [first, *(replace(other, differences=each) for other, each in zip(others, differences, strict=True))]
 
 
 def summary_of(scored: Sequence[Scored]) -> Summary:

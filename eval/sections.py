@@ -34,13 +34,17 @@ _HEADINGS = {
 }
 _NOTE = "Scores are in percent, except alignment, uniformity, mean squared errors and median ranks."
 _INTERVALS = "In brackets: the 95 % interval, by bootstrap over a task's examples."
-_SEVERAL = "Bold: the best of this run's models; python -m clearspan.eval.compare tells which differences exceed noise."
+_SEVERAL = "Bold: the best of this run's models."
+_BOLD = (
+    "Main scores minus those of {}, in percentage points, with 95 % intervals by paired bootstrap over a task's "
+    "examples. Bold: exceeds noise, with the p-value corrected by Holm over this table."
+)
 _PUBLISHED = "Published figures, which have no interval: {}."
 
 
 def report_sections(summary: Summary) -> list[Section]:
     """Return the report's sections: the summary first, data and environment last."""
-    sections = [_summary(summary), *_geometry(summary), *_neighbors(summary)]
+    sections = [_summary(summary), *_differences(summary), *_geometry(summary), *_neighbors(summary)]
     for family, tasks in _by_family(summary).items():
         sections.append(Section(_heading(family), sections=[_task(summary, task, family) for task in tasks]))
     if summary.skipped:
@@ -88,6 +92,13 @@ def _figures(summary: Summary, columns: slice) -> Table:
     names = summary.columns[columns]
     caption = "" if names == summary.columns else "models" if columns.start < len(summary.names) else "published"
     return Table(("task", "metric", *names), rows, caption, groups if len(groups) > 1 else {}, names=2)
+
+
+def _differences(summary: Summary) -> Iterator[Section]:
+    """Yield a section of the differences from the first model, if there are several models."""
+    if rows := [(task, metric, *cells) for task, metric, cells in summary.differences]:
+        name, *others = summary.names
+        yield Section("Differences", _BOLD.format(name), [Table(("task", "metric", *others), rows, names=2)])
 
 
 def _averages(summary: Summary) -> Iterator[Section]:
@@ -160,7 +171,7 @@ def _geometry(summary: Summary) -> Iterator[Section]:
 
 
 def _neighbors(summary: Summary) -> Iterator[Section]:
-    """Yield a section of example queries of retrieval and held-out texts, the models side by side."""
+    """Yield a section of example queries, with the models' nearest documents side by side."""
     tables = [
         table
         for family in _RANKED

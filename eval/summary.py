@@ -20,6 +20,7 @@ Baselines = Mapping[str, Mapping[tuple[str, str], float]]
 """Published model -> (task, metric) -> figure; the key of an average is (AVERAGE, its name)."""
 
 AVERAGE = "average"
+_NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
 _Item = TypeVar("_Item")
 
 
@@ -103,6 +104,24 @@ class Summary:
         return None if of_model is None else list(of_model["missing"])
 
     @property
+    def differences(self) -> list[tuple[str, str, list[Cell]]]:
+        """Return (task, its main metric, the difference of each model but the first from it); a strong one exceeds
+        noise.
+        """
+        rows = []
+        for task in self.families:
+            changes = [scored.differences.get(task) for scored in self.scored[1:]]
+            if any(changes):
+                cells = [
+                    Cell(f"{each.value:+.2f}", f"[{each.low:+.1f}, {each.high:+.1f}]", each.exceeds_noise)
+                    if each
+                    else Cell(None)
+                    for each in changes
+                ]
+                rows.append((task, self.main(task), cells))
+        return rows
+
+    @property
     def incomplete(self) -> Iterator[str]:
         """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
         for average in self.averages:
@@ -150,6 +169,17 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
     """
+    lines = _beside_each_other(summary, width)
+    if len(summary.names) > 1 and len(summary.families) == 1 and not summary.averages:
+        lines = _below_each_other(summary, width)
+    lines += summary.incomplete
+    lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
+    lines += [f"warning: {warning}" for warning in summary.warnings]
+    return "\n".join(printable(line).rstrip() for line in lines)
+
+
+def _beside_each_other(summary: Summary, width: int) -> list[str]:
+    """Return a row per figure and a column per model; of several models without intervals, but with differences."""
     several = len(summary.names) > 1
     names = ["task", "metric"] if several else ["task", "over", "metric"]
     rows = []
@@ -157,15 +187,39 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
         over = [] if several else [summary.over(task, metric)]
         row = [metric, *over, AVERAGE] if task == AVERAGE else [task, *over, metric]
         rows.append(row + [cell_text(cell.value if several else cell) for cell in summary.values(task, metric)])
-    header, rows = folded([*names, *summary.columns], rows)
     lines = [f"{', '.join(summary.names)}, in percent"]
-    for columns in fitting(header, rows, len(names), width):
-        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], len(names)))
-        lines += text_table([header[i] for i in columns], shown, len(names))
-    lines += summary.incomplete
-    lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
-    lines += [f"warning: {warning}" for warning in summary.warnings]
-    return "\n".join(printable(line).rstrip() for line in lines)
+    lines += _tables([*names, *summary.columns], rows, len(names), width)
+    if differences := summary.differences:
+        lines.append(f"difference of main scores from {summary.names[0]}; {_NOISE}:")
+        rows = [[task, metric, *map(_starred, cells)] for task, metric, cells in differences]
+        lines += _tables(["task", "metric", *summary.names[1:]], rows, 2, width)
+    return lines
+
+
+def _below_each_other(summary: Summary, width: int) -> list[str]:
+    """Return a row per model and a column per figure, of a single task: with intervals and differences."""
+    ((task, _),) = summary.families.items()
+    columns = [list(map(cell_text, summary.values(*figure))) for figure in summary.figures]
+    header = ["model", *(metric for _, metric in summary.figures)]
+    lines = [f"{task}, in percent [95 % interval]: {summary.over(*summary.figures[0])}"]
+    for _, metric, cells in summary.differences:
+        header.append(f"{metric} - {summary.names[0]}")
+        empty = [""] * (len(summary.columns) - len(summary.names))
+        columns.append(["", *map(_starred, cells), *empty])
+    lines += _tables(header, list(zip(summary.columns, *columns, strict=True)), 1, width)
+    return [*lines, f"differences: {_NOISE}"] if summary.differences else lines
+
+
+def _starred(cell: Cell) -> str:
+    return f"{cell_text(cell)}{' *' if cell.strong else ''}"
+
+
+def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int, width: int) -> Iterator[str]:
+    """Yield the lines of a table, and of further ones below for the columns that do not fit into `width` cells."""
+    header, rows = folded(header, rows)
+    for columns in fitting(header, rows, num_names, width):
+        shown = list(_without_repeats([[row[i] for i in columns] for row in rows], num_names))
+        yield from text_table([header[i] for i in columns], shown, num_names)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from clearspan.train.options import DEV
+from clearspan.train.selection.dev_score import Measure, measure
 
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
@@ -87,11 +88,9 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     """Return the card's text; `recipe` is the run's YAML."""
     options = yaml.safe_load(recipe) or {}
-    training = options.get("training", {})
-    dev = str(training.get("eval_data", ""))
-    pairs = Path(dev).name if dev.endswith(".csv") else "STS-B dev"
+    measured = measure(str(options.get("training", {}).get("eval_data", "")))
     front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
-    front |= _index(name, pairs, origin)
+    front |= _index(name, measured, origin)
     trained = (
         f"In training {UNCHANGED}, and this is that model"
         if origin.step == 0
@@ -107,31 +106,32 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     dims = sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim})
     if dims and origin.step != 0:
         parts.append(PREFIXES.format(dims=", ".join(map(str, dims)), dim=encoder.dim, name=name, first=dims[0]))
-    parts += [_scores(pairs, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
+    parts += [_scores(measured, origin), _data(origin), f"## Recipe\n\n```yaml\n{recipe}```\n"]
     return "\n".join(part for part in parts if part)
 
 
-def _index(name: str, pairs: str, origin: Origin) -> dict[str, Any]:
+def _index(name: str, measured: Measure, origin: Origin) -> dict[str, Any]:
     """Return the score as front matter for the Hub, or {}."""
     score = origin.scores.get(origin.step or 0, {}).get(DEV)
     if origin.step is None or score is None:
         return {}
+    task, title, metric = measured.hub
     result = {
-        "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
-        "dataset": {"type": "unknown", "name": pairs},
-        "metrics": [{"type": "spearman_cosine", "value": round(score, 2), "name": "Spearman by cosine, in percent"}],
+        "task": {"type": task, "name": title},
+        "dataset": {"type": "unknown", "name": measured.data},
+        "metrics": [{"type": metric, "value": round(score, 2), "name": f"{measured.metric}, in percent"}],
     }
     return {"model-index": [{"name": name, "results": [result]}]}
 
 
-def _scores(pairs: str, origin: Origin) -> str:
+def _scores(measured: Measure, origin: Origin) -> str:
     """Return the card's section with the scores in training, or ""."""
     if origin.step is None or not (scores := origin.scores.get(origin.step)):
         return ""
     first = origin.scores.get(0, {})
     lines = ["## Scores in training", "", f"| | before it | step {origin.step:,} |", "|---|---|---|"]
     for name, value in scores.items():
-        label = f"{pairs}, Spearman by cosine in percent" if name == DEV else f"{name}, on examples held out"
+        label = f"{measured.data}, {measured.metric} in percent" if name == DEV else f"{name}, on examples held out"
         lines.append(f"| {label} | {_number(first.get(name))} | {_number(value)} |")
     return "\n".join([*lines, "", "These picked the checkpoint where one was picked: they are no test scores.", ""])
 

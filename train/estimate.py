@@ -24,7 +24,7 @@ GIB = 1 << 30
 LAYER_INPUT = 4
 """Bytes per token and dimension of a layer's input."""
 TABLE_OUTPUT = 12
-"""Bytes per token and dimension of a static encoder: the vector, its gradient, and a copy in their sum."""
+"""Bytes per sequence and dimension of a static encoder: sum, mean and gradient. It stores nothing per token."""
 ROWS = 1024
 MEASURED_S = 0.2
 """Seconds that the measured products must take."""
@@ -104,7 +104,10 @@ def describe(
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 else 68
     largest = max(size.rows for size in sizes.values())
-    layers, stored = (encoder.num_layers, width) if encoder.attends else (1, TABLE_OUTPUT)
+    layers, stored, each = encoder.num_layers, width, "token, layer and dimension"
+    if not encoder.attends:
+        largest = max(size.sequences for size in sizes.values())
+        layers, stored, each = 1, TABLE_OUTPUT, "sequence and dimension"
     if recipe.training.activation_checkpointing:
         stored = LAYER_INPUT + -(-width // layers)  # and one whole layer, while its backward pass is computed
     activations = stored * encoder.dim * layers * largest * backward_shares(learner)[1]
@@ -132,7 +135,7 @@ def describe(
             lines.append(f"token budget    {prefix}{size.budget.tokens:,} (mean + 4 standard deviations)")
     lines.append(
         f"memory estimate {states / GIB:.2f} GiB weights, gradients, AdamW + {activations / GIB:.2f} GiB activations "
-        f"({stored} bytes a token, layer and dimension)"
+        f"({stored} bytes a {each})"
     )
     if not encoder.attends:  # it multiplies no matrices
         return "\n".join(lines)

@@ -20,6 +20,8 @@ METRICS = ("epoch", "examples_per_s", "grad_norm", "learning_rate", "validation"
 """Prefixes of logged metrics, `METRIC/NAME`, with the name of a dataset, a turn or a held-out metric."""
 DEV = "dev_score"
 """The metric of the score on `training.eval_data`."""
+HELD_OUT = "heldout"
+"""The value of `training.eval_data` for the texts of `data.NAME.validation`."""
 POOLINGS = ("mean", "cls")
 """Values of `model.pooling`."""
 STATIC = "static"
@@ -40,11 +42,11 @@ class ModelConfig:
 
     Args:
         path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
-            either this or `config`, or both with `model_type: static`.
+            this or `config`; with both, the model of `config` begins with this folder's token embeddings.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
-            token), `dropout` (0, of the vectors). With `path` the table begins with that folder's token embeddings.
+            token), `dropout` (0, of the vectors).
         pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
             the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
@@ -80,7 +82,9 @@ class DatasetConfig:
         validation: a folder of held-out shards (`--holdout-fraction` makes them). Every `training.eval_steps` steps
             their losses are computed, without dropout, with the same random draws each time, in batches as large as a
             micro-batch over all ranks. Without `training.eval_data` these losses choose the best checkpoint, except
-            losses that mean nothing without dropout, such as that of SimCSE on sentences without pairs. "": none.
+            losses that mean nothing without dropout, such as that of SimCSE on sentences without pairs. With
+            `training.eval_data: heldout` the texts are scored, and they may be fewer than a micro-batch: then without
+            losses. "": none.
     """
 
     path: str
@@ -153,8 +157,10 @@ class TrainingConfig:
         save_steps: save a checkpoint every this many steps, besides the best and the last one.
         eval_steps: evaluate on `eval_data` and held-out examples before the first step and every this many steps. 0:
             never.
-        eval_data: SentEval's folder, or a csv or tsv file of sentence pairs with scores. The Spearman correlation on
-            STS-B dev, or on the file, chooses the best checkpoint. "": none.
+        eval_data: the data whose score chooses the best checkpoint. heldout: no labels are needed; the MRR, in percent,
+            of finding for one crop of each held-out text (`data.NAME.validation`) the other crop among those of at most
+            2,000 texts. SentEval's folder, or a csv or tsv file of sentence pairs with scores: the Spearman correlation
+            on STS-B dev, or on the file. "": none.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
@@ -232,21 +238,16 @@ def check(recipe: Recipe) -> None:
     refuse(
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
-        (not recipe.model.path and not recipe.model.config, "model: give either model.path or model.config"),
+        (not recipe.model.path and not recipe.model.config, "model: give model.path or model.config"),
         (bool(recipe.model.config) and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (
-            bool(recipe.model.path) and recipe.model.config.get("model_type", STATIC) != STATIC,
-            "model: give either model.path or model.config; both only with model_type: static, a table that begins "
-            "with the folder's token embeddings",
-        ),
         (
             not TRAINED.fullmatch(recipe.model.train),
             f"model.train {recipe.model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
         ),
         (
-            not recipe.model.path and recipe.model.train != "all",
+            bool(recipe.model.config) and recipe.model.train != "all",
             f"model.train {recipe.model.train} freezes a part of the encoder, whose weights model.config draws at "
-            "random: give model.path, or train all",
+            "random: give model.path alone, or train all",
         ),
         (
             0 < training.loss_limit <= 1,
@@ -266,6 +267,11 @@ def check(recipe: Recipe) -> None:
             training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
             "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to train without "
             "evaluation (held-out examples, as data.NAME.validation, serve too)",
+        ),
+        (
+            training.eval_data == HELD_OUT and not any(data.validation for data in recipe.data.values()),
+            "training.eval_data heldout: no dataset has held-out examples: set data.NAME.validation to the folder "
+            "`validation` that --holdout-fraction made",
         ),
         (
             bool(training.eval_data) and not training.eval_steps,

@@ -30,6 +30,7 @@ GIVEN = "must be given"
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
 GROUPS = {
+    "Short texts": ("crops",),
     "DeCLUTR": ("declutr", "contrastive-only", "mlm-only"),
     "CLEAR": ("clear",),
     "SimCSE": ("simcse",),
@@ -192,7 +193,7 @@ def purpose(path: Path) -> str:
 
 
 def catalog() -> str:
-    """Return the recipes by paper, one line each: the name, and the first sentence of its comment without citations."""
+    """Return the recipes by group, one line each: the name, and the first sentence of its comment without citations."""
     from clearspan.train.config import layers
 
     ungrouped, lines = layers.names(), []

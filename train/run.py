@@ -71,35 +71,6 @@ def parser() -> "Parser":
     return root
 
 
-def evaluator(recipe: "Recipe", tokenizer: Any, quiet: bool) -> "Callable[[Learner], float] | None":
-    """Return the function that scores the encoder on STS-B dev during training, or None without `eval_data`.
-
-    Raises:
-        RecipeError: the pairs cannot be read, or all have the same score.
-    """
-    if not recipe.training.eval_data:
-        return None
-    from clearspan.eval.files import DataError, MissingDataError
-    from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
-    from clearspan.train.model.encoder import encode_texts
-    from clearspan.train.options import RecipeError
-
-    try:
-        pairs = read_stsb_dev(recipe.training.eval_data)
-    except (DataError, MissingDataError) as error:
-        raise RecipeError(f"training.eval_data: {error}") from None
-    if len(set(pairs.gold)) < 2:
-        raise RecipeError(
-            f"training.eval_data {recipe.training.eval_data}: all pairs have the same score, so no correlation exists: "
-            "give pairs with different scores"
-        )
-
-    def score(learner: "Learner") -> float:
-        return pairs_spearman(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet), pairs)
-
-    return score
-
-
 @contextlib.contextmanager
 def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bool]:
     """Check the run's folder, lock it for this run, and save the resolved recipe in it; yield whether there is a
@@ -189,6 +160,9 @@ def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
     if held_out and not recipe.training.eval_data:
         lines += held_out.notes()
+    for name, data in recipe.data.items():
+        if data.validation and not (held_out and name in held_out.streams):
+            lines.append(f"data.{name}.validation: fewer examples than are contrasted with each other, so no losses")
     if new := learner.encoder.new_weights:
         lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {some(new)}")
     if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
@@ -217,6 +191,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.train.estimate import describe
     from clearspan.train.export import SKELETON, save_skeleton
     from clearspan.train.options import RecipeError
+    from clearspan.train.selection.dev_score import evaluator
 
     recipe = load(options.recipe, options.overrides)
     check_wandb(recipe.training.wandb)
@@ -239,7 +214,7 @@ def train(options: argparse.Namespace) -> None:
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)
-    evaluate = evaluator(recipe, tokenizer, options.quiet)
+    evaluate = evaluator(recipe, datasets, tokenizer, options.quiet)
     keep_tensors()
     if options.dry_run and rank > 0:
         return

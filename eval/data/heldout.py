@@ -105,29 +105,40 @@ def held_out_part(folder: Path) -> Path:
     return folder
 
 
-def read(path: Path, limit: int = LIMIT) -> HeldOut:
-    """Read a dataset of documents, sentences or triplets, or a jsonl or csv file, as a collection.
-
-    Args:
-        limit: most texts to take; the choice depends only on their ids (a file's: on the texts).
+def read(path: Path) -> HeldOut:
+    """Read the folder of a dataset, or a jsonl or csv file, as a collection.
 
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
     """
-    texts, num_read = _of_dataset(path, limit) if path.is_dir() else _of_file(path, limit)
-    files = (path / _MANIFEST if path.is_dir() else path,)
+    return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT), (path,), "give more")
+
+
+def read_dataset(folder: str | Path, limit: int = LIMIT) -> HeldOut:
+    """Read a dataset of documents, sentences or triplets as a collection.
+
+    Args:
+        limit: most texts to take; the choice depends only on their ids.
+
+    Raises:
+        DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
+    """
+    return _collected(folder, *_of_dataset(folder, limit), (Path(folder) / _MANIFEST,), _HOLD_OUT)
+
+
+def _collected(place: str | Path, texts: Texts, num_read: int, files: tuple[Path, ...], remedy: str) -> HeldOut:
     of_pairs = any(len(parts) == 2 for parts in texts.values())
     pairs = [parts if of_pairs else crops(parts[0], number) for number, parts in texts.items()]
     whole = [(pair[0], pair[1]) for pair in pairs if pair and all(pair)]
     counts = {"texts held out": num_read} if num_read > len(texts) else {}
-    if short := len(pairs) - len(whole):
-        counts["left out (empty)" if of_pairs else "left out (too short)"] = short
+    if left_out := len(pairs) - len(whole):
+        counts["left out (empty)" if of_pairs else "left out (too short)"] = left_out
     collection = _collection(whole)
     if len(collection.queries) < FEWEST_TEXTS:
         least = "" if of_pairs else f" of at least {2 * FEWEST_WORDS} words"
         raise DataError(
-            f"{path}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are needed: "
-            + (_HOLD_OUT if path.is_dir() else "give more")
+            f"{place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
+            f"needed: {remedy}"
         )
     how = (
         "Each query is the first text of a held-out pair, and its document the second."
@@ -178,7 +189,7 @@ def _collection(pairs: Iterable[tuple[str, str]]) -> Collection:
     return Collection(list(documents), list(queries), relevant, [np.ones(len(each), np.int64) for each in relevant])
 
 
-def _of_dataset(folder: Path, limit: int) -> tuple[Texts, int]:
+def _of_dataset(folder: str | Path, limit: int) -> tuple[Texts, int]:
     """Return the chosen texts of a dataset, and the number of all its examples."""
     from tokenizers import Tokenizer
 

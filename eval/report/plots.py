@@ -157,6 +157,20 @@ def scatter(chart: Scatter) -> "Figure":
     return figure
 
 
+def lines(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], xlabel: str, ylabel: str) -> "Figure":
+    """Draw one line per series, (x, y), such as learning curves."""
+    figure, axes = _figure(2.6)
+    for number, (name, (x, y)) in enumerate(series.items()):
+        axes.plot(x, y, marker=".", color=COLORS[number % len(COLORS)], label=_legend_text(name))
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.3)
+    _legend(figure)
+    ends = ", ".join(f"{printable(name)} from {y[0]:.1f} to {y[-1]:.1f}" for name, (_, y) in series.items() if len(y))
+    figure.set_label(f"Lines, {ylabel} over {xlabel}: {ends}")
+    return figure
+
+
 def rank_curve(chart: RankCurve) -> "Figure":
     """Draw the share of queries whose first relevant document is within rank k, over k on a logarithmic axis."""
     num_documents = chart.num_documents

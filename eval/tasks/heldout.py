@@ -6,12 +6,13 @@ The score says whether a model tells a corpus's own texts apart; beside `--model
 than compare words. It is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from clearspan.eval.data import heldout
-from clearspan.eval.data.heldout import HeldOut
+from clearspan.eval.data.retrieval import Collection
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Embedder, Encode
 from clearspan.eval.tasks.retrieval import RetrievalTask, search
@@ -45,14 +46,12 @@ FAMILY = Family(
 )
 
 
-def mean_mrr(encode: Encode, held_out: list[HeldOut]) -> float:
+def mean_mrr(encode: Encode, collections: Sequence[Collection]) -> float:
     """Return the MRR, in percent, of each collection by cosine, and its mean over the collections.
 
     Args:
         encode: function from n texts to an array (n, dim).
     """
     model = Embedder(encode)
-    ranked = [
-        search(*model.ranking(each.collection.queries, each.collection.documents), each.collection) for each in held_out
-    ]
+    ranked = [search(*model.ranking(each.queries, each.documents), each) for each in collections]
     return float(np.mean([each.scores()["mrr"] for each in ranked]))

@@ -172,11 +172,15 @@ def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_i
     ("option", "value", "message"),
     [
         ("--tasks", "sts,sst9", "unknown task 'sst9'; choose from sts, transfer, "),
-        ("--tasks", "retreival", "retrieval, glue; did you mean 'retrieval'?"),
+        ("--tasks", "retreival", "glue; did you mean 'retrieval'?"),
         ("--tasks", "", "unknown task ''"),
         ("--protcol", "fast", "no such option: --protcol; did you mean '--protocol'?"),
         ("--protocol", "fats", "(choose from 'full', 'fast'); did you mean 'fast'?"),
-        ("--model", "no/such/model", "--model: no such folder or file: no/such/model"),
+        (
+            "--model",
+            "no/such/model",
+            "no such folder or file, nor a baseline (bow, tfidf, bm25): no/such",
+        ),
         ("--data", "no/such/data", "--data: no such folder: no/such/data"),
         ("--output", __file__, "--output: is a file, not a folder"),
         ("--batch-tokens", "0", "--batch-tokens: must be a whole number above 0, not '0'"),

@@ -3,12 +3,14 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clearspan.eval.details import Cell, cell_text
 from clearspan.eval.report.html import Section
 from clearspan.eval.results import Results, Scored, environment
-from clearspan.eval.scores import TaskScores
+from clearspan.eval.run import with_differences
+from clearspan.eval.scores import Examples, TaskScores, difference
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary, terminal_summary
 from tests.eval import made_up
@@ -181,3 +183,38 @@ def test_warnings_and_skips_name_the_model_where_it_is_not_all_of_them() -> None
     assert ("Depth", "no file /data/senteval/probing/tree_depth.txt") in both.skipped
     assert ("glue/RTE", "broken: word vectors are not fine-tuned") in both.skipped
     assert Summary([replace(broken, families={})]).warnings == ["holds a NaN"]
+
+
+def test_several_models_on_one_task_stand_below_each_other_with_intervals_and_differences() -> None:
+    """And on several tasks beside each other, the differences in a table of their own."""
+    scores = [made_up.scored(name, seed, ("retrieval",)) for seed, name in enumerate(("before", "after", "tfidf"))]
+    for each in scores:
+        each.results.averages = {}
+    before, after, tfidf = with_differences(scores)
+    assert not before.differences
+    task = made_up.FAMILIES["retrieval"][0]
+    expected = difference(before.tasks[task].examples["ndcg@10"], after.tasks[task].examples["ndcg@10"])
+    found = after.differences[task]
+    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
+    text = terminal_summary(Summary([before, after, tfidf]))
+    value = cell_text(Summary([after]).values(task, "ndcg@10")[0])
+    change = f"{found.value:+.2f} [{found.low:+.1f}, {found.high:+.1f}]"
+    assert re.search(rf"^after +{re.escape(value)} +[\d.]+ +{re.escape(change)}( \*)?$", text, re.MULTILINE)
+    assert re.search(r"^before +[\d.]+ \[[\d., ]+\] +[\d.]+$", text, re.MULTILINE)
+    sections = every(report_sections(Summary([before, after, tfidf])))
+    ((name, metric, cell, _),) = sections["Differences"].tables[0].rows
+    assert (name, metric) == (task, "ndcg@10") and cell_text(cell) == change
+    wide = terminal_summary(Summary(with_differences([ONE, OTHER])), 200)
+    assert "difference of main scores from one; 95 % interval by paired bootstrap, * exceeds noise" in wide
+
+
+def test_a_difference_exceeds_noise_only_after_correction_and_on_the_same_examples() -> None:
+    scores = [made_up.scored(name, 1, ("transfer", "geometry")) for name in ("one", "same")]
+    sure = made_up.scored("sure", 1, ("transfer", "geometry"))
+    wrong = Examples.of("mean", np.zeros(60))
+    sure.tasks["MR"].examples["acc"] = wrong
+    sure.tasks["CR"].examples["acc"] = Examples.of("mean", np.zeros(30))
+    _, same, sure = with_differences([*scores, sure])
+    assert all(each.value == 0 and not each.exceeds_noise for each in same.differences.values())
+    assert sure.differences["MR"].exceeds_noise and sure.differences["MR"].value < -50
+    assert "CR" not in sure.differences and "geometry" not in sure.differences

@@ -151,4 +151,4 @@ def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentenc
             else "the loss on held-out examples picks no"
         )
         assert "the loss of objectives.simcse does not count (its positives are two passes" in note
-        assert note.endswith("; to pick it by scored sentence pairs, set training.eval_data")
+        assert note.endswith("; to pick it by a score, set training.eval_data (heldout needs no labels)")

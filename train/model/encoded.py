@@ -95,7 +95,9 @@ class Encoded:
         return self._prefix(self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]])
 
     def first(self, block: str) -> Tensor:
-        """Return the fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools."""
+        """Return the fp32 state of each sequence's first token, [CLS] or <s>, (N, h), however the model pools; of a
+        static encoder, which has no such token, the mean.
+        """
         return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
 
     def _prefix(self, vectors: Tensor) -> Tensor:

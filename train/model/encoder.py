@@ -58,7 +58,7 @@ class Encoder(nn.Module):
 
     Attributes:
         attends: whether the tokens of a sequence see each other. If not (`train.model.static`), a sequence is its
-            tokens' vectors, however many: it has no special tokens, no first token that stands for it, no limit.
+            tokens' mean vector: it has no special tokens, no first token that stands for it, no limit.
         notes: remarks for the user on how the encoder was made, a line each.
 
     Raises:
@@ -127,14 +127,18 @@ class Encoder(nn.Module):
         return min(capacity, self.inference.max_tokens or capacity)
 
     def forward(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
-        """Return the hidden states (T, h) of a packed batch; each sequence attends to itself only.
+        """Return the hidden states (T, h) of a packed batch; each sequence attends to itself only. Without attention,
+        return the mean of each sequence, (N, h): `pool` and `first_states` take either.
 
         Args:
             patches: (packed.patch_rows, h), the embeddings of the first rows in place of those of their ids.
         """
+        if not self.attends:
+            means: Tensor = self.base(packed.ids, packed.cu_seqlens)[: packed.num_sequences]
+            return means
         if packed.lengths is None:
             return (self._compiled or self._states)(packed, patches)
-        if packed.ids.device.type != "cpu" or not self.attends:
+        if packed.ids.device.type != "cpu":
             return self._states(packed, patches)
         grouped, back = by_length(packed)
         states = self._states(grouped, patches)
@@ -245,7 +249,8 @@ class Encoder(nn.Module):
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
-        pooled = self.first_states(hidden, packed) if self.pooling == "cls" else self._mean(hidden, packed)
+        averages = self.attends and self.pooling == "mean"
+        pooled = self._mean(hidden, packed) if averages else self.first_states(hidden, packed)
         for dense in self.head:
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
@@ -256,9 +261,13 @@ class Encoder(nn.Module):
         summed = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0, unsafe=True)
         return (summed / lengths.clamp(min=1)[:, None])[:n]
 
-    @staticmethod
-    def first_states(hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h)."""
+    def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
+        """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
+
+        Without attention no token stands for its sequence: return the means.
+        """
+        if not self.attends:
+            return hidden.float()
         n = packed.num_sequences
         first = hidden[packed.cu_seqlens[:n].long().clamp(max=len(hidden) - 1)].float()
         return first * (packed.cu_seqlens.diff()[:n, None] > 0)

@@ -239,7 +239,7 @@ class Clear(ContrastiveObjective):
 
     def __init__(self, config: Config, setting: Setting, views: StoredViews | FreshViews) -> None:
         super().__init__(config, setting)
-        self.views, self.pools = views, not setting.attends
+        self.views = views
         self.memory = Memory(config.memory, self.head_dim)
 
     @classmethod
@@ -319,8 +319,7 @@ class Clear(ContrastiveObjective):
         return Request(sequences, context=self.identities(batch.ids, *texts))
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
-        state = encoded.pooled if self.pools else encoded.first
-        views = state("view_0"), state("view_1")
+        views = encoded.first("view_0"), encoded.first("view_1")
         first, second = self.projected(*views)
         same = None if context is None else share_a_key(context)
         return self.memory.nt_xent(first, second, self.config.temperature, same), sphere_metrics(encoded, *views)

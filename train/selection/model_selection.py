@@ -1,5 +1,5 @@
-"""Selection of the best checkpoint: by the score on sentence pairs, otherwise by the loss on held-out examples if that
-loss can distinguish a good encoder from a bad one.
+"""Selection of the best checkpoint: by the score on sentence pairs or held-out texts, otherwise by the loss on held-out
+examples if that loss can distinguish a good encoder from a bad one.
 
 The weights before the first step are evaluated too, so the best checkpoint is never worse than the initial weights.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from clearspan.train.collectives import sum_over_ranks, world
-from clearspan.train.options import DEV, Recipe
+from clearspan.train.options import DEV, HELD_OUT, Recipe
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
 SHOWN = (DEV, f"{PREFIX}loss")
@@ -19,10 +19,14 @@ SHOWN = (DEV, f"{PREFIX}loss")
 
 
 def selection_criterion(recipe: Recipe) -> str:
-    """Return the pairs or examples that pick the best checkpoint, "" if none do; scores by others do not compare."""
+    """Return what picks the best checkpoint, such as a file of pairs, "" if nothing does; scores by others do not
+    compare.
+    """
     if not recipe.training.eval_steps:
         return ""
     folders = {name: data.validation for name, data in recipe.data.items() if data.validation}
+    if recipe.training.eval_data == HELD_OUT:
+        return f"texts held out {folders}"
     return f"pairs {recipe.training.eval_data}" if recipe.training.eval_data else f"held out {folders}"
 
 

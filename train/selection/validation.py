@@ -56,7 +56,7 @@ class HeldOut:
         choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
         if self.judging:
             choice = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)} only"
-        return [f"{choice}: {reasons}; to pick it by scored sentence pairs, set training.eval_data"]
+        return [f"{choice}: {reasons}; to pick it by a score, set training.eval_data (heldout needs no labels)"]
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:

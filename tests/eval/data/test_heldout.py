@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from clearspan.eval.data import heldout
-from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read
+from clearspan.eval.data.heldout import FEWEST_WORDS, MOST_WORDS, crops, find, read, read_dataset
 from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.words import word_spans
 from clearspan.shards import Dataset, Manifest
@@ -74,7 +74,7 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
 def test_of_many_texts_those_with_the_lowest_hashes_are_taken_whatever_the_shards(
     wikitext_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, few = (read(wikitext_shards / "validation", limit) for limit in (10_000, 12))
+    whole, few = (read_dataset(wikitext_shards / "validation", limit) for limit in (10_000, 12))
     assert few.collection.queries == whole.collection.queries[:12]
     assert few.counts == {"texts held out": 46} and "Of 46 texts, 12 were chosen" in few.text
 

@@ -44,7 +44,7 @@ def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, m
     (task,) = load(wikitext_shards).tasks
     encode = load_model(minilm).encode
     scores = task.score(Run(Embedder(encode))).scores
-    held = read(wikitext_shards / "validation")
+    held = read(wikitext_shards / "validation").collection
     assert mean_mrr(encode, [held, held]) == pytest.approx(scores["mrr"])
     same = mean_mrr(lambda texts: np.ones((len(texts), 2), np.float32), [held])
     assert same == pytest.approx(100 * np.mean(1 / np.arange(1, 47)))  # an encoder that collapsed ranks at random

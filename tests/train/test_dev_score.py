@@ -1,0 +1,143 @@
+"""The score without labels in training: it picks the best checkpoint, and is named in the card."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from clearspan.eval.data.heldout import read_dataset
+from clearspan.eval.models.library import load as load_model
+from clearspan.eval.tasks.heldout import mean_mrr
+from clearspan.train.card import Origin, card
+from clearspan.train.config.recipe import load
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.options import RecipeError
+from clearspan.train.selection.dev_score import evaluator, measure
+from clearspan.train.selection.model_selection import selection_criterion
+from tests.train.conftest import write_dataset
+from tests.train.ranks import train_alone, train_on_ranks
+from tests.train.runs import copied, same_weights, without_its_last_checkpoint
+from tests.train.test_card import ENCODER
+
+STEPS = ["training.eval_steps=2", "training.save_steps=2", "training.max_steps=6", "optimizer.learning_rate=0.003"]
+
+
+@pytest.fixture(scope="module")
+def options(
+    tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """A run of six steps, scored on 20 documents that are held out."""
+    folder = tmp_path_factory.mktemp("heldout")
+    kept = write_dataset(folder / "train", documents[:-20], tokenizer_folder)
+    held = write_dataset(folder / "validation", documents[-20:], tokenizer_folder)
+    words = [f"data.text.path={kept}", f"data.text.validation={held}", "training.eval_data=heldout"]
+    return [*tiny, *words, *STEPS]
+
+
+@pytest.fixture(scope="module")
+def run(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    done = train_alone(*options, f"output={folder}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def dev_scores(run: Path) -> dict[int, float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line["step"]: line["dev_score"] for line in lines if "dev_score" in line}
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) -> None:
+    """Its score is that of the evaluator on the exported model; the held-out losses are logged, and pick nothing."""
+    scores = dev_scores(run)
+    assert list(scores) == [0, 2, 4, 6] and len(set(scores.values())) > 1
+    best = max(scores, key=lambda step: (scores[step], -step))
+    assert Checkpoints(run).best() == f"step-{best:08d}"
+    held = read_dataset(yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]["validation"])
+    assert mean_mrr(load_model(run / "model").encode, [held.collection]) == pytest.approx(scores[best], abs=1e-4)
+    assert '"validation/loss"' in (run / "metrics.jsonl").read_text()
+    text = (run / "model" / "README.md").read_text()
+    assert f"| held-out texts, MRR in percent | {scores[0]:.4g} | {scores[best]:.4g} |" in text
+    (result,) = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]
+    assert result["dataset"]["name"] == "held-out texts" and result["metrics"][0]["type"] == "mrr"
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_resumes_with_the_same_scores(run: Path, options: list[str], tmp_path: Path) -> None:
+    again = without_its_last_checkpoint(run, tmp_path / "run")
+    done = train_alone(*options, f"output={again}", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert dev_scores(again) == dev_scores(run) and same_weights(run, again)
+    assert Checkpoints(again).best() == Checkpoints(run).best()
+
+
+@pytest.mark.slow
+def test_two_ranks_score_as_one(run: Path, options: list[str], tmp_path: Path) -> None:
+    done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=29810 + os.getpid() % 300)
+    assert done.returncode == 0, done.stderr
+    one, two = dev_scores(run), dev_scores(tmp_path / "run")
+    assert list(one) == list(two) and one[0] == two[0]
+    assert list(two.values()) == pytest.approx(list(one.values()), abs=2)  # weights differ by rounding: ranks may swap
+
+
+@pytest.mark.slow
+def test_another_score_on_resume_forgets_the_best(run: Path, options: list[str], tmp_path: Path) -> None:
+    again = copied(run, tmp_path / "run")
+    words = [word for word in options if "eval_data" not in word and "max_steps" not in word]
+    done = train_alone(*words, "training.max_steps=8", f"output={again}", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert list(dev_scores(again)) == [0, 2, 4, 6]
+    assert Checkpoints(again).best() in ("step-00000006", "step-00000008")
+
+
+def test_fewer_texts_than_a_batch_are_scored_without_losses(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from clearspan.train.run import main
+
+    words = [word for word in options if "eval_steps" not in word]
+    words += ["data.text.batch_size=24", "training.eval_steps=3", f"output={tmp_path / 'run'}", "--dry-run"]
+    assert main(["--recipe", "demo", *words]) == 0
+    note = "data.text.validation: fewer examples than are contrasted with each other, so no losses"
+    assert note in capsys.readouterr().out
+    assert main(["--recipe", "demo", *(word for word in words if "eval_data" not in word)]) == 2
+    assert "20 documents are fewer than the 24 of a micro-batch" in capsys.readouterr().err
+
+
+def test_what_cannot_be_scored_is_one_line(
+    options: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    without = [word for word in options if "validation" not in word]
+    with pytest.raises(RecipeError, match=r"training.eval_data heldout: no dataset has held-out examples: set"):
+        load("demo", [*without, "output=unused"])
+    few = write_dataset(tmp_path / "few", documents[:5], tokenizer_folder)
+    recipe = load("demo", [*without, f"data.text.validation={few}", "output=unused"])
+    text, pictures = (SimpleNamespace(kind=SimpleNamespace(has_tokens=known)) for known in (True, False))
+    with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 5 different texts of at least 8 words"):
+        evaluator(recipe, {"text": text}, None, True)  # type: ignore[dict-item]
+    with pytest.raises(RecipeError, match=r"eval_data heldout: no dataset of text has held-out examples"):
+        evaluator(recipe, {"text": pictures}, None, True)  # type: ignore[dict-item]
+
+
+def test_each_score_has_its_own_name() -> None:
+    names = {data: f"{measure(data).data}: {measure(data).metric}" for data in ("heldout", "a/SENTEVAL", "b/de.tsv")}
+    assert names == {
+        "heldout": "held-out texts: MRR",
+        "a/SENTEVAL": "STS-B dev: Spearman by cosine",
+        "b/de.tsv": "de.tsv: Spearman by cosine",
+    }
+    text = card(ENCODER, "mine", "training: {eval_data: heldout}\n", Origin(4, {}, {4: {"dev_score": 51.5}}))
+    assert "| held-out texts, MRR in percent |  | 51.5 |" in text
+
+
+def test_scores_of_other_texts_or_pairs_do_not_compare(options: list[str]) -> None:
+    def criterion(*words: str) -> str:
+        return selection_criterion(load("demo", [*options, "output=unused", *words]))
+
+    names = [criterion(), criterion("training.eval_data=x.csv"), criterion("training.eval_data=''"), criterion()]
+    names.append(criterion("data.text.validation=other"))
+    assert len(set(names)) == 4 and names[0] == names[3]

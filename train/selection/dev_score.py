@@ -1,0 +1,87 @@
+"""The score on `training.eval_data` during training: how it is computed, and what it is called.
+
+SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlation of cosines with scores
+`heldout`: data.NAME.validation ─────> embeddings ──> MRR: given one crop of a text, find the other
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearspan.eval.data import heldout
+from clearspan.eval.data.pairs import SUFFIXES
+from clearspan.eval.files import DataError, MissingDataError
+from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
+from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
+from clearspan.shards import Dataset
+from clearspan.train.learner import Learner
+from clearspan.train.model.encoder import encode_texts
+from clearspan.train.options import HELD_OUT, Recipe, RecipeError
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What a score measures, in the words of a model card.
+
+    Attributes:
+        data: the name of its data.
+        metric: its name; its unit is percent.
+        hub: (type of the task, name of the task, type of the metric) in the Hub's words.
+    """
+
+    data: str
+    metric: str
+    hub: tuple[str, str, str]
+
+
+def measure(eval_data: str) -> Measure:
+    """Return what the score on `training.eval_data` measures."""
+    if eval_data == HELD_OUT:
+        return Measure("held-out texts", "MRR", ("information-retrieval", "Information Retrieval", "mrr"))
+    path = Path(eval_data)
+    name = path.name if path.suffix.lower() in SUFFIXES else "STS-B dev"
+    hub = "semantic-similarity", "Semantic Similarity", "spearman_cosine"
+    return Measure(name, "Spearman by cosine", hub)
+
+
+def evaluator(
+    recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool
+) -> Callable[[Learner], float] | None:
+    """Return the function that scores the encoder on `eval_data` during training, or None without it.
+
+    Raises:
+        RecipeError: there are no held-out texts, or the data cannot be read, or all pairs have the same score.
+    """
+    data = recipe.training.eval_data
+    if not data:
+        return None
+    try:
+        scored = _on_held_out(recipe, datasets) if data == HELD_OUT else _on_pairs(data)
+    except (DataError, MissingDataError) as error:
+        raise RecipeError(f"training.eval_data{' heldout' if data == HELD_OUT else ''}: {error}") from None
+
+    def score(learner: Learner) -> float:
+        return scored(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet))
+
+    return score
+
+
+def _on_pairs(data: str) -> Callable[[Any], float]:
+    pairs = read_stsb_dev(data)
+    if len(set(pairs.gold)) < 2:
+        raise RecipeError(
+            f"training.eval_data {data}: all pairs have the same score, so no correlation exists: "
+            "give pairs with different scores"
+        )
+    return lambda encode: pairs_spearman(encode, pairs)
+
+
+def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Any], float]:
+    folders = [
+        data.validation for name, data in recipe.data.items() if data.validation and datasets[name].kind.has_tokens
+    ]
+    if not folders:
+        raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
+    collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING).collection for folder in folders]
+    return lambda encode: mean_mrr(encode, collections)
