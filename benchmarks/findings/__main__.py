@@ -16,6 +16,7 @@ from benchmarks.findings import execution, page, plan, results
 from benchmarks.findings.scales import SCALES
 from clearspan.common import files, terminal
 from clearspan.common.commands import UsageError
+from clearspan.eval.files import DataError
 
 EXAMPLE = """example:
   python -m benchmarks.findings --work findings --data DATA --text 'DATA/text/*.jsonl' --sentences wiki1m.txt \\
@@ -101,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     root = parser()
     options = root.parse_args(argv)
     try:
-        return work(options)
+        return terminal.run("findings", lambda: work(options), (OSError, DataError))
     except UsageError as error:
         root.error(str(error))
 

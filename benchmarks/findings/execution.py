@@ -138,15 +138,21 @@ def _next(waiting: Sequence[Stage], done: set[str], running: Sequence[Stage], jo
 def _timed(plan: Plan, stage: Stage, start: Start) -> int:
     begun = time.time()
     stage.before()
-    if callable(stage.work):
-        stage.work()
-        code = 0
-    else:
-        code = start(plan, stage)
+    code = _called(stage.name, stage.work) if callable(stage.work) else start(plan, stage)
     line = json.dumps({"stage": stage.name, "seconds": round(time.time() - begun, 1), "code": code})
     with (plan.work / "journal.jsonl").open("a") as journal:
         journal.write(line + "\n")
     return code
+
+
+def _called(name: str, work: Callable[[], None]) -> int:
+    """Call a function; return 0, or 1 after printing its error in one line."""
+    try:
+        work()
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"{name}: {terminal.one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
 
 
 class Clock:

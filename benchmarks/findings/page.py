@@ -79,7 +79,7 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> list[str]:
         margin = f" (by at most {claim['margin']:g})" if claim["margin"] is not None else ""
         start = f"| {claim['paper']} | {claim['source']} | {claim['text']}{margin} | {claim['group']}"
         if verdict is None:
-            lines.append(f"{start} | | | not measured: a system or its scores are missing |")
+            lines.append(f"{start} | | | not measured at this scale |")
             continue
         interval = f"{verdict['low']:+.1f} to {verdict['high']:+.1f}"
         lines.append(f"{start} | {verdict['difference']:+.1f} | {interval} | *{verdict['word']}* |")
@@ -154,9 +154,9 @@ def page(result: Mapping[str, Any]) -> str:
         "## Scores",
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
-        "SentEval's classifiers, protocol `fast`. RTE and MRPC: fine-tuned, CLEAR's metrics, where a finding needs "
-        f"them. Held-out MRR: given a crop of one of {data['held-out documents']['examples']:,} held-out "
-        "documents, find another.",
+        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['dtype']}. RTE and MRPC: fine-tuned, "
+        "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of one of "
+        f"{data['held-out documents']['examples']:,} held-out documents, find another crop of it among those of all.",
         "",
         *score_table(systems),
         "",

@@ -25,6 +25,7 @@ from clearspan.common.commands import UsageError
 from clearspan.common.cores import num_cores
 from clearspan.common.files import write_text
 from clearspan.eval.data.senteval import find_downstream
+from clearspan.eval.files import MissingDataError
 from clearspan.eval.saved import RESULTS
 
 ROOT = Path(__file__).parents[2]
@@ -142,8 +143,12 @@ def make(scale: str, inputs: Inputs, work: Path, seeds: int, chosen: Sequence[st
         chosen: names of systems; (): all of them.
 
     Raises:
-        UsageError: a system is unknown, or nothing is left to train.
+        UsageError: a system is unknown, nothing is left to train, or the evaluation sets are not there.
     """
+    try:
+        find_downstream(inputs.data)
+    except MissingDataError as error:
+        raise UsageError(f"--data: {error}") from None
     known = systems(SCALES[scale], inputs.synonyms)
     if unknown := [name for name in chosen if name not in known]:
         raise UsageError(f"--systems {unknown[0]}: no such system; choose from {', '.join(known)}")
@@ -195,7 +200,7 @@ def stages(plan: Plan) -> list[Stage]:
             needs = "recipes" if system.scratch else PRETRAINED
             training = _training(plan, name, seed, _seconds(plan, system), (needs,))
             result += [training, _evaluation(plan, name, seed, (data, training.name))]
-            if scale.glue is None or name in scale.glue:
+            if (scale.glue is None or name in scale.glue) and (plan.inputs.data / "glue").is_dir():
                 result.append(_evaluation(plan, name, seed, (data, training.name), "glue"))
     return result
 
@@ -285,6 +290,7 @@ def _evaluation(plan: Plan, name: str, seed: int, needs: tuple[str, ...], tasks:
     words: tuple[str, ...] = ("--model", plan.words.get(name, str(plan.model(name, seed))), "--name", name)
     words += ("--tasks", "glue" if tasks == "glue" else "sts,transfer,heldout", "--data", str(plan.work / "data"))
     words += ("--output", str(scores), "--protocol", "fast", "--cache", "none", "--quiet")
+    words += ("--dtype", plan.scale.dtype) if tasks == "frozen" else ()
     seconds = rates.glue_s if tasks == "glue" else rates.words_s if name in plan.words else rates.evaluation_s
     title = f"{'GLUE' if tasks == 'glue' else 'scores'} of {name}, seed {seed}"
     return Stage(title, ("-m", "eval", *words), (scores / RESULTS).is_file, needs, seconds)

@@ -140,10 +140,16 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
         "static": System(
             "static encoder, spans only",
             "",
-            {"spans": spans(scale)},
+            {"spans": spans(scale, positives="adjacent")},
             {"documents": 8 * documents},
             model={"config": {"model_type": "static", "hidden_size": 2 * scale.hidden}},
-            optimizer={"learning_rate": 0.1, "weight_decay": 0.0},
+            optimizer={  # those of the recipe `static`
+                "learning_rate": 0.1,
+                "betas": [0.9, 0.999],
+                "eps": 1.0e-10,
+                "weight_decay": 0.0,
+                "schedule": "linear",
+            },
             scratch=True,
         ),
     }
