@@ -81,7 +81,7 @@ VARIANTS = {
 """The other recipes of NonLing-CSE's tables, each with the one that it departs from."""
 
 
-OURS = {"crops", "crops-mlm", "demo", "combined-demo"}
+OURS = {"crops", "crops-mlm", "demo", "combined-demo", "static"}
 """Recipes of no paper."""
 
 
