@@ -52,7 +52,7 @@ def dev_scores(run: Path) -> dict[int, float]:
 
 @pytest.mark.slow
 def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) -> None:
-    """Its score is that of the exported model on half of the texts; the held-out losses are logged, and pick nothing."""
+    """Its score is that of the exported model on half of the texts; held-out losses are logged, and pick nothing."""
     scores = dev_scores(run)
     assert list(scores) == [0, 2, 4, 6] and len(set(scores.values())) > 1
     best = max(scores, key=lambda step: (scores[step], -step))
