@@ -5,10 +5,12 @@
 Both encode with the same sentence-transformers folder, including tokenization. Short texts are the distinct sentences
 of an STS-B file, long ones the beginnings of documents. Ratios are medians over alternating rounds, of elapsed and of
 processor time; other load affects the latter least. First, both are checked to give the same embeddings, to 1e-5 in
-fp32.
+fp32. The same follows for a fresh static model with the same tokenizer; the last rows are its speed beside the model's,
+both by sentence-transformers.
 """
 
 import argparse
+import copy
 import itertools
 import statistics
 from collections.abc import Callable
@@ -19,16 +21,19 @@ import numpy as np
 import orjson
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel
 
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.source import read_source
+from clearspan.train.model.static import StaticConfig, StaticModel
 from clearspan.train.model.tokenizer import load_tokenizer
 
 LONG_CHARACTERS = 2000
 """The characters of a document's beginning: more than the 256 tokens that all-MiniLM-L6-v2 reads."""
+STATIC_DIM = 512
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}
 """The largest difference of embeddings. In bf16, by autocast for both, numbers have 8 significant bits."""
 
@@ -56,11 +61,27 @@ def packed(folder: Path) -> Encode:
     return lambda texts: encode_texts(encoder, tokenizer, texts)
 
 
+def static(folder: Path) -> tuple[Encode, SentenceTransformer]:
+    """Return the encoding function of a fresh static encoder with a folder's tokenizer, and the library's equal."""
+    tokenizer = load_tokenizer(read_source(folder).weights)
+    model = StaticModel(StaticConfig(vocab_size=len(tokenizer), hidden_size=STATIC_DIM))
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_truncation()
+    peer = SentenceTransformer(modules=[StaticEmbedding(backend, model.embeddings.folded())], device="cpu")
+    encoder = Encoder(model)
+    return lambda texts: encode_texts(encoder, tokenizer, texts), peer
+
+
 def compare(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int, tolerance: float) -> dict[str, Any]:
-    """Return the rates of both on the same texts."""
+    """Return the rates of both on the same texts, and by how much their embeddings differ."""
     apart = float(np.abs(ours(texts) - theirs(texts)).max())
     if not apart < tolerance:
         raise SystemExit(f"benchmark: the embeddings of {len(texts)} texts differ by {apart}")
+    return {**rates(ours, theirs, texts, num_rounds), "apart": apart}
+
+
+def rates(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int) -> dict[str, Any]:
+    """Return the rates of both on the same texts."""
     rounds = alternating(
         {"ours": lambda: timed(lambda: ours(texts))[0], "peer": lambda: timed(lambda: theirs(texts))[0]}, num_rounds
     )
@@ -71,16 +92,14 @@ def compare(ours: Encode, theirs: Encode, texts: list[str], num_rounds: int, tol
         "peer_texts_per_s": round(len(texts) / statistics.median(clock[0]), 1),
         "times": median_ratio(*clock),
         "times_by_processor": median_ratio(*processor),
-        "apart": apart,
     }
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    ours, model = packed(arguments.model), SentenceTransformer(str(arguments.model), device="cpu")
+    def by_library(model: SentenceTransformer) -> Encode:
+        return lambda texts: np.asarray(model.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
 
-    def theirs(texts: list[str]) -> np.ndarray:
-        return np.asarray(model.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
-
+    ours, theirs = packed(arguments.model), by_library(SentenceTransformer(str(arguments.model), device="cpu"))
     inputs = {
         "short": sentences(arguments.short, arguments.texts),
         "long": beginnings(arguments.long, arguments.long_texts),
@@ -89,6 +108,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for precision, (name, texts) in itertools.product(arguments.precisions, inputs.items()):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             rows[f"{name} {precision}"] = compare(ours, theirs, texts, arguments.rounds, TOLERANCE[precision])
+    table, peer = static(arguments.model)
+    for name, texts in inputs.items():
+        rows[f"{name} static"] = compare(table, by_library(peer), texts, arguments.rounds, TOLERANCE["fp32"])
+    for name, texts in inputs.items():
+        rows[f"{name} static, beside the model"] = rates(by_library(peer), theirs, texts, arguments.rounds)
     versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
     return {"machine": machine(), **versions, "rows": rows}
 

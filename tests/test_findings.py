@@ -173,6 +173,7 @@ def made_up(name: str, value: float, seeds: int) -> dict[str, Any]:
     return {
         "title": f"<{name}>",
         "paper": "CLEAR",
+        "equal_tokens": True,
         "seeds": seeds_of,
         "training": training,
         "averages": averages,
@@ -192,7 +193,7 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
             "versions": {"torch": "2"},
             "hours": 1.5,
             "scale": {"layers": 4, "hidden": 256, "pretraining_tokens": 1, "tokens": 1000},
-            "data": {"documents": {"examples": 3, "tokens": 9}, "heldout": {"pairs": 2}},
+            "data": {"documents": {"examples": 3, "tokens": 9}, "held-out documents": {"examples": 2}},
             "systems": known,
             "left_out": {"combined": "needs --audio"},
             "claims": compared,
@@ -236,7 +237,7 @@ def start_and_kill(made: Plan, stage: Stage) -> int:
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_table_of_an_uninterrupted_one(shared_data: Path, tmp_path: Path) -> None:
     texts = {"docs.jsonl": "text/wikitext2_articles.jsonl", "sentences.txt": "sentences/wiki1m_head_11914.txt"}
-    for (name, source), number in zip(texts.items(), (30, 300), strict=True):
+    for (name, source), number in zip(texts.items(), (60, 300), strict=True):
         lines = (shared_data / source).read_bytes().splitlines(keepends=True)
         (tmp_path / name).write_bytes(b"".join(lines[:number]))
     inputs = Inputs((str(tmp_path / "docs.jsonl"),), (str(tmp_path / "sentences.txt"),), shared_data)

@@ -85,21 +85,25 @@ def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
 
 
 def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
-    """Return a static model that begins with the token embeddings of a folder's static model or transformer; ids that
-    the folder lacks get vectors of their own.
+    """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
+    the folder lacks get embeddings of their own.
+
+    A transformer's embeddings are scaled to the spread of fresh ones, which its learning rate is meant for.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
         table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
     rows, dim = table.shape
     check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
-    if (asked := stated.get("hidden_size", dim)) != dim:
+    sizes = {"vocab_size": max(rows, num_ids(tokenizer)), "hidden_size": dim}
+    model = _fresh({"model_type": STATIC, **sizes, **stated}, tokenizer, seed)
+    fresh = model.get_input_embeddings().weight.data
+    if fresh.shape[1] != dim:
         raise RecipeError(
-            f"model.config.hidden_size {asked}: the token embeddings of model.path have {dim} dimensions: leave it out"
+            f"model.config: has token embeddings of {fresh.shape[1]} dimensions, those of model.path have {dim}: leave "
+            "hidden_size out"
         )
-    sizes = {"model_type": STATIC, "vocab_size": max(rows, num_ids(tokenizer)), "hidden_size": dim}
-    model = _fresh({**stated, **sizes}, tokenizer, seed)
-    model.get_input_embeddings().weight.data[:rows] = table
+    fresh[:rows] = table if model.config.model_type == STATIC else table * (fresh.std() / table.std())
     return model
 
 
@@ -133,8 +137,8 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
     try:
         if recipe.model.path:
             source = read_source(Path(recipe.model.path))
-            if recipe.model.config and source.table is None:
-                source = Source(source.weights)  # nothing but the table
+            if recipe.model.config:
+                source = Source(source.weights, source.table)  # nothing but the table
             if recipe.model.config or source.table is not None:
                 model = _from_table(source, recipe.model.config, tokenizer, recipe.training.seed)
             else:
@@ -150,6 +154,10 @@ def build_encoder(recipe: Recipe, tokenizer: Any) -> Encoder:
         encoder = Encoder(model, pooling, new_weights, source.head, source.inference)
         if recipe.training.activation_checkpointing:
             encoder.checkpoint_activations()
+        if recipe.model.path and recipe.model.config:
+            encoder.notes.append(
+                f"model.path {recipe.model.path}: gives its token embeddings; model.config draws all else at random"
+            )
         if source.pooling and source.pooling != pooling:
             encoder.notes.append(
                 f"model.path {recipe.model.path}: has {source.pooling} pooling, this run uses {pooling}"
@@ -282,6 +290,7 @@ def build_objectives(
                 modality=modalities[config.data],
                 has_dropout=encoder.has_dropout,
                 attends=encoder.attends,
+                shrinks=recipe.data[config.data].short_documents == "shrink",
             )
             built.append(build_objective(config, setting, built))
     except ShardError:

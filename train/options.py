@@ -42,11 +42,11 @@ class ModelConfig:
 
     Args:
         path: a folder in the format of transformers or of sentence-transformers, with or without a masked-LM head. Give
-            either this or `config`, or both with `model_type: static`.
+            this or `config`; with both, the model of `config` begins with this folder's token embeddings.
         config: options of the transformers configuration, with `model_type`. The vocabulary size and the ids of special
             tokens come from the shards' tokenizer. Give it to train from scratch. `model_type: static` is a table of
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
-            token), `dropout` (0, of the means). With `path` the table begins with that folder's token embeddings.
+            token), `dropout` (0, of the vectors).
         pooling: mean: the mean of all token vectors; cls: the first token's vector. "": the pooling of
             the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
@@ -239,21 +239,16 @@ def check(recipe: Recipe) -> None:
     refuse(
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
-        (not recipe.model.path and not recipe.model.config, "model: give either model.path or model.config"),
+        (not recipe.model.path and not recipe.model.config, "model: give model.path or model.config"),
         (bool(recipe.model.config) and "model_type" not in recipe.model.config, "model.config needs model_type"),
-        (
-            bool(recipe.model.path) and recipe.model.config.get("model_type", STATIC) != STATIC,
-            "model: give either model.path or model.config; both only with model_type: static, a table that begins "
-            "with the folder's token embeddings",
-        ),
         (
             not TRAINED.fullmatch(recipe.model.train),
             f"model.train {recipe.model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
         ),
         (
-            not recipe.model.path and recipe.model.train != "all",
+            bool(recipe.model.config) and recipe.model.train != "all",
             f"model.train {recipe.model.train} freezes a part of the encoder, whose weights model.config draws at "
-            "random: give model.path, or train all",
+            "random: give model.path alone, or train all",
         ),
         (
             0 < training.loss_limit <= 1,

@@ -20,7 +20,7 @@ TRANSFER: tuple[Score, ...] = tuple(
     (task, "acc") for task in ("MR", "CR", "SUBJ", "MPQA", "SST2", "SST5", "TREC", "MRPC", "SICKEntailment")
 )
 GLUE: tuple[Score, ...] = (("glue/RTE", "accuracy"), ("glue/MRPC", "mean"))
-RETRIEVAL: tuple[Score, ...] = (("retrieval/heldout", "mrr"),)
+RETRIEVAL: tuple[Score, ...] = (("heldout/documents", "mrr"),)
 GROUPS: dict[str, tuple[Score, ...]] = {
     "STS": STS,
     "transfer": TRANSFER,

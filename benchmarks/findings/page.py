@@ -130,7 +130,7 @@ def page(result: Mapping[str, Any]) -> str:
     counts = Counter(claim["verdict"]["word"] if claim["verdict"] else "not measured" for claim in claims)
     parts = [f"{counts[word]} {word}" for word in (REPRODUCED, NOISE, OPPOSITE, "not measured") if counts[word]]
     told = f"Of {len(claims)} findings: {', '.join(parts)}."
-    trained = {name: system for name, system in systems.items() if system["paper"] or name == "combined"}
+    trained = {name: system for name, system in systems.items() if system["equal_tokens"]}
     tokens = [run["tokens"] for system in trained.values() for run in system["training"]]
     seeds = max((len(system["seeds"]) for system in systems.values()), default=1)
     machine, data = result["machine"], result["data"]
@@ -155,7 +155,8 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
         "SentEval's classifiers, protocol `fast`. RTE and MRPC: fine-tuned, CLEAR's metrics, where a finding needs "
-        f"them. Held-out MRR: given a crop of one of {data['heldout']['pairs']:,} held-out documents, find another.",
+        f"them. Held-out MRR: given a crop of one of {data['held-out documents']['examples']:,} held-out "
+        "documents, find another.",
         "",
         *score_table(systems),
         "",

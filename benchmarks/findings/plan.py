@@ -17,7 +17,6 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.findings.heldout import write_collection
 from benchmarks.findings.scales import SCALES, Scale
 from benchmarks.findings.systems import System, encoder, pretraining, recipe, systems
 from clearspan.common.commands import UsageError
@@ -27,8 +26,6 @@ from clearspan.eval.data.senteval import find_downstream
 from clearspan.eval.saved import RESULTS
 
 ROOT = Path(__file__).parents[2]
-HELD_OUT = 0.08
-"""Fraction of the documents that are held out for retrieval."""
 PRETRAINED, UNTRAINED = "pretrained", "untrained"
 OPTIONAL = {"triplets": "nli", "images": "images", "audio": "audio"}
 """Dataset -> the option that gives its files."""
@@ -109,7 +106,8 @@ class Plan:
     @property
     def words(self) -> dict[str, str]:
         """The systems that are not trained here: name -> what `python -m eval --model` takes."""
-        return {"glove": str(self.inputs.vectors)} if self.inputs.vectors else {}
+        vectors = {"glove": str(self.inputs.vectors)} if self.inputs.vectors else {}
+        return {**vectors, "tfidf": "tfidf", "bm25": "bm25"}
 
     def run(self, name: str, seed: int) -> Path:
         """Return the folder of a system's training."""
@@ -187,18 +185,33 @@ def stages(plan: Plan) -> list[Stage]:
     untrained = Stage(UNTRAINED, lambda: export_untrained(plan), plan.exported(UNTRAINED, 1).is_file, ("recipes",), 3)
     base = _training(plan, PRETRAINED, 1, scale.pretraining_tokens / rates.pretraining_tokens_per_s, ("recipes",), True)
     result += [recipes, untrained, base]
-    evaluated = dict.fromkeys(plan.words, ("evaluation data",))
-    evaluated |= {name: ("evaluation data", name) for name in (UNTRAINED, PRETRAINED)}
-    result += [_evaluation(plan, name, 1, needs) for name, needs in evaluated.items()]
+    data = "evaluation data"
+    result += [_evaluation(plan, name, 1, (data,)) for name in plan.words]
+    result += [_evaluation(plan, name, 1, (data, name)) for name in (UNTRAINED, PRETRAINED)]
     for seed in range(1, plan.seeds + 1):
         for name, system in plan.systems.items():
-            modalities = len({"images", "audio"} & set(system.datasets))
-            seconds = scale.tokens / rates.tokens_per_s * (1 + 0.4 * modalities)
-            training = _training(plan, name, seed, seconds, (PRETRAINED,))
-            result += [training, _evaluation(plan, name, seed, ("evaluation data", training.name))]
+            needs = "recipes" if system.scratch else PRETRAINED
+            training = _training(plan, name, seed, _seconds(plan, system), (needs,))
+            result += [training, _evaluation(plan, name, seed, (data, training.name))]
             if scale.glue is None or name in scale.glue:
-                result.append(_evaluation(plan, name, seed, ("evaluation data", training.name), "glue"))
+                result.append(_evaluation(plan, name, seed, (data, training.name), "glue"))
     return result
+
+
+def tokens_of(plan: Plan, name: str) -> int:
+    """Return the tokens that the training of a system or of the base encoder reads."""
+    if name == PRETRAINED:
+        return plan.scale.pretraining_tokens
+    return plan.scale.tokens + (plan.scale.pretraining_tokens if plan.systems[name].scratch else 0)
+
+
+def _seconds(plan: Plan, system: System) -> float:
+    """Return the estimated seconds of a system's steps: without layers they are cheap, patches cost more."""
+    scale, rates = plan.scale, plan.scale.rates
+    if system.scratch:
+        return scale.pretraining_tokens / (20 * rates.tokens_per_s)
+    modalities = len({"images", "audio"} & set(system.datasets))
+    return scale.tokens / rates.tokens_per_s * (1 + 0.4 * modalities)
 
 
 def _data_stages(plan: Plan) -> list[Stage]:
@@ -219,7 +232,7 @@ def _data_stages(plan: Plan) -> list[Stage]:
 
     vocabulary = ("-m", "pipelines", "vocabulary", "--input", *inputs.text, "--size", str(scale.vocabulary))
     result = [
-        Stage("evaluation data", lambda: link_data(plan), (data / "heldout.json").is_file, ("documents",)),
+        Stage("evaluation data", lambda: link_data(plan), (data / "heldout" / "documents").is_dir, ("documents",)),
         Stage(
             "tokenizer", (*vocabulary, "--output", str(learned), "--quiet"), (learned / "tokenizer.json").is_file,
             seconds=scale.rates.shards_s, before=lambda: shutil.rmtree(learned, ignore_errors=True),
@@ -230,7 +243,7 @@ def _data_stages(plan: Plan) -> list[Stage]:
         ),
         pipeline(
             "documents", inputs.text, "--tokenizer", str(tokenizer), "--min-tokens", str(scale.min_tokens),
-            *text("--unit-bytes", "2000000", "--holdout-fraction", str(HELD_OUT)), needs=("sentences",),
+            *text("--unit-bytes", "2000000", "--holdout-fraction", str(scale.held_out)), needs=("sentences",),
         ),
     ]  # fmt: skip
     if inputs.nli:
@@ -263,7 +276,7 @@ def _wait_for(run: Path) -> None:
 def _evaluation(plan: Plan, name: str, seed: int, needs: tuple[str, ...], tasks: str = "frozen") -> Stage:
     scores, rates = plan.scores(name, seed, tasks), plan.scale.rates
     words: tuple[str, ...] = ("--model", plan.words.get(name, str(plan.model(name, seed))), "--name", name)
-    words += ("--tasks", "glue" if tasks == "glue" else "sts,transfer,retrieval", "--data", str(plan.work / "data"))
+    words += ("--tasks", "glue" if tasks == "glue" else "sts,transfer,heldout", "--data", str(plan.work / "data"))
     words += ("--output", str(scores), "--protocol", "fast", "--cache", "none", "--quiet")
     seconds = rates.glue_s if tasks == "glue" else rates.words_s if name in plan.words else rates.evaluation_s
     title = f"{'GLUE' if tasks == 'glue' else 'scores'} of {name}, seed {seed}"
@@ -271,7 +284,7 @@ def _evaluation(plan: Plan, name: str, seed: int, needs: tuple[str, ...], tasks:
 
 
 def link_data(plan: Plan) -> None:
-    """Make the folder of evaluation sets: links to the user's, and held-out retrieval."""
+    """Make the folder of evaluation sets: links to the user's, and to the documents, of which a part is held out."""
     folder, source = plan.work / "data", plan.inputs.data
     shutil.rmtree(folder, ignore_errors=True)
     downstream = find_downstream(source)
@@ -279,9 +292,7 @@ def link_data(plan: Plan) -> None:
         _link(downstream / name, folder / "downstream" / name)
     for name in ("RTE", "MRPC"):
         _link(source / "glue" / name, folder / "glue" / name)
-    shards = plan.work / "shards"
-    pairs = write_collection(shards / "documents" / "validation", folder / "retrieval" / "heldout")
-    write_text(folder / "heldout.json", json.dumps({"pairs": pairs}) + "\n")
+    _link(plan.work / "shards" / "documents", folder / "heldout" / "documents")
 
 
 def _link(source: Path, target: Path) -> None:
@@ -318,7 +329,6 @@ def write_recipes(plan: Plan) -> None:
     shards, base = plan.work / "shards", plan.model(PRETRAINED, 1)
     for name, system in _all_recipes(plan).items():
         path = recipe_file(plan, name)
-        tokens = plan.scale.pretraining_tokens if name == PRETRAINED else plan.scale.tokens
         rate = plan.scale.pretraining_rate if name == PRETRAINED else plan.scale.rate
         options = recipe(system, plan.scale, shards, base, 1, rate)
         trial = {**options, "model": {"config": encoder(plan.scale), "pooling": "mean", **system.model}}
@@ -328,7 +338,7 @@ def write_recipes(plan: Plan) -> None:
         with_one_step.unlink()
         datasets = {key: Dataset(data.path) for key, data in loaded.data.items()}
         _, _, sizes = build_learner(loaded, datasets, 1, False)
-        steps = max(2, round(tokens / sum(size.mean_tokens for size in sizes.values())))
+        steps = max(2, round(tokens_of(plan, name) / sum(size.mean_tokens for size in sizes.values())))
         options["training"]["max_steps"] = steps
         options["training"]["save_steps"] = max(1, min(100, steps // 2))
         patches = sum(size.patches for size in sizes.values())

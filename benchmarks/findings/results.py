@@ -66,8 +66,12 @@ def _data(plan: Plan) -> dict[str, dict[str, int]]:
     """Return the examples and tokens of each dataset, and the pairs of held-out retrieval."""
     shards = sorted(path.parent for path in (plan.work / "shards").glob("*/manifest.json"))
     totals = {folder.name: Dataset(folder).manifest.totals for folder in shards}
-    counts = {name: {key: each[key] for key in ("examples", "tokens") if key in each} for name, each in totals.items()}
-    return {**counts, "heldout": json.loads((plan.work / "data" / "heldout.json").read_text())}
+    counts: dict[str, dict[str, int]] = {
+        name: {key: value for key, value in each.items() if key in ("examples", "tokens")}
+        for name, each in totals.items()
+    }
+    held_out = Dataset(plan.work / "shards" / "documents" / "validation")
+    return {**counts, "held-out documents": {"examples": held_out.num_examples}}
 
 
 def _evaluations(plan: Plan, name: str, seed: int) -> list[saved.Saved]:
@@ -90,6 +94,7 @@ def _system(plan: Plan, name: str, seeds: Sequence[int]) -> dict[str, Any]:
         "title": known[name].title if name in known else TITLES.get(name, name),
         "paper": known[name].paper if name in known else "",
         "seeds": list(seeds),
+        "equal_tokens": name in known and not known[name].scratch,
         "training": trained,
         "averages": averages,
         "scores": scores,

@@ -43,6 +43,7 @@ class Scale:
         glue: systems that are fine-tuned on GLUE; None: all that are trained.
         sets: SentEval's folders in `downstream/` that are scored.
         limit: examples of each dataset; None: all.
+        held_out: fraction of the documents that are held out for retrieval.
         threads: threads of a training or evaluation; None: all cores.
     """
 
@@ -62,6 +63,7 @@ class Scale:
     glue: tuple[str, ...] | None
     sets: tuple[str, ...]
     limit: int | None
+    held_out: float
     threads: int | None
     rates: Rates
 
@@ -90,6 +92,7 @@ SCALES = {
         glue=(),
         sets=("STS/STSBenchmark", "TREC"),
         limit=300,
+        held_out=0.4,
         threads=1,
         rates=Rates(4_000, 4_000, 6, 10, 15, 10, 30),
     ),
@@ -110,6 +113,7 @@ SCALES = {
         glue=("mlm-sentences", "clear-del-word", "clear-del-span", "clear-subs+del-span"),
         sets=(*STS, "MR", "SUBJ", "SST/fine", "TREC", "MRPC"),
         limit=None,
+        held_out=0.08,
         threads=1,
         rates=Rates(5_000, 9_000, 15, 12, 60, 20, 300),
     ),
@@ -130,6 +134,7 @@ SCALES = {
         glue=None,
         sets=(*STS, "MR", "CR", "SUBJ", "MPQA", "SST/binary", "SST/fine", "TREC", "MRPC"),
         limit=None,
+        held_out=0.08,
         threads=None,
         rates=Rates(300_000, 300_000, 20, 60, 40, 20, 60),
     ),

@@ -2,8 +2,8 @@
 
     a dataset's name, an objective's name -> as in recipes; `recipe` adds the paths, the length and the optimizer
 
-All begin with the pretrained encoder, pool by the mean, and have one learning rate and schedule: objectives and data
-are what differs. No number was tuned on a score.
+All but the static encoder begin with the pretrained one, pool by the mean, and have one learning rate and schedule:
+objectives and data are what differs. No number was tuned on a score.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ class System:
         objectives: the recipe's section; `batches`: dataset -> examples of a step.
         turns: the recipe's section; with turns, each one has its own update.
         model: the recipe's section; {}: the pretrained encoder.
-        rate: a factor of the scale's learning rate.
+        optimizer: changes of the optimizer's options.
+        scratch: whether it begins without the pretrained encoder, and so has the tokens of its pretraining too.
     """
 
     title: str
@@ -35,7 +36,8 @@ class System:
     batches: Mapping[str, int]
     turns: Mapping[str, Options] = field(default_factory=dict)
     model: Options = field(default_factory=dict)
-    rate: float = 1.0
+    optimizer: Options = field(default_factory=dict)
+    scratch: bool = False
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -147,6 +149,15 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
             },
             {"documents": documents // 2, "sentences": sentences // 3, "images": scale.pairs, "audio": scale.pairs},
         ),
+        "static": System(
+            "static encoder, spans only",
+            "",
+            {"spans": spans(scale)},
+            {"documents": 8 * documents},
+            model={"config": {"model_type": "static", "hidden_size": 2 * scale.hidden}},
+            optimizer={"learning_rate": 0.1, "weight_decay": 0.0},
+            scratch=True,
+        ),
     }
 
 
@@ -218,11 +229,12 @@ def recipe(system: System, scale: Scale, shards: Path, base: Path, steps: int, r
         "optimization": "alternate" if system.turns else "sum",
         "turns": dict(system.turns),
         "optimizer": {
-            "learning_rate": rate * system.rate,
+            "learning_rate": rate,
             "betas": [0.9, 0.98],
             "eps": 1.0e-6,
             "weight_decay": 0.01,
             "schedule": "slanted_triangular",
+            **system.optimizer,
         },
         "training": {
             "max_steps": steps,

@@ -55,7 +55,11 @@ class Documents(TextKind):
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
-            "--min-tokens", type=int, default=2048, metavar="N", help="drop shorter documents (default 2048)"
+            "--min-tokens",
+            type=int,
+            default=2048,
+            metavar="N",
+            help="drop shorter documents (default 2048; for short texts 16)",
         )
         parser.add_argument("--max-tokens", type=int, metavar="N", help="drop longer documents")
 

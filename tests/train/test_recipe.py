@@ -106,7 +106,6 @@ def test_the_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (["objectives.mlm.input=both"], "objectives.mlm: input"),
         (["objectives.mlm.input=separate"], "objectives.mlm: sampler must"),
         (["objectives=null"], "objectives"),
-        (["model.config.model_type=bert"], "model.path or model.config"),
         (["model.path=null"], "model.path or model.config"),
         (["data.text.path=null"], "data.text.path"),
         (["data.path=d"], "data.path: say data.NAME.path"),

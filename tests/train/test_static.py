@@ -51,6 +51,7 @@ def sample(texts: list[str]) -> list[str]:
     return ["", " ", *dict.fromkeys(filter(None, pieces))][:1000]
 
 
+@pytest.mark.slow
 def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluation_give(
     run: Path, sample: list[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> No
     assert "the mean of static token vectors of 24 dimensions, over texts of any length" in card
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str], tmp_path: Path) -> None:
     again = without_its_last_checkpoint(run, tmp_path / "again")
     done = train_alone(*static, "training.save_steps=3", f"output={again}", "--resume")
@@ -82,6 +84,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run: Path, static: list[str],
     assert same_weights(run, again) and metrics(run, ["loss"]) == metrics(again, ["loss"])
 
 
+@pytest.mark.slow
 def test_an_export_is_continued_with_its_normalization(run: Path, static: list[str], tmp_path: Path) -> None:
     """At a rate of almost 0 nothing changes; a head that the recipe adds comes behind the table."""
     folder = tmp_path / "start"
@@ -102,6 +105,7 @@ def test_an_export_is_continued_with_its_normalization(run: Path, static: list[s
     assert isinstance(learner.encoder.head[0], Dense) and learner.encoder.base.embeddings.scale is not None
 
 
+@pytest.mark.slow
 def test_a_table_begins_with_a_transformers_token_embeddings(
     tiny: list[str], static: list[str], tokenizer_folder: Path, tmp_path: Path
 ) -> None:
@@ -111,10 +115,24 @@ def test_a_table_begins_with_a_transformers_token_embeddings(
     learner, _, _ = learner_and_batch(both)
     rows = transformer.get_input_embeddings().weight
     assert torch.equal(learner.encoder.base.embeddings.weight, rows) and learner.encoder.dim == rows.shape[1]
-    with pytest.raises(RecipeError, match=r"hidden_size 24: the token embeddings of model.path have 32 dimensions"):
+    with pytest.raises(RecipeError, match=r"embeddings of 24 dimensions, those of model.path have 32: leave"):
         learner_and_batch([*both, "model.config.hidden_size=24"])
-    with pytest.raises(RecipeError, match="both only with model_type: static"):
-        learner_and_batch([*given, "model.config.model_type=bert"])
+
+
+def test_a_transformer_begins_with_the_vectors_of_a_table(run: Path, static: list[str]) -> None:
+    """Scaled to the spread of fresh embeddings; the rest of the model is as without them."""
+    layers = "num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 8, max_position_embeddings: 64"
+    options = f"model.config={{model_type: bert, hidden_size: 24, {layers}}}"
+    others = [option for option in static if "model.config." not in option]
+    encoder = learner_and_batch([*others, options, f"model.path={run / 'model'}"])[0].encoder
+    fresh = learner_and_batch([*others, options])[0].encoder
+    table = load_file(run / "model" / "model.safetensors")["embedding.weight"]
+    rows, drawn = (each.base.get_input_embeddings().weight[: len(table)] for each in (encoder, fresh))
+    ratio = (rows / table).flatten()
+    assert ratio.std() < 1e-4 * ratio.mean() and 0.9 < rows.std() / drawn.std() < 1.1
+    layer, drawn_layer = (each.base.encoder.layer[0].attention.self.query.weight for each in (encoder, fresh))
+    assert torch.equal(layer, drawn_layer)
+    assert any("gives its token embeddings" in note for note in encoder.notes)
 
 
 def test_tokens_that_a_table_lacks_get_vectors_of_their_own(run: Path, static_sentences: list[str]) -> None:

@@ -45,6 +45,7 @@ class Setting:
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
         attends: whether the tokens of a sequence see each other, see `Encoder`.
+        shrinks: whether spans shrink to fit short documents.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Setting:
     modality: Modality | None = None
     has_dropout: bool = True
     attends: bool = True
+    shrinks: bool = False
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
         """Return the randomness keys of examples for one purpose of this objective, (n,) int64.
@@ -111,6 +113,18 @@ class Setting:
             lengths = Ragged.from_arrow(self.sample.column(column)).lengths
             fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
         return fraction * mean, fraction**2 * variance
+
+    def shrunk(self, moments: tuple[float, float], required: int) -> tuple[float, float]:
+        """Return mean and variance of an example's tokens in spans, given those of a document of `required` tokens or
+        more: spans of shorter documents shrink in proportion. A histogram's bin counts as its longest length.
+        """
+        histogram = self.dataset.manifest.lengths.get("tokens") if self.shrinks else None
+        if not histogram:
+            return moments
+        scales = _longest(np.array([int(edge) for edge in histogram]), required) / required
+        scale, square = (float(np.average(scales**power, weights=list(histogram.values()))) for power in (1, 2))
+        mean, variance = moments
+        return scale * mean, square * (variance + mean**2) - (scale * mean) ** 2
 
 
 def _longest(lengths: np.ndarray, capacity: int) -> np.ndarray:

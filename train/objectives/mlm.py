@@ -128,7 +128,7 @@ class MaskedLM(TokenObjective):
     def _own_moments(self) -> tuple[float, float]:
         """Return mean and variance of the tokens of one example that may be masked."""
         if self.sampler is not None:
-            return self.sampler.anchor_moments()
+            return self.setting.shrunk(self.sampler.anchor_moments(), self.sampler.required_tokens)
         moments = [self.setting.length_moments(text) for text in self.texts]
         # The upper bound: a row's texts are all long or all short together, and standard deviations add up.
         deviation = sum(variance**0.5 for _, variance in moments)

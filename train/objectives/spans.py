@@ -82,14 +82,16 @@ class SpanContrast(ContrastiveObjective):
 
     def workload(self) -> Workload:
         sampler = self.config.sampler
-        mean, variance = sampler.length_moments()
+        mean, variance = self.setting.shrunk(sampler.length_moments(), sampler.required_tokens)
         sequences = sampler.num_anchors * (1 + sampler.num_positives)
         return Workload(sequences, mean, variance, sampler.min_span, sampler.max_span)
 
     def block_moments(self, block: str) -> tuple[float, float]:
-        if block == "positives":
-            return self.config.sampler.positive_moments()
-        return self.config.sampler.anchor_moments() if block == "anchors" else super().block_moments(block)
+        if block not in ("anchors", "positives"):
+            return super().block_moments(block)
+        sampler = self.config.sampler
+        moments = sampler.positive_moments() if block == "positives" else sampler.anchor_moments()
+        return self.setting.shrunk(moments, sampler.required_tokens)
 
     def min_tokens(self, shrinks: bool) -> int:
         return self.config.sampler.min_tokens(shrinks)

@@ -9,8 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Normalize,
+    Pooling,
+    StaticEmbedding,
+    Transformer,
+)
+from tokenizers import Tokenizer
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -280,3 +288,39 @@ def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> Non
     (broken / "model.safetensors").write_text("garbage")
     with pytest.raises(EncoderError, match="no usable model"):
         load(broken)
+
+
+@pytest.fixture(scope="module")
+def static(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of random vectors with the real model's tokenizer."""
+    torch.manual_seed(0)
+    table = StaticEmbedding(Tokenizer.from_file(str(minilm / "tokenizer.json")), embedding_dim=16)
+    folder = tmp_path_factory.mktemp("static")
+    SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def test_a_static_folder_encodes_as_its_library_does(static: Path) -> None:
+    texts = ["", "A text.", "another text of several words " * 300]
+    np.testing.assert_allclose(load(static).encode(texts), SentenceTransformer(str(static)).encode(texts), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (torch.full((30522, 16), torch.nan), "embedding.weight holds a NaN or an infinity"),
+        (torch.ones(2000, 16), "its tokenizer has 30,522 tokens, and its model 2,000 embeddings"),
+        (None, "no tokenizer here"),
+    ],
+    ids=["not a number", "another tokenizer", "no tokenizer"],
+)
+def test_a_damaged_static_folder_is_refused(
+    static: Path, tmp_path: Path, table: torch.Tensor | None, said: str
+) -> None:
+    shutil.copytree(static, tmp_path / "model")
+    if table is None:
+        (tmp_path / "model" / "tokenizer.json").unlink()
+    else:
+        save_file({"embedding.weight": table}, tmp_path / "model" / "model.safetensors")
+    with pytest.raises(EncoderError, match=said):
+        load(tmp_path / "model")
