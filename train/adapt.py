@@ -9,6 +9,8 @@ DIR/model is the trained model if it is better, otherwise the given one. The sam
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import shlex
 import shutil
@@ -30,8 +32,8 @@ PASSED = ("input", "text_field", "text_per", "min_tokens", "holdout_fraction")
 """Options of `python -m pipelines documents`."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
 FIGURE = "mrr"
-LONG = 1024
-"""Median number of tokens from which texts are long documents."""
+SHORT, LONG = 32, 1024
+"""Median numbers of tokens below which texts are single sentences, and from which they are long documents."""
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 8
@@ -91,8 +93,7 @@ def work(options: argparse.Namespace) -> int:
     try:
         state = read_state(options)
         if options.dry_run:
-            for step in steps(options):
-                terminal.say(f"$ {step}")
+            terminal.say("\n".join(f"$ {step}" for step in steps(options)))
             return 0
         with files.locked(options.output):
             for step in steps(options):
@@ -117,13 +118,11 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--model {options.model}: no such folder; give that of a sentence-transformers model")
     path = options.output / STATE
     if path.is_file():
-        try:
+        with contextlib.suppress(ValueError):
             state = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            state = None
-        if not isinstance(state, dict) or not isinstance(state.get("steps"), dict):
-            raise UsageError(f"{path}: is not a file of this command: name another --output")
-        return state
+            if isinstance(state, dict) and isinstance(state.get("steps"), dict):
+                return state
+        raise UsageError(f"{path}: is not a file of this command: name another --output")
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
     return {"steps": {}}
@@ -134,15 +133,14 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
     folder, texts = options.output, options.output / "texts"
     line = {**{name: getattr(options, name) for name in PASSED}, "tokenizer": options.model, "output": texts}
     yield Step("texts", "clearspan.pipelines", "pipelines", ("documents", *words({**line, "dedup": True})))
-    choice = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
-    if (texts / "manifest.json").is_file():
-        choice = planned(options, texts)
+    unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
+    choice = planned(options, texts) if (texts / "manifest.json").is_file() else unknown
     terminal.notice(choice.reason)
     paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": options.model}
     keys = [f"{key}={value}" for key, value in {**paths, "output": folder / "run"}.items()]
     keys += ["training.eval_data=heldout", *choice.changes, *options.overrides]
     yield Step("train", "clearspan.train", "train", (*words({"recipe": choice.recipe, "resume": True}), *keys))
-    models = {BEFORE: options.model, AFTER: folder / "run" / "model", **{name: name for name in BASELINES}}
+    models = {BEFORE: options.model, AFTER: folder / "run" / "model", **dict(zip(BASELINES, BASELINES, strict=True))}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
     yield Step("eval", "clearspan.eval", "python -m clearspan.eval", tuple(words({**scored, "output": folder})))
 
@@ -177,6 +175,8 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
 def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | None = None) -> Choice:
     """Return the recipe for texts of which half have at least `median_tokens` tokens."""
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
+    if median_tokens < SHORT:
+        lengths += "; crops of single sentences can harm similarity unseen: score labeled pairs too (docs/adapt.md)"
     epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS else ()
     if recipe:
         return Choice(recipe, (), f"recipe {recipe}, as given: {lengths}")
@@ -189,12 +189,8 @@ def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | No
 
 def median(histogram: Mapping[str, int]) -> int:
     """Return the lower edge of the bin that holds the median of a histogram of lengths, shortest first."""
-    rest = sum(histogram.values()) / 2
-    for edge, count in histogram.items():
-        rest -= count
-        if rest <= 0:
-            return int(edge)
-    return 0
+    edges, counts = map(int, histogram), itertools.accumulate(histogram.values())
+    return next(edge for edge, count in zip(edges, counts, strict=True) if 2 * count >= sum(histogram.values()))
 
 
 def run(step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
@@ -243,9 +239,9 @@ def finish(options: argparse.Namespace, state: dict[str, Any]) -> None:
         copy.rename(folder / "model")
     figures = {"difference": row.difference, "low": row.low, "high": row.high, "mrr": scores, "model": str(better)}
     save(folder, {**state, "verdict": word, **figures})
-    difference = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
     each = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
-    terminal.say(f"{word}: MRR on held-out texts {difference} (95 % interval); {each}")
+    interval = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] (95 % interval)"
+    terminal.say(f"{word}: MRR on held-out texts {interval}; {each}")
     origin = "the trained model" if word == "better" else f"{options.model}, unchanged"
     terminal.say(f"{folder / 'model'} is {origin}; report: {folder / 'report.html'}")
 

@@ -92,7 +92,7 @@ SCALES = {
         glue=(),
         sets=("STS/STSBenchmark", "TREC"),
         limit=300,
-        held_out=0.4,
+        held_out=0.6,
         threads=1,
         rates=Rates(4_000, 4_000, 6, 10, 15, 10, 30),
     ),

@@ -136,6 +136,7 @@ def test_the_recipe_follows_from_texts_and_model(
     chosen = adapt.choose(num_texts, median, is_static)
     assert (chosen.recipe, chosen.changes) == (recipe, changes)
     assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
+    assert ("single sentences" in chosen.reason) == (median < 32)
     assert adapt.choose(num_texts, median, is_static, "mine.yaml")[:2] == ("mine.yaml", ())
 
 
