@@ -161,8 +161,9 @@ class TrainingConfig:
             never.
         eval_data: the data whose score chooses the best checkpoint. heldout: no labels are needed; the MRR, in percent,
             of finding for one crop of each held-out text (`data.NAME.validation`) the other crop among those of at most
-            2,000 texts. SentEval's folder, or a csv or tsv file of sentence pairs with scores: the Spearman correlation
-            on STS-B dev, or on the file. "": none.
+            2,000 texts. It takes half of the held-out texts; `python -m eval --tasks heldout` takes the other half, so
+            that the choice does not favor the trained model. SentEval's folder, or a csv or tsv file of sentence pairs
+            with scores: the Spearman correlation on STS-B dev, or on the file. "": none.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.

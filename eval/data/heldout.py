@@ -7,6 +7,9 @@
 
 A crop is a run of whole words. Its place and length are drawn under a key of the text's id and `SEED`, so that they are
 the same in every run and for every model. The texts of a dataset are what its tokenizer gives back for the ids.
+
+A dataset's texts are halved by the hashes of their ids: training picks checkpoints by one half (`training.eval_data:
+heldout`), and the evaluation scores the other, so that the choice does not favor the trained model.
 """
 
 import hashlib
@@ -114,16 +117,17 @@ def read(path: Path) -> HeldOut:
     return read_dataset(path) if path.is_dir() else _collected(path, *_of_file(path, LIMIT), (path,), "give more")
 
 
-def read_dataset(folder: str | Path, limit: int = LIMIT) -> HeldOut:
-    """Read a dataset of documents, sentences or triplets as a collection.
+def read_dataset(folder: str | Path, limit: int = LIMIT, picking: bool = False) -> HeldOut:
+    """Read half of a dataset of documents, sentences or triplets as a collection.
 
     Args:
         limit: most texts to take; the choice depends only on their ids.
+        picking: read the half that picks checkpoints in training, not the half that is evaluated.
 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
     """
-    return _collected(folder, *_of_dataset(folder, limit), (Path(folder) / _MANIFEST,), _HOLD_OUT)
+    return _collected(folder, *_of_dataset(folder, limit, picking), (Path(folder) / _MANIFEST,), _HOLD_OUT)
 
 
 def _collected(place: str | Path, texts: Texts, num_read: int, files: tuple[Path, ...], remedy: str) -> HeldOut:
@@ -189,7 +193,7 @@ def _collection(pairs: Iterable[tuple[str, str]]) -> Collection:
     return Collection(list(documents), list(queries), relevant, [np.ones(len(each), np.int64) for each in relevant])
 
 
-def _of_dataset(folder: str | Path, limit: int) -> tuple[Texts, int]:
+def _of_dataset(folder: str | Path, limit: int, picking: bool) -> tuple[Texts, int]:
     """Return the chosen texts of a dataset, and the number of all its examples."""
     from tokenizers import Tokenizer
 
@@ -201,7 +205,7 @@ def _of_dataset(folder: str | Path, limit: int) -> tuple[Texts, int]:
         if not dataset.kind.has_tokens:
             raise DataError(f"{folder}: holds {dataset.kind.name}, not text: give documents, sentences or triplets")
         tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
-        chosen = _chosen(dataset, limit)
+        chosen = _chosen(dataset, limit, picking)
     except (ManifestError, ShardError) as error:
         raise DataError(str(error)) from None
     columns = (tokenizer.decode_batch(list(column)) for column in zip(*chosen.values(), strict=True))
@@ -211,8 +215,8 @@ def _of_dataset(folder: str | Path, limit: int) -> tuple[Texts, int]:
     }, dataset.num_examples
 
 
-def _chosen(dataset: "Dataset", limit: int) -> dict[int, list[list[int]]]:
-    """Return id -> token ids of each column, of the examples with the lowest hashes of their ids, in this order.
+def _chosen(dataset: "Dataset", limit: int, picking: bool) -> dict[int, list[list[int]]]:
+    """Return id -> token ids of each column, of a half's examples with the lowest hashes of their ids, in this order.
 
     Memory holds twice as many examples at most. Examples of one id are copies, and count once.
     """
@@ -223,7 +227,8 @@ def _chosen(dataset: "Dataset", limit: int) -> dict[int, list[list[int]]]:
     for batch in dataset:
         names = ["tokens", *({"positive"} & set(batch.schema.names))]
         numbers = batch.column("id").to_numpy()
-        for row in np.flatnonzero(keyed.mix(SEED, numbers) <= highest).tolist():
+        hashes = keyed.mix(SEED, numbers)
+        for row in np.flatnonzero((hashes <= highest) & (hashes % 2 == picking)).tolist():
             kept[int(numbers[row])] = [batch.column(name)[row].as_py() for name in names]
         if len(kept) > 2 * limit:
             kept = _lowest(kept, limit)

@@ -3,7 +3,8 @@
     a dataset's held-out part ──> eval.data.heldout ──> Collection ──> scored as eval.tasks.retrieval
 
 The score says whether a model tells a corpus's own texts apart; beside `--model tfidf` and `bm25`, whether it does more
-than compare words. It is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
+than compare words. Half of a dataset's held-out part picks checkpoints in training; the other half is scored here. The
+score is for comparisons on one corpus: it depends on the number of texts and on how alike they are.
 """
 
 from collections.abc import Sequence

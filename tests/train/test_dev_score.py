@@ -29,10 +29,10 @@ STEPS = ["training.eval_steps=2", "training.save_steps=2", "training.max_steps=6
 def options(
     tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> list[str]:
-    """A run of six steps, scored on 20 documents that are held out."""
+    """A run of six steps, scored on half of 26 documents that are held out."""
     folder = tmp_path_factory.mktemp("heldout")
-    kept = write_dataset(folder / "train", documents[:-20], tokenizer_folder)
-    held = write_dataset(folder / "validation", documents[-20:], tokenizer_folder)
+    kept = write_dataset(folder / "train", documents[:-26], tokenizer_folder)
+    held = write_dataset(folder / "validation", documents[-26:], tokenizer_folder)
     words = [f"data.text.path={kept}", f"data.text.validation={held}", "training.eval_data=heldout"]
     return [*tiny, *words, *STEPS]
 
@@ -52,12 +52,12 @@ def dev_scores(run: Path) -> dict[int, float]:
 
 @pytest.mark.slow
 def test_the_best_checkpoint_by_held_out_texts_is_the_one_exported(run: Path) -> None:
-    """Its score is that of the evaluator on the exported model; the held-out losses are logged, and pick nothing."""
+    """Its score is that of the exported model on half of the texts; held-out losses are logged, and pick nothing."""
     scores = dev_scores(run)
     assert list(scores) == [0, 2, 4, 6] and len(set(scores.values())) > 1
     best = max(scores, key=lambda step: (scores[step], -step))
     assert Checkpoints(run).best() == f"step-{best:08d}"
-    held = read_dataset(yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]["validation"])
+    held = read_dataset(yaml.safe_load((run / "recipe.yaml").read_text())["data"]["text"]["validation"], picking=True)
     assert mean_mrr(load_model(run / "model").encode, [held.collection]) == pytest.approx(scores[best], abs=1e-4)
     assert '"validation/loss"' in (run / "metrics.jsonl").read_text()
     text = (run / "model" / "README.md").read_text()
@@ -100,12 +100,12 @@ def test_fewer_texts_than_a_batch_are_scored_without_losses(
     from clearspan.train.run import main
 
     words = [word for word in options if "eval_steps" not in word]
-    words += ["data.text.batch_size=24", "training.eval_steps=3", f"output={tmp_path / 'run'}", "--dry-run"]
+    words += ["data.text.batch_size=32", "training.eval_steps=3", f"output={tmp_path / 'run'}", "--dry-run"]
     assert main(["--recipe", "demo", *words]) == 0
     note = "data.text.validation: fewer examples than are contrasted with each other, so no losses"
     assert note in capsys.readouterr().out
     assert main(["--recipe", "demo", *(word for word in words if "eval_data" not in word)]) == 2
-    assert "20 documents are fewer than the 24 of a micro-batch" in capsys.readouterr().err
+    assert "26 documents are fewer than the 32 of a micro-batch" in capsys.readouterr().err
 
 
 def test_what_cannot_be_scored_is_one_line(
@@ -117,7 +117,7 @@ def test_what_cannot_be_scored_is_one_line(
     few = write_dataset(tmp_path / "few", documents[:5], tokenizer_folder)
     recipe = load("demo", [*without, f"data.text.validation={few}", "output=unused"])
     text, pictures = (SimpleNamespace(kind=SimpleNamespace(has_tokens=known)) for known in (True, False))
-    with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 5 different texts of at least 8 words"):
+    with pytest.raises(RecipeError, match=r"eval_data heldout: .*few: 2 different texts of at least 8 words"):
         evaluator(recipe, {"text": text}, None, True)  # type: ignore[dict-item]
     with pytest.raises(RecipeError, match=r"eval_data heldout: no dataset of text has held-out examples"):
         evaluator(recipe, {"text": pictures}, None, True)  # type: ignore[dict-item]

@@ -83,5 +83,5 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[A
     ]
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
-    collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING).collection for folder in folders]
+    collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING, picking=True).collection for folder in folders]
     return lambda encode: mean_mrr(encode, collections)

@@ -57,7 +57,7 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
     (name, part), *others = find(wikitext_shards).items()
     assert (name, part, others) == ("heldout", wikitext_shards / "validation", [])
     assert find(part) == {"heldout": part}
-    held, again = read(part), read(part)
+    held, again, picking = read(part), read(part), read_dataset(part, picking=True)
     assert (held.collection.queries, held.collection.documents) == (
         again.collection.queries,
         again.collection.documents,
@@ -65,12 +65,13 @@ def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Pa
     dataset = Dataset(part)
     tokenizer = Tokenizer.from_file(str(dataset.local_tokenizer() / "tokenizer.json"))
     texts = {row["id"]: tokenizer.decode(row["tokens"]) for batch in dataset for row in batch.to_pylist()}
-    assert len(held.collection.queries) == len(texts) == dataset.num_examples == 46
+    assert len(held.collection.queries) + len(picking.collection.queries) == len(texts) == dataset.num_examples == 46
+    assert len(held.collection.queries) >= 15 and not {*held.collection.queries} & {*picking.collection.queries}
     for query, relevant in zip(held.collection.queries, held.collection.relevant, strict=True):
         document = held.collection.documents[relevant.item()]
         ((number, text),) = ((number, text) for number, text in texts.items() if query in text and document in text)
         assert (query, document) == crops(text, number)
-    assert held.files == (part / "manifest.json",) and not held.counts
+    assert held.files == (part / "manifest.json",) and held.counts == {"texts held out": 46}
 
 
 @pytest.mark.slow
@@ -139,7 +140,7 @@ def test_what_holds_no_held_out_text_is_one_line(
     few = tmp_path / "heldout" / "few"
     shutil.copytree(sentence_shards, few)
     assert find(tmp_path) == {"heldout/few": few}
-    assert len(read(few).collection.queries) == 30
+    assert len(read(few).collection.queries) + len(read_dataset(few, picking=True).collection.queries) == 30
     monkeypatch.setattr(heldout, "FEWEST_TEXTS", 41)  # 10 of the 40 are shorter
     with pytest.raises(DataError, match=r"of at least 8 words are too few to rank, 41 are needed: hold out more"):
         read(few)

@@ -1,0 +1,189 @@
+"""Adapting a model to texts: the recipe, the verdict, what is refused, and one short gain on real texts."""
+
+import argparse
+import csv
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from clearspan.common.commands import CommandError
+from clearspan.eval import compare, saved
+from clearspan.eval.api import load_model
+from clearspan.train import adapt
+
+
+@pytest.fixture(scope="module")
+def static_model(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random token vectors of BERT's vocabulary, which know nothing yet."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    folder = tmp_path_factory.mktemp("static") / "model"
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    torch.manual_seed(0)
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=64)], device="cpu").save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def abstracts(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cranfield's first 700 abstracts as a csv file."""
+    text = (shared_data / "retrieval/cranfield/cran.all.1400").read_text()
+    path = tmp_path_factory.mktemp("texts") / "abstracts.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "abstract"])
+        writer.writerows(enumerate(" ".join(part.split()) for part in re.findall(r"(?s)\n\.W\n(.*?)\n\.I", text)[:700]))
+    return path
+
+
+@pytest.fixture
+def arguments(abstracts: Path, static_model: Path, tmp_path: Path) -> list[str]:
+    given = ["--input", str(abstracts), "--text-field", "abstract", "--model", str(static_model)]
+    return [*given, "--output", str(tmp_path / "adapted"), "--holdout-fraction", "0.3", "--quiet"]
+
+
+@pytest.mark.slow
+def test_a_killed_call_continues_and_ends_with_a_better_model(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed before training and before the evaluation; each command runs once, and the gain exceeds noise."""
+    output, ran, run_module = tmp_path / "adapted", [], adapt.run_module
+
+    def killed_before(module: str) -> None:
+        def run(name: str, *words: object) -> None:
+            if name == module:
+                raise KeyboardInterrupt
+            ran.append(name)
+            run_module(name, *words)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(adapt, "run_module", run)
+
+    command = [*arguments, "optimizer.learning_rate=0.1", "training.max_steps=30", "data.text.batch_size=128"]
+    for module, number in (("clearspan.train", 1), ("clearspan.eval", 2)):
+        killed_before(module)
+        assert adapt.main(command) == 130 and len(ran) == number
+        assert not (output / "model").exists()
+    killed_before("")
+    assert adapt.main(command) == 0
+    assert ran == ["clearspan.pipelines", "clearspan.train", "clearspan.eval"]
+    first = capsys.readouterr().out
+    assert adapt.main(command) == 0 and len(ran) == 3
+    second = capsys.readouterr().out
+    assert second.splitlines()[-2:] == first.splitlines()[-2:] and second.count("# finished") == 3
+
+    found = json.loads((output / adapt.STATE).read_text())
+    assert found["verdict"] == "better" and found["low"] > 3
+    assert first.splitlines()[-2].startswith(f"better: MRR on held-out texts +{found['difference']:.2f} [")
+    assert found["mrr"].keys() == {"before", "after", "tfidf", "bm25"}
+    after, better = load_model(output / "run/model"), load_model(output / "model")
+    assert (after.encode(["a wing in a slipstream"]) == better.encode(["a wing in a slipstream"])).all()
+    assert (output / "report.html").is_file()
+
+    assert adapt.main([*command, "training.seed=5"]) == 2
+    assert "another command made its train; name another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.1, 4.0, "better"),
+        (-4.0, -0.1, "worse"),
+        (-0.1, 4.0, "no difference"),
+        (0.0, 0.0, "no difference"),
+        (float("nan"), float("nan"), "no difference"),
+    ],
+)
+def test_the_verdict_is_that_of_the_interval(low: float, high: float, word: str) -> None:
+    assert adapt.verdict(low, high) == word
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "copied"), [(1.0, 3.0, "after"), (-3.0, -1.0, "before"), (-1.0, 3.0, "before")]
+)
+def test_the_better_model_is_delivered(
+    low: float, high: float, copied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless training helped, it is the given model, whatever an earlier, killed call left."""
+    for name, folder in (("before", tmp_path / "given"), ("after", tmp_path / "out/run/model")):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(name)
+    row = SimpleNamespace(metric="mrr", task="heldout", difference=(low + high) / 2, low=low, high=high)
+    monkeypatch.setattr(compare, "compare_folders", lambda a, b: SimpleNamespace(rows=[row]))
+    monkeypatch.setattr(saved, "read", lambda folder: SimpleNamespace(scores={"heldout": {"mrr": 50.0}}))
+    adapt.finish(argparse.Namespace(output=tmp_path / "out", model=tmp_path / "given"), {"steps": {}})
+    assert (tmp_path / "out/model/config.json").read_text() == copied
+    assert json.loads((tmp_path / "out" / adapt.STATE).read_text())["verdict"] == adapt.verdict(low, high)
+
+
+@pytest.mark.parametrize(
+    ("num_texts", "median", "is_static", "recipe", "changes"),
+    [
+        (5_000, 30, False, "crops", ("training.epochs=3",)),
+        (50_000, 400, False, "crops", ()),
+        (50_000, 2_048, False, "contrastive-only", adapt.LONG_TEXTS),
+        (5_000, 30, True, "static", adapt.STATIC),
+    ],
+)
+def test_the_recipe_follows_from_texts_and_model(
+    num_texts: int, median: int, is_static: bool, recipe: str, changes: tuple[str, ...]
+) -> None:
+    chosen = adapt.choose(num_texts, median, is_static)
+    assert (chosen.recipe, chosen.changes) == (recipe, changes)
+    assert f"{num_texts:,} texts" in chosen.reason and f"{median:,} tokens" in chosen.reason
+    assert ("single sentences" in chosen.reason) == (median < 32)
+    assert adapt.choose(num_texts, median, is_static, "mine.yaml")[:2] == ("mine.yaml", ())
+
+
+def test_the_median_is_that_of_the_histogram() -> None:
+    assert adapt.median({"16": 3, "24": 4, "512": 2}) == 24 and adapt.median({"16": 5, "24": 4}) == 16
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert adapt.main([*arguments, "--dry-run", "model.train=last-2"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]
+    assert [line.split()[3] for line in lines] == [f"clearspan.{name}" for name in ("pipelines", "train", "eval")]
+    assert "--text-field=abstract" in lines[0] and lines[1].endswith(" KEYS model.train=last-2")
+    assert not (tmp_path / "adapted").exists()
+
+
+def test_bad_input_is_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def complaint(*more: str) -> str:
+        code, err = adapt.main([*arguments, *more]), capsys.readouterr().err
+        assert code == 2 and err.count("\n") == 1
+        return err.removeprefix("adapt: ")
+
+    assert complaint("--model", "missing").startswith("--model missing: no such folder")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("mine")
+    assert complaint("--output", str(tmp_path / "mine")).endswith(
+        "holds something else: name a new or an empty folder\n"
+    )
+    (tmp_path / "mine/adapt.json").write_text("[]")
+    assert "is not a file of this command" in complaint("--output", str(tmp_path / "mine"))
+
+    def refuse(*_: object) -> None:
+        raise CommandError("the command's own line", 2)
+
+    monkeypatch.setattr(adapt, "run_module", refuse)
+    assert complaint() == "the command's own line\n"
+
+
+@pytest.mark.slow
+def test_too_few_texts_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text(
+        "\n".join(f"report number {n} of a series that is far too short to hold out any of it" for n in range(30))
+    )
+    assert adapt.main(["--input", str(few), *arguments[4:], "--text-per", "line", "--min-tokens", "8"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "are too few to rank, 10 are needed: hold out more" in err
