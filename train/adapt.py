@@ -140,7 +140,7 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
     keys = [f"{key}={value}" for key, value in {**paths, "output": folder / "run"}.items()]
     keys += ["training.eval_data=heldout", *choice.changes, *options.overrides]
     yield Step("train", "clearspan.train", "train", (*words({"recipe": choice.recipe, "resume": True}), *keys))
-    models = {BEFORE: options.model, AFTER: folder / "run" / "model", **dict(zip(BASELINES, BASELINES, strict=True))}
+    models = {BEFORE: options.model, AFTER: folder / "run" / "model", **{name: name for name in BASELINES}}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
     yield Step("eval", "clearspan.eval", "python -m clearspan.eval", tuple(words({**scored, "output": folder})))
 
