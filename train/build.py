@@ -89,20 +89,29 @@ def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed:
     """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
     the folder lacks get embeddings of their own.
 
-    A transformer's embeddings are scaled to the spread of fresh ones, which its learning rate is meant for.
+    A fresh transformer gets them scaled to the spread of its own, which its learning rate is meant for.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
         table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
     rows, dim = table.shape
     check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
-    sizes = {"vocab_size": max(rows, num_ids(tokenizer)), "hidden_size": dim}
-    model = _fresh({"model_type": STATIC, **sizes, **stated}, tokenizer, seed)
+    options = {"model_type": STATIC, **stated}
+    width = AutoConfig.for_model(options["model_type"]).attribute_map.get("hidden_size", "hidden_size")
+    options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
+    if "hidden_size" not in options:
+        options.setdefault(width, dim)
+    model = _fresh(options, tokenizer, seed)
     fresh = model.get_input_embeddings().weight.data
     if fresh.shape[1] != dim:
+        key = "embedding_size" if hasattr(model.config, "embedding_size") else width
         raise RecipeError(
-            f"model.config: has token embeddings of {fresh.shape[1]} dimensions, those of model.path have {dim}: leave "
-            "hidden_size out"
+            f"model.config: has token embeddings of {fresh.shape[1]} dimensions, those of model.path have {dim}: set "
+            f"model.config.{key}={dim}, or model.config=null to train the model of model.path itself"
+        )
+    if len(fresh) < rows:
+        raise RecipeError(
+            f"model.config.vocab_size {len(fresh)}: model.path has {rows:,} token embeddings: leave vocab_size out"
         )
     fresh[:rows] = table if model.config.model_type == STATIC else table * (fresh.std() / table.std())
     return model

@@ -48,9 +48,9 @@ class ModelConfig:
             token vectors, averaged, without layers: `hidden_size` (512), `weights` (false; true: a learned weight a
             token), `dropout` (0, of the vectors).
         pooling: mean: the mean of all token vectors; cls: the first token's vector; weighted: the mean with each vector
-            times its token's weight, which does not train: that of the folder of `path`, else the inverse document
-            frequency in the run's shards. It is exported as sentence-transformers' WordWeights. "": the pooling of the
-            folder of `path`, else mean.
+            times its token's weight, which does not train: that of the folder of `path`, if `path` is given alone and
+            its model has weights, else the inverse document frequency in the run's shards. It is exported as
+            sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else mean.
         head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
             pooling in the folder of `path`, if any.
         train: the part of the encoder of `path` that trains; the rest stays as it is. all; last-N: the last N layers;

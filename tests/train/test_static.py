@@ -115,8 +115,15 @@ def test_a_table_begins_with_a_transformers_token_embeddings(
     learner, _, _ = learner_and_batch(both)
     rows = transformer.get_input_embeddings().weight
     assert torch.equal(learner.encoder.base.embeddings.weight, rows) and learner.encoder.dim == rows.shape[1]
-    with pytest.raises(RecipeError, match=r"embeddings of 24 dimensions, those of model.path have 32: leave"):
-        learner_and_batch([*both, "model.config.hidden_size=24"])
+    other = {
+        "model.config.hidden_size=24": "24 dimensions, those of model.path have 32: set model.config.hidden_size=32",
+        "model.config.vocab_size=100": "vocab_size 100: model.path has 1,500 token embeddings: leave vocab_size out",
+        "model.config={model_type: distilbert, dim: 24, n_heads: 2}": "set model.config.dim=32, or model.config=null",
+        "model.config={model_type: electra}": "128 dimensions, those of model.path have 32: set model.config.embedding",
+    }
+    for option, reason in other.items():
+        with pytest.raises(RecipeError, match=re.escape(reason)):
+            learner_and_batch([*both, option])
 
 
 def test_a_transformer_begins_with_the_vectors_of_a_table(run: Path, static: list[str]) -> None:

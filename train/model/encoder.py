@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         notes: remarks for the user on how the encoder was made, a line each.
 
     Raises:
-        EncoderError: the architecture cannot run packed, or the pooling is unknown or not its own.
+        EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
     """
 
     token_weights: Tensor
