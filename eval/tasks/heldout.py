@@ -48,7 +48,7 @@ FAMILY = Family(
 
 
 def mean_mrr(encode: Encode, collections: Sequence[Collection]) -> float:
-    """Return the MRR, in percent, of each collection by cosine, and its mean over the collections.
+    """Return the MRR by cosine, in percent, as the mean over the collections.
 
     Args:
         encode: function from n texts to an array (n, dim).

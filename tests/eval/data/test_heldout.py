@@ -111,6 +111,7 @@ def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
             ":2: expected an object with the strings title and text, found",
         ),
         ("no json\n", ":1: not JSON"),
+        ('{"text": "half of a character \\ud800"}\n', ":1: field text holds '\\ud800', half of a character"),
         ("", ": 0 different texts of at least 8 words are too few to rank, 10 are needed: give more"),
         ('{"text": "seven words are too few for crops"}\n' * 20, ": 0 different texts of at least 8 words are too few"),
     ],
@@ -121,6 +122,17 @@ def test_a_malformed_file_is_one_line(content: str, complaint: str, tmp_path: Pa
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}{complaint}") and "\n" not in str(caught.value)
+
+
+def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "heldout"
+    folder.mkdir()
+    for name in ("mine.csv", "._mine.csv", "notes.md"):
+        (folder / name).touch()
+    assert find(tmp_path) == {"heldout/mine": folder / "mine.csv"}
+    (folder / "mine.jsonl").touch()
+    with pytest.raises(DataError, match=r"mine\.jsonl: would be the task heldout/mine, as .*mine\.csv is: rename one"):
+        find(tmp_path)
 
 
 def test_a_csv_without_a_field_text_is_one_line(tmp_path: Path) -> None:
