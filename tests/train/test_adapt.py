@@ -163,6 +163,8 @@ def test_bad_input_is_one_line(
         return err.removeprefix("adapt: ")
 
     assert complaint("--model", "missing").startswith("--model missing: no such folder")
+    inside = Path(arguments[arguments.index("--model") + 1]) / "adapted"
+    assert complaint("--output", str(inside)).endswith("name a folder outside of it\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("mine")
     assert complaint("--output", str(tmp_path / "mine")).endswith(
