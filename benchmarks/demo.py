@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from clearspan.common.files import remove_temporaries
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.run import Request, evaluate, summary_of
@@ -108,6 +109,7 @@ def main() -> int:
         "--output", type=Path, default=Path("demo"), help="folder to write; an old demo is replaced (default demo)"
     )
     out = parser.parse_args().output.resolve()
+    remove_temporaries(out)
     if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= WRITTEN):
         parser.error(f"--output {out}: holds something other than a demo; name another folder")
     shutil.rmtree(out, ignore_errors=True)

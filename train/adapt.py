@@ -206,7 +206,7 @@ def run(step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
     done = state["steps"].get(step.name)
     if done not in (None, str(step)):
         raise UsageError(
-            f"--output {options.output}: another command made its {step.name}; name another folder: {done}"
+            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
         )
     terminal.notice(f"$ {step}{'  # finished' if done else ''}")
     if not done:

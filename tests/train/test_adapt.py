@@ -86,7 +86,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     assert (output / "report.html").is_file()
 
     assert adapt.main([*command, "training.seed=5"]) == 2
-    assert "another command made its train; name another folder" in capsys.readouterr().err
+    assert "its step train is that of another command; name another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
