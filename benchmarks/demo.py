@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from clearspan.common.files import remove_temporaries
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.run import Request, evaluate, summary_of
@@ -49,6 +50,8 @@ TRANSFORMER = [
     "training.max_steps=160",
 ]
 BASELINES = {"bag of words": "bow", "tf-idf": "tfidf", "BM25": "bm25"}
+WRITTEN = {"corpus.jsonl", "retrieval", "tokenizer", "shards", "runs", "scores", "report.html"}
+"""Files and folders of a demo: a folder that holds others is not replaced."""
 SHOWN = 3
 """Queries whose nearest documents are printed; the report has more."""
 
@@ -106,7 +109,8 @@ def main() -> int:
         "--output", type=Path, default=Path("demo"), help="folder to write; an old demo is replaced (default demo)"
     )
     out = parser.parse_args().output.resolve()
-    if out.exists() and any(out.iterdir()) and not (out / "corpus.jsonl").is_file():
+    remove_temporaries(out)
+    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= WRITTEN):
         parser.error(f"--output {out}: holds something other than a demo; name another folder")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

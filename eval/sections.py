@@ -35,7 +35,7 @@ _HEADINGS = {
 _NOTE = "Scores are in percent, except alignment, uniformity, mean squared errors and median ranks."
 _INTERVALS = "In brackets: the 95 % interval, by bootstrap over a task's examples."
 _SEVERAL = "Bold: the best of this run's models."
-_BOLD = (
+_DIFFERENCES = (
     "Main scores minus those of {}, in percentage points, with 95 % intervals by paired bootstrap over a task's "
     "examples. Bold: exceeds noise, with the p-value corrected by Holm over this table."
 )
@@ -98,7 +98,7 @@ def _differences(summary: Summary) -> Iterator[Section]:
     """Yield a section of the differences from the first model, if there are several models."""
     if rows := [(task, metric, *cells) for task, metric, cells in summary.differences]:
         name, *others = summary.names
-        yield Section("Differences", _BOLD.format(name), [Table(("task", "metric", *others), rows, names=2)])
+        yield Section("Differences", _DIFFERENCES.format(name), [Table(("task", "metric", *others), rows, names=2)])
 
 
 def _averages(summary: Summary) -> Iterator[Section]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Cell, cell_text
 from clearspan.eval.report.console import fitting, folded, text_table
-from clearspan.eval.results import Scored
+from clearspan.eval.results import Scored, TestedDifference
 from clearspan.eval.scores import TaskScores, in_percent
 
 Baselines = Mapping[str, Mapping[tuple[str, str], float]]
@@ -105,20 +105,15 @@ class Summary:
 
     @property
     def differences(self) -> list[tuple[str, str, list[Cell]]]:
-        """Return (task, its main metric, the difference of each model but the first from it); a strong one exceeds
-        noise.
+        """Return a row per task: task, main metric, and each further model's difference from the first model.
+
+        A difference that exceeds noise is strong. Tasks without any difference are left out.
         """
         rows = []
         for task in self.families:
             changes = [scored.differences.get(task) for scored in self.scored[1:]]
             if any(changes):
-                cells = [
-                    Cell(f"{each.value:+.2f}", f"[{each.low:+.1f}, {each.high:+.1f}]", each.exceeds_noise)
-                    if each
-                    else Cell(None)
-                    for each in changes
-                ]
-                rows.append((task, self.main(task), cells))
+                rows.append((task, self.main(task), [_difference_cell(change) for change in changes]))
         return rows
 
     @property
@@ -208,6 +203,14 @@ def _below_each_other(summary: Summary, width: int) -> list[str]:
         columns.append(["", *map(_starred, cells), *empty])
     lines += _tables(header, list(zip(summary.columns, *columns, strict=True)), 1, width)
     return [*lines, f"differences: {_NOISE}"] if summary.differences else lines
+
+
+def _difference_cell(change: TestedDifference | None) -> Cell:
+    """Return a difference in points with its interval; "undefined" if either model's score is; empty for None."""
+    if change is None or math.isnan(change.value):
+        return Cell(math.nan if change else None)
+    note = f"[{change.low:+.1f}, {change.high:+.1f}]" if math.isfinite(change.low) else ""
+    return Cell(f"{change.value:+.2f}", note, change.exceeds_noise)
 
 
 def _starred(cell: Cell) -> str:

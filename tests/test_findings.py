@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks.findings import __main__ as command
 from benchmarks.findings import claims, execution, page, plan, positives, results, verdicts
 from benchmarks.findings.plan import Inputs, Plan, Stage
 from benchmarks.findings.scales import SCALES
@@ -151,6 +152,23 @@ def test_a_work_folder_belongs_to_one_set_of_options(data: Path) -> None:
     plan.fix(a_plan(data, work=work, seeds=3))
     with pytest.raises(UsageError, match="its run has another --images"):
         plan.fix(a_plan(data, work=work, images=("i",)))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_what_is_no_file_of_the_benchmark_is_one_line(content: str, data: Path) -> None:
+    (data / "plan.json").write_text(content)
+    with pytest.raises(UsageError, match=r"is not a file of this benchmark|has another --"):
+        plan.fix(a_plan(data))
+    given = command.parser().parse_args(["--write-docs", "--output", str(data / "plan.json")])
+    with pytest.raises(UsageError, match="is not a result of this benchmark"):
+        command.work(given)
+
+
+def test_glue_is_scored_where_one_of_its_two_sets_is(data: Path) -> None:
+    made = plan.make("cpu", Inputs((), (), data), data, 1, ("clear-del-word",))
+    for folder, stages in (("SST-2", []), ("RTE", ["GLUE of clear-del-word, seed 1"])):
+        (data / "glue" / folder).mkdir(parents=True)
+        assert [stage.name for stage in plan.stages(made) if stage.name.startswith("GLUE")] == stages
 
 
 def test_what_is_done_is_not_done_again_and_a_failure_takes_only_what_needs_it(data: Path) -> None:

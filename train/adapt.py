@@ -112,10 +112,12 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     """Return the content of `adapt.json`: the commands that have finished, by step, and the verdict if there is one.
 
     Raises:
-        UsageError: the model is no folder, or the output holds something else.
+        UsageError: the model is no folder, or the output is in it or holds something else.
     """
     if not options.model.is_dir():
         raise UsageError(f"--model {options.model}: no such folder; give that of a sentence-transformers model")
+    if options.output.resolve().is_relative_to(options.model.resolve()):
+        raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
     path = options.output / STATE
     if path.is_file():
         with contextlib.suppress(ValueError):
@@ -150,6 +152,7 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
 
     Raises:
         DataError: too few texts are held out.
+        UsageError: the recipe has no dataset for the texts.
         RecipeError: there is no such recipe, or a key or value cannot work.
     """
     from clearspan.common.model_folder import read_modules
@@ -203,7 +206,7 @@ def run(step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
     done = state["steps"].get(step.name)
     if done not in (None, str(step)):
         raise UsageError(
-            f"--output {options.output}: another command made its {step.name}; name another folder: {done}"
+            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
         )
     terminal.notice(f"$ {step}{'  # finished' if done else ''}")
     if not done:

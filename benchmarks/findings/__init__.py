@@ -5,6 +5,7 @@
 
 Modules: `scales` (sizes), `systems` (what is trained), `claims` (what the papers found), `plan` (the stages),
 `execution` (runs the stages that are missing), `verdicts` (bootstrap over examples and seeds), `results` (reads what
-the stages left), `page` (writes the page). All work is done by the commands that users type; this package only plans,
-starts what is missing, and reads `results.json`, `examples.npz` and `metrics.jsonl`.
+the stages left), `page` (writes the page), `positives` (changed copies of sentences). Datasets, trainings and scores
+are made by the commands that users type; this package plans, starts what is missing, writes recipes and pairs, and
+reads `results.json`, `examples.npz` and `metrics.jsonl`.
 """

@@ -72,7 +72,10 @@ def work(options: argparse.Namespace) -> int:
     if options.write_docs and not options.work:
         if not options.output.is_file():
             raise UsageError(f"--write-docs: no {options.output}; run the benchmark first, with --work DIR")
-        page.write(json.loads(options.output.read_text(encoding="utf-8")), plan.ROOT / "docs")
+        try:
+            page.write(json.loads(options.output.read_text(encoding="utf-8")), plan.ROOT / "docs")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise UsageError(f"--output {options.output}: is not a result of this benchmark, or an older one") from None
         return 0
     made = make_plan(options)
     if options.dry_run:

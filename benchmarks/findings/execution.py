@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.findings.plan import ROOT, Plan, Stage, environment, minutes
-from clearspan.common import terminal
+from clearspan.common import files, terminal
 
 PR_SET_PDEATHSIG = 1
 """Linux's option of prctl: the signal that a process gets when the thread that started it ends."""
@@ -164,4 +164,4 @@ class Clock:
 
     def save(self) -> None:
         hours = self.before + (time.time() - self.start) / 3600
-        self.path.write_text(json.dumps({"hours": round(hours, 4)}) + "\n")
+        files.write_text(self.path, json.dumps({"hours": round(hours, 4)}) + "\n")

@@ -138,6 +138,12 @@ def page(result: Mapping[str, Any]) -> str:
         f"{name} {counts['examples']:,}" + (f" ({counts['tokens']:,} tokens)" if "tokens" in counts else "")
         for name, counts in data.items() if "examples" in counts
     )  # fmt: skip
+    from_scratch = [
+        f"- The exception is the {systems[name]['title']}: it begins from scratch, has the optimizer's options of the "
+        f"recipe `static`, and reads {scale['pretraining_tokens']:,} tokens more, as many as the others' pretraining."
+        for name in ("static",)
+        if name in systems
+    ]
     spread = f"{min(tokens):,} to {max(tokens):,}" if tokens else "none"
     lines = [
         "# The papers' findings, measured",
@@ -155,8 +161,8 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
         f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['dtype']}. RTE and MRPC: fine-tuned, "
-        "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of one of "
-        f"{data['held-out documents']['examples']:,} held-out documents, find another crop of it among those of all.",
+        "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of a document, find another crop of it "
+        f"among those of all documents in half of the {data['held-out documents']['examples']:,} that were held out.",
         "",
         *score_table(systems),
         "",
@@ -177,13 +183,14 @@ def page(result: Mapping[str, Any]) -> str:
         "## How",
         "",
         f"- Data: {sizes}. Texts of STS and SICK were left out (`--exclude`).",
-        "- Every system begins with the same pretrained encoder, pools by the mean and takes the last checkpoint. The "
-        "learning rate, its schedule and AdamW's options are the same; no number was tuned.",
+        "- Every trained system begins with the same pretrained encoder, pools by the mean and takes the last "
+        "checkpoint. The learning rate, its schedule and AdamW's options are the same; no number was tuned.",
         f"- Equal tokens: steps x tokens of a step, by the trainer's estimate, is {scale['tokens']:,} for every "
         f"system; the tokens that the encoder then read were counted in each step: {spread}. Special tokens, "
         "positives, views and second passes count. Patches of images and clips do not: as in the paper, they come on "
         "top.",
-        "- Contrasted in a step: about as many tokens for every system, so that batches differ in examples.",
+        "- A step reads about as many tokens in every system, so the numbers of examples in a batch differ.",
+        *from_scratch,
         f"- {result['hours']:.2f} hours on {machine['cpu']}, {machine['cores']} cores; commit {result['commit']}, "
         f"{result['date']}; {', '.join(f'{name} {number}' for name, number in result['versions'].items())}.",
         *(f"- Left out: {name}: {reason}." for name, reason in result["left_out"].items()),
@@ -195,6 +202,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def write(result: Mapping[str, Any], docs: Path) -> None:
-    """Write findings.md and findings.svg."""
-    write_text(docs / "findings.md", page(result))
-    write_text(docs / "findings.svg", plot(result["systems"]))
+    """Write findings.md and findings.svg, or neither if the result lacks a part."""
+    text, drawing = page(result), plot(result["systems"])
+    write_text(docs / "findings.md", text)
+    write_text(docs / "findings.svg", drawing)

@@ -30,6 +30,7 @@ from clearspan.eval.saved import RESULTS
 
 ROOT = Path(__file__).parents[2]
 PRETRAINED, UNTRAINED = "pretrained", "untrained"
+GLUE_FOLDERS = ("RTE", "MRPC")
 OPTIONAL = {"triplets": "nli", "images": "images", "audio": "audio"}
 """Dataset -> the option that gives its files."""
 
@@ -174,7 +175,12 @@ def fix(plan: Plan) -> None:
     path = plan.work / "plan.json"
     given = {**{key: str(value) for key, value in vars(plan.inputs).items()}, "scale": plan.scale_name}
     if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            before = None
+        if not isinstance(before, dict):
+            raise UsageError(f"{path}: is not a file of this benchmark: name another --work")
         if changed := sorted(key for key in given if given[key] != before.get(key)):
             raise UsageError(f"--work {plan.work}: its run has another --{changed[0]}: name another folder")
     elif plan.work.is_dir() and any(plan.work.iterdir()):
@@ -193,6 +199,7 @@ def stages(plan: Plan) -> list[Stage]:
     base = _training(plan, PRETRAINED, 1, scale.pretraining_tokens / rates.pretraining_tokens_per_s, ("recipes",), True)
     result += [recipes, untrained, base]
     data = "evaluation data"
+    has_glue = any((plan.inputs.data / "glue" / name).is_dir() for name in GLUE_FOLDERS)
     result += [_evaluation(plan, name, 1, (data,)) for name in plan.words]
     result += [_evaluation(plan, name, 1, (data, name)) for name in (UNTRAINED, PRETRAINED)]
     for seed in range(1, plan.seeds + 1):
@@ -200,7 +207,7 @@ def stages(plan: Plan) -> list[Stage]:
             needs = "recipes" if system.scratch else PRETRAINED
             training = _training(plan, name, seed, _seconds(plan, system), (needs,))
             result += [training, _evaluation(plan, name, seed, (data, training.name))]
-            if (scale.glue is None or name in scale.glue) and (plan.inputs.data / "glue").is_dir():
+            if (scale.glue is None or name in scale.glue) and has_glue:
                 result.append(_evaluation(plan, name, seed, (data, training.name), "glue"))
     return result
 
@@ -303,7 +310,7 @@ def link_data(plan: Plan) -> None:
     downstream = find_downstream(source)
     for name in plan.scale.sets:
         _link(downstream / name, folder / "downstream" / name)
-    for name in ("RTE", "MRPC"):
+    for name in GLUE_FOLDERS:
         _link(source / "glue" / name, folder / "glue" / name)
     _link(plan.work / "shards" / "documents", folder / "heldout" / "documents")
 

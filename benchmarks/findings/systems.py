@@ -146,7 +146,7 @@ def systems(scale: Scale, synonyms: Path | None = None) -> dict[str, System]:
             optimizer={  # those of the recipe `static`
                 "learning_rate": 0.1,
                 "betas": [0.9, 0.999],
-                "eps": 1.0e-10,
+                "eps": 1.0e-6,
                 "weight_decay": 0.0,
                 "schedule": "linear",
             },

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from clearspan.eval.data.retrieval import Collection
+from clearspan.eval.data.retrieval import Collection, string_field
 from clearspan.eval.files import DataError, MissingDataError, csv_rows, head, read_lines
 from clearspan.eval.words import word_spans
 
@@ -40,7 +40,7 @@ SUFFIXES = (".jsonl", ".csv")
 FOLDER = "heldout"
 Content = TypeVar("Content")
 _MANIFEST = "manifest.json"
-_HOLD_OUT = "hold out more (--holdout-fraction of python -m clearspan.pipelines)"
+_HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,22 @@ def find(data: Path) -> dict[str, Path]:
 
     Raises:
         MissingDataError: there is none.
-        DataError: the dataset has no held-out part.
+        DataError: the dataset has no held-out part, or two entries of `data/heldout/` have one name.
     """
     if (data / _MANIFEST).is_file():
         return {FOLDER: held_out_part(data)}
-    found = {}
-    for path in sorted((data / FOLDER).glob("*")):
+    found: dict[str, Path] = {}
+    for path in sorted((data / FOLDER).glob("[!.]*")):
         if (path / _MANIFEST).is_file():
             inner = path / "validation"
-            found[f"{FOLDER}/{path.name}"] = inner if (inner / _MANIFEST).is_file() else path
+            name, part = path.name, inner if (inner / _MANIFEST).is_file() else path
         elif path.suffix in SUFFIXES and path.is_file():
-            found[f"{FOLDER}/{path.stem}"] = path
+            name, part = path.stem, path
+        else:
+            continue
+        if other := found.get(f"{FOLDER}/{name}"):
+            raise DataError(f"{path}: would be the task {FOLDER}/{name}, as {other} is: rename one of them")
+        found[f"{FOLDER}/{name}"] = part
     if not found:
         raise MissingDataError(
             f"{data} is no dataset of shards ({_MANIFEST}), and {data / FOLDER} holds none, nor a .jsonl or .csv file"
@@ -280,4 +285,4 @@ def _json_records(path: Path) -> Iterator[dict[str, str]]:
         if "text" not in names or names != fields or not all(isinstance(record[name], str) for name in names):
             expected = " and ".join(fields) if "text" in fields else "text"
             raise DataError(f"{path}:{number}: expected an object with the strings {expected}, found {head(line)}")
-        yield {name: record[name] for name in names}
+        yield {name: string_field(record, name, f"{path}:{number}") for name in names}

@@ -255,15 +255,23 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
             raise DataError(f"{path}:{number}: cannot be read as JSON: {error}: {head(line)}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: expected a JSON object with _id and {fields[-1]}, found {head(line)}")
-        text_id = _string(row, "_id", place := f"{path}:{number}")
+        text_id = string_field(row, "_id", place := f"{path}:{number}")
         if text_id in texts:
             raise DataError(f"{place}: _id {head(text_id)} occurs twice; ids must be unique")
-        optional = [_string(row, field, place) for field in fields[:-1] if row.get(field) is not None]
-        texts[text_id] = " ".join([*optional, _string(row, fields[-1], place)]).strip()
+        optional = [string_field(row, field, place) for field in fields[:-1] if row.get(field) is not None]
+        texts[text_id] = " ".join([*optional, string_field(row, fields[-1], place)]).strip()
     return texts
 
 
-def _string(row: dict[str, Any], field: str, place: str) -> str:
+def string_field(row: Mapping[str, Any], field: str, place: str) -> str:
+    """Return the string of a JSON object's field.
+
+    Args:
+        place: file and line, for the message.
+
+    Raises:
+        DataError: the field is missing, no string, or holds half of a character.
+    """
     value = row.get(field)
     if not isinstance(value, str):
         raise DataError(f"{place}: field {field} must be a string, found {repr(value)[:60]}")

@@ -218,3 +218,16 @@ def test_a_difference_exceeds_noise_only_after_correction_and_on_the_same_exampl
     assert all(each.value == 0 and not each.exceeds_noise for each in same.differences.values())
     assert sure.differences["MR"].exceeds_noise and sure.differences["MR"].value < -50
     assert "CR" not in sure.differences and "geometry" not in sure.differences
+
+
+def test_the_difference_from_an_undefined_score_is_undefined() -> None:
+    def constant(name: str, predicted: np.ndarray) -> Scored:
+        examples = {"spearman": Examples.of("spearman", predicted, np.arange(30.0))}
+        scores = TaskScores({"spearman": 0.0}, "spearman", ("spearman",), {"pairs": 30}, examples=examples)
+        results = Results(model=name)
+        results.add("STSBenchmark", scores)
+        return Scored(results, {"STSBenchmark": scores})
+
+    summary = Summary(with_differences([constant("one", np.arange(30.0)), constant("collapsed", np.ones(30))]))
+    ((_, _, (cell,)),) = summary.differences
+    assert cell_text(cell) == "undefined" and not cell.strong and "nan" not in terminal_summary(summary)

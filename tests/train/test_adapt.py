@@ -86,7 +86,7 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     assert (output / "report.html").is_file()
 
     assert adapt.main([*command, "training.seed=5"]) == 2
-    assert "another command made its train; name another folder" in capsys.readouterr().err
+    assert "its step train is that of another command; name another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,8 @@ def test_bad_input_is_one_line(
         return err.removeprefix("adapt: ")
 
     assert complaint("--model", "missing").startswith("--model missing: no such folder")
+    inside = Path(arguments[arguments.index("--model") + 1]) / "adapted"
+    assert complaint("--output", str(inside)).endswith("name a folder outside of it\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("mine")
     assert complaint("--output", str(tmp_path / "mine")).endswith(

@@ -111,6 +111,7 @@ def test_triplets_and_files_with_titles_are_pairs(tmp_path: Path) -> None:
             ":2: expected an object with the strings title and text, found",
         ),
         ("no json\n", ":1: not JSON"),
+        ('{"text": "half of a character \\ud800"}\n', ":1: field text holds '\\ud800', half of a character"),
         ("", ": 0 different texts of at least 8 words are too few to rank, 10 are needed: give more"),
         ('{"text": "seven words are too few for crops"}\n' * 20, ": 0 different texts of at least 8 words are too few"),
     ],
@@ -121,6 +122,17 @@ def test_a_malformed_file_is_one_line(content: str, complaint: str, tmp_path: Pa
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}{complaint}") and "\n" not in str(caught.value)
+
+
+def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "heldout"
+    folder.mkdir()
+    for name in ("mine.csv", "._mine.csv", "notes.md"):
+        (folder / name).touch()
+    assert find(tmp_path) == {"heldout/mine": folder / "mine.csv"}
+    (folder / "mine.jsonl").touch()
+    with pytest.raises(DataError, match=r"mine\.jsonl: would be the task heldout/mine, as .*mine\.csv is: rename one"):
+        find(tmp_path)
 
 
 def test_a_csv_without_a_field_text_is_one_line(tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_images_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_triplets_sentence_ranks_the_positives(shared_data: Path, tmp_path: Path) -> None:
-    """Equal sentences are one query, with the positives of all of them."""
+    """Equal sentences of a half are one query, with the positives of all of them."""
     with (shared_data / "nli/snli_triplets.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:41]
     rows.append([rows[0][0], rows[1][1], ""])
@@ -170,7 +182,14 @@ def test_a_triplets_sentence_ranks_the_positives(shared_data: Path, tmp_path: Pa
     left, right = ([bert.encode(row[side], add_special_tokens=False).ids for row in rows] for side in (0, 1))
     lists = [pa.array(side, columns.field("tokens").type) for side in (left, right)]
     batch = pa.RecordBatch.from_arrays([pa.array(range(len(rows))), *lists], schema=columns)
-    held = read(publish(tmp_path / "validation", "triplets", [batch], tokenizer, 100_000)).collection
-    assert sorted(held.queries) == sorted({bert.decode(ids) for ids in left})
-    found = {held.documents[document] for document in held.relevant[held.queries.index(bert.decode(left[0]))]}
-    assert found == {bert.decode(ids) for ids in right[:2]}
+    folder = publish(tmp_path / "validation", "triplets", [batch], tokenizer, 100_000)
+    answers: dict[str, set[str]] = {}
+    for picking in (False, True):  # each row is in one of the halves
+        half = read_dataset(folder, picking=picking).collection
+        assert len({*half.queries}) == len(half.queries)
+        for query, relevant in zip(half.queries, half.relevant, strict=True):
+            answers.setdefault(query, set()).update(half.documents[place] for place in relevant)
+    expected: dict[str, set[str]] = {}
+    for query, positive in zip(left, right, strict=True):
+        expected.setdefault(bert.decode(query), set()).add(bert.decode(positive))
+    assert answers == expected and len(answers[bert.decode(left[0])]) > 1
