@@ -146,11 +146,11 @@ def main() -> int:
     text = "Given a crop of a module that training left out, find its other crop. This score chose the checkpoints."
     sections = [figures, Section("Learning curves", text, figures=[figure]), *others]
     write_report(out / "report.html", "Clearspan demo", sections, report_lead(summary), summary.warnings)
-    print("\n" + terminal_summary(summary, shutil.get_terminal_size((100, 24)).columns))
     for table in summary.of(TASK)["static"].details.tables[:SHOWN]:
         nearest = table.rows[0][1]
         print(f"\n  {table.caption}\n  -> {nearest.value[:110]}\n     ({nearest.note})")
-    print(f"\nreport: {out / 'report.html'}")
+    print("\n" + terminal_summary(summary, shutil.get_terminal_size((100, 24)).columns))
+    print(f"report: {out / 'report.html'}")
     return 0
 
 
