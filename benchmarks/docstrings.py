@@ -34,7 +34,6 @@ PACKAGES = (
     "webdataset",
     "networkx",
     "tqdm",
-    "omegaconf",
     "pydantic",
     "huggingface_hub",
     "fsspec",

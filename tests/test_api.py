@@ -20,7 +20,7 @@ from clearspan.train.api import assignments
 from clearspan.train.options import RecipeError
 from tests.conftest import ROOT
 
-HEAVY = ("apache_beam", "deepspeed", "numpy", "omegaconf", "pyarrow", "torch", "transformers")
+HEAVY = ("apache_beam", "deepspeed", "numpy", "pyarrow", "torch", "transformers")
 
 
 def test_the_import_loads_nothing_heavy() -> None:
@@ -72,7 +72,7 @@ def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
-    """In a process of its own: in this one the interrupt could hit a callback of the garbage collector, and be lost."""
+    """In a process of its own, as this one may ignore interrupts."""
     code = """
         import os, signal, sys
         signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(1)))
@@ -88,7 +88,7 @@ def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
     """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(caller)], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", textwrap.dedent(caller)], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"

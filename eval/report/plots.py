@@ -30,11 +30,6 @@ _PLANE_LINES = 20  # lines of that height along a plane's vertical axis
 _INSIDE_FROM = 16.0  # a bar shorter than this has its value after it
 
 
-def bars(labels: Sequence[str], values: Sequence[float], xlabel: str) -> "Figure":
-    """Draw horizontal bars from the top down, each with its value; a NaN is shown as `undefined`."""
-    return grouped_bars(labels, {"": values}, xlabel)
-
-
 def grouped_bars(
     labels: Sequence[str],
     values: Mapping[str, Sequence[float]],

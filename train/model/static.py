@@ -47,8 +47,7 @@ class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
 class TokenVectors(nn.EmbeddingBag):
     """The table: ids (T,), offsets (N + 1,) -> the sum of each sequence's vectors, times their weights if any, (N, h).
 
-    torch's fused module never stores the vectors of all tokens: gathering, adding and their backward pass took 13 times
-    as long.
+    torch's fused module never stores the vectors of all tokens, which gathering and adding them would.
     """
 
     def __init__(self, config: StaticConfig) -> None:

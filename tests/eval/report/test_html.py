@@ -44,7 +44,7 @@ class Page(HTMLParser):
 
 
 def chart() -> Figure:
-    return plots.bars(["STS12", "STS-B"], [72.37, float("nan")], "percent")
+    return plots.grouped_bars(["STS12", "STS-B"], {"": [72.37, float("nan")]}, "percent")
 
 
 def test_nothing_is_loaded_from_outside_the_file(tmp_path: Path) -> None:

@@ -42,7 +42,14 @@ def test_an_interval_is_a_line_from_its_low_to_its_high_and_none_where_undefined
 
 
 def test_bars_of_one_series_have_no_legend() -> None:
-    assert plots.bars(["MR"], [80.0], "x").legends == []
+    assert plots.grouped_bars(["MR"], {"one": [80.0]}, "x").legends == []
+
+
+def test_a_learning_curve_is_a_line_through_its_points_and_is_described() -> None:
+    figure = plots.lines({"static": ([0, 25, 50], [24.0, 42.5, 50.0])}, "step", "MRR, %")
+    (line,) = figure.axes[0].lines
+    assert line.get_xydata().tolist() == [[0, 24.0], [25, 42.5], [50, 50.0]]
+    assert figure.get_label() == "Lines, MRR, % over step: static from 24.0 to 50.0"
 
 
 def test_points_of_models_and_published_ones_are_named_and_undefined_ones_left_out() -> None:
