@@ -14,9 +14,11 @@ import pytest
 import yaml
 
 from benchmarks.findings import __main__ as command
-from benchmarks.findings import claims, execution, page, plan, positives, results, verdicts
-from benchmarks.findings.plan import Inputs, Plan, Stage
+from benchmarks.findings import claims, execution, page, plan, positives, preparation, results, verdicts
+from benchmarks.findings.plan import Inputs, Plan
 from benchmarks.findings.scales import SCALES
+from benchmarks.findings.stages import Stage
+from benchmarks.findings.stages import stages as stages_of
 from benchmarks.findings.systems import systems
 from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampled
 from clearspan.common.commands import UsageError
@@ -108,7 +110,7 @@ def test_systems_without_their_data_are_left_out_with_the_reason(data: Path) -> 
 
 def test_every_stage_comes_after_what_it_needs_and_those_that_take_all_cores_are_alone(data: Path) -> None:
     everything = {"nli": ("n",), "images": ("i",), "audio": ("a",), "vectors": data, "synonyms": data}
-    waiting = plan.stages(a_plan(data, **everything))
+    waiting = stages_of(a_plan(data, **everything))
     assert len({stage.name for stage in waiting}) == len(waiting)
     done: set[str] = set()
     running: list[Stage] = []
@@ -125,8 +127,8 @@ def test_every_stage_comes_after_what_it_needs_and_those_that_take_all_cores_are
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_systems_recipe_loads(scale: str, data: Path) -> None:
     made = plan.make(scale, Inputs((), (), data, ("n",), ("i",), ("a",), data, data), data, 1)
-    for name, system in plan._all_recipes(made).items():
-        options = plan.recipe(system, made.scale, data, data, 10, 1e-3)
+    for name, system in preparation.all_recipes(made).items():
+        options = preparation.recipe(system, made.scale, data, data, 10, 1e-3)
         (data / "recipe.yaml").write_text(yaml.safe_dump(options))
         loaded = load(str(data / "recipe.yaml"), ["output=run"])
         assert loaded.objectives.keys() == system.objectives.keys(), name
@@ -168,7 +170,7 @@ def test_glue_is_scored_where_one_of_its_two_sets_is(data: Path) -> None:
     made = plan.make("cpu", Inputs((), (), data), data, 1, ("clear-del-word",))
     for folder, stages in (("SST-2", []), ("RTE", ["GLUE of clear-del-word, seed 1"])):
         (data / "glue" / folder).mkdir(parents=True)
-        assert [stage.name for stage in plan.stages(made) if stage.name.startswith("GLUE")] == stages
+        assert [stage.name for stage in stages_of(made) if stage.name.startswith("GLUE")] == stages
 
 
 def test_what_is_done_is_not_done_again_and_a_failure_takes_only_what_needs_it(data: Path) -> None:
@@ -257,7 +259,7 @@ def start(made: Plan, stage: Stage) -> int:
 def start_and_kill(made: Plan, stage: Stage) -> int:
     """The same, but a training is killed at its last save, after it has saved once."""
     assert not callable(stage.work) and stage.work[0] == "train/run.py"
-    steps = yaml.safe_load(plan.recipe_file(made, "declutr").read_text())["training"]["max_steps"]
+    steps = yaml.safe_load(preparation.recipe_file(made, "declutr").read_text())["training"]["max_steps"]
     killed = ["tests/train/killed_at.py", *stage.work[1:]]
     done = run_commands(killed, [environment(KILLED_AT=str(steps))])
     assert done.returncode != 0
@@ -273,17 +275,17 @@ def test_a_killed_run_ends_with_the_table_of_an_uninterrupted_one(shared_data: P
     inputs = Inputs((str(tmp_path / "docs.jsonl"),), (str(tmp_path / "sentences.txt"),), shared_data)
     whole, killed = (plan.make("tiny", inputs, tmp_path / name, 1, ("mlm", "declutr")) for name in ("a", "b"))
     plan.fix(whole)
-    assert execution.run(whole, plan.stages(whole), start) == []
+    assert execution.run(whole, stages_of(whole), start) == []
     shutil.copytree(whole.work, killed.work, symlinks=True)
     shutil.rmtree(killed.run("declutr", 1))
     shutil.rmtree(killed.scores("declutr", 1))
 
-    assert execution.run(killed, plan.stages(killed), start_and_kill) == [
+    assert execution.run(killed, stages_of(killed), start_and_kill) == [
         "declutr, seed 1",
         "scores of declutr, seed 1",
     ]
     assert not killed.exported("declutr", 1).exists()
-    assert execution.run(killed, plan.stages(killed), start) == []
+    assert execution.run(killed, stages_of(killed), start) == []
 
     first, second = (results.write(made, made.work / "findings.json") for made in (whole, killed))
     assert first["systems"] == second["systems"] and first["claims"] == second["claims"]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.findings import execution, page, plan, results
+from benchmarks.findings import execution, page, plan, results, stages
 from benchmarks.findings.scales import SCALES
 from clearspan.common import files, terminal
 from clearspan.common.commands import UsageError
@@ -79,14 +79,14 @@ def work(options: argparse.Namespace) -> int:
         return 0
     made = make_plan(options)
     if options.dry_run:
-        terminal.say(plan.describe(made))
+        terminal.say(stages.describe(made))
         return 0
     with files.locked(made.work):
         plan.fix(made)
         processes = execution.Processes()
         try:
             with execution.stopping(processes):
-                failed = execution.run(made, plan.stages(made), processes)
+                failed = execution.run(made, stages.stages(made), processes)
         except execution.StoppedError as signal:
             print(f"findings: stopped by {signal}; the same command goes on", file=sys.stderr)
             return 1

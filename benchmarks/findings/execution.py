@@ -18,7 +18,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import FrameType
 
-from benchmarks.findings.plan import ROOT, Plan, Stage, environment, minutes
+from benchmarks.findings.plan import ROOT, Plan
+from benchmarks.findings.stages import Stage, environment, minutes
 from clearspan.common import files, terminal
 
 PR_SET_PDEATHSIG = 1

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.findings.claims import CLAIMS, COLUMNS, GROUPS, NOT_MEASURED, Claim, Score
-from benchmarks.findings.plan import PRETRAINED, ROOT, UNTRAINED, Plan, patches_of_a_step
+from benchmarks.findings.plan import PRETRAINED, ROOT, UNTRAINED, Plan
+from benchmarks.findings.preparation import patches_of_a_step
 from benchmarks.findings.verdicts import Run, Sampled, compare
 from benchmarks.report import machine
 from clearspan.eval import saved

@@ -69,7 +69,7 @@ def averaged(runs: Sequence[Run], scores: Sequence[Score]) -> tuple[Floats, Floa
 def compare(
     better: Sequence[Run], worse: Sequence[Run], group: Sequence[Score], margin: float | None = None
 ) -> Verdict | None:
-    """Compare two systems on the scores that all their runs have; None if there is no such score.
+    """Compare two systems on the scores that all their runs have; None if there is no such score, or one is undefined.
 
     A system without seeds, such as word vectors, has one run, which is paired with every seed of the other.
     """
@@ -77,14 +77,16 @@ def compare(
     if not scores:
         return None
     (first, of_first), (second, of_second) = averaged(better, scores), averaged(worse, scores)
-    num_resamples = of_first.shape[1]
+    difference, num_resamples = float(first.mean() - second.mean()), of_first.shape[1]
+    if np.isnan(difference):
+        return None
     generator = np.random.default_rng(0)
     drawn = _draw(generator, len(better), num_resamples)
     drawn_worse = drawn if len(worse) == len(better) else _draw(generator, len(worse), num_resamples)
     columns = np.arange(num_resamples)[:, None]
     differences = of_first[drawn, columns].mean(1) - of_second[drawn_worse, columns].mean(1)
     low, high = (float(bound) for bound in np.nanquantile(differences, (0.025, 0.975)))
-    return Verdict(float(first.mean() - second.mean()), low, high, judge(low, high, margin))
+    return Verdict(difference, low, high, judge(low, high, margin))
 
 
 def _draw(generator: np.random.Generator, num_seeds: int, num_resamples: int) -> NDArray[np.int64]:

@@ -13,11 +13,11 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModel, RobertaConfig
 
 from clearspan.eval.models.library import load as load_model
-from clearspan.train.build import load_tokenizer
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.engine.integrity import read_manifest
 from clearspan.train.export import _trained, load_skeleton, main, save_skeleton
 from clearspan.train.model.encoder import encode_texts
+from clearspan.train.model.tokenizer import load_tokenizer
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
 from tests.train.runs import same_weights

@@ -150,6 +150,8 @@ def test_tokens_that_a_table_lacks_get_vectors_of_their_own(run: Path, static_se
     before = load_file(run / "model" / "model.safetensors")["embedding.weight"]
     assert len(table) == len(before) + 1 and torch.equal(table[:-1], before)
     assert 0.1 < table[-1].norm() < 3
+    with pytest.raises(RecipeError, match=r"model\.train heads freezes the token embeddings"):
+        learner_and_batch([*given, "model.train=heads", "model.head=tanh"])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,193 @@
+"""Build the encoder of a recipe: weights of a local folder, its table of token embeddings alone, or random weights."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+
+from clearspan.common.model_folder import EncoderError, check_tokenizer
+from clearspan.common.pretrained import load_model, quiet_transformers
+from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.shards import Dataset, ShardError
+from clearspan.train.config.keys import nearest_key
+from clearspan.train.draws import seeded
+from clearspan.train.model.attention import PACKED_ATTENTION
+from clearspan.train.model.encoder import Encoder
+from clearspan.train.model.source import Source, read_source
+from clearspan.train.model.token_weights import inverse_frequencies, resized
+from clearspan.train.model.tokenizer import load_tokenizer, num_ids
+from clearspan.train.options import STATIC, Recipe, RecipeError
+
+
+def extends(tokenizer: Any, base: Any) -> bool:
+    """Return whether a tokenizer is `base`, or `base` with special tokens added after all of its ids."""
+    vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
+    added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    same_ids = all(vocabulary.get(token) == id_ for token, id_ in base_vocabulary.items())
+    return same_ids and added.keys() <= special and all(id_ > max(base_vocabulary.values()) for id_ in added.values())
+
+
+def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
+    """Resize a model's embeddings and masked-LM head in place; new rows are drawn as the model initializes its own."""
+    with seeded(seed), quiet_transformers():
+        model.resize_token_embeddings(vocab_size, mean_resizing=False)
+
+
+def _tanh_head(dim: int, seed: int) -> nn.Module:
+    """Return a linear layer with torch's initialization, and tanh."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    with seeded(seed):
+        dense: nn.Module = Dense(dim, dim)
+        return dense
+
+
+def _pretrained(folder: Path, tokenizer: Any, seed: int, train: str) -> tuple[PreTrainedModel, list[str]]:
+    """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
+    models_tokenizer = _checked_tokenizer(folder, tokenizer)
+    with seeded(seed):  # a masked-LM head that the folder lacks is drawn
+        model, new_weights = load_model(folder, AutoModelForMaskedLM, attn_implementation=PACKED_ATTENTION)
+    rows = model.get_input_embeddings().num_embeddings
+    check_tokenizer(folder, models_tokenizer.get_vocab(), rows)
+    _check_new_tokens(folder, num_ids(tokenizer) - rows, train)
+    if model.config.vocab_size < num_ids(tokenizer):
+        add_embeddings(model, num_ids(tokenizer), seed)
+    return model, new_weights
+
+
+def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
+    """Return the tokenizer of a model's folder, which that of the shards must extend."""
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
+    models_tokenizer = load_tokenizer(folder)
+    if not extends(tokenizer, models_tokenizer):
+        raise RecipeError(
+            f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
+            f"with --tokenizer {folder}"
+        )
+    return models_tokenizer
+
+
+def _check_new_tokens(folder: Path, number: int, train: str) -> None:
+    """Raise RecipeError if tokens that a folder's model has no embeddings for would keep random ones."""
+    if number > 0 and train not in ("all", "embeddings"):
+        raise RecipeError(
+            f"model.train {train} freezes the token embeddings, and the shards' tokenizer has tokens for which "
+            f"model.path {folder} has none: train all or embeddings"
+        )
+
+
+def _from_table(source: Source, stated: Mapping[str, Any], tokenizer: Any, seed: int, train: str) -> PreTrainedModel:
+    """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
+    the folder lacks get embeddings of their own.
+
+    A fresh transformer gets them scaled to the spread of its own, which its learning rate is meant for.
+    """
+    models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
+    if table is None:
+        table = load_model(source.weights, AutoModel)[0].get_input_embeddings().weight.detach()
+    rows, dim = table.shape
+    check_tokenizer(source.weights, models_tokenizer.get_vocab(), rows)
+    _check_new_tokens(source.weights, num_ids(tokenizer) - rows, train)
+    options = {"model_type": STATIC, **stated}
+    width = AutoConfig.for_model(options["model_type"]).attribute_map.get("hidden_size", "hidden_size")
+    options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
+    if "hidden_size" not in options:
+        options.setdefault(width, dim)
+    model = _fresh(options, tokenizer, seed)
+    fresh = model.get_input_embeddings().weight.data
+    if fresh.shape[1] != dim:
+        key = "embedding_size" if hasattr(model.config, "embedding_size") else width
+        raise RecipeError(
+            f"model.config: has token embeddings of {fresh.shape[1]} dimensions, those of model.path have {dim}: set "
+            f"model.config.{key}={dim}, or model.config=null to train the model of model.path itself"
+        )
+    if len(fresh) < rows:
+        raise RecipeError(
+            f"model.config.vocab_size {len(fresh)}: model.path has {rows:,} token embeddings: leave vocab_size out"
+        )
+    fresh[:rows] = table if model.config.model_type == STATIC else table * (fresh.std() / table.std())
+    return model
+
+
+def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int) -> PreTrainedModel:
+    """Return a model with random weights; `stated` are the recipe's options of its configuration."""
+    defaults = AutoConfig.for_model(stated["model_type"])
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
+    options = {key: value for key, value in ids.items() if hasattr(defaults, key)}
+    options |= {"vocab_size": num_ids(tokenizer), "pad_token_id": tokenizer.pad_token_id or 0}
+    if unknown := [key for key in stated if not hasattr(defaults, key)]:
+        near = nearest_key(unknown[0], list(vars(defaults)))
+        raise RecipeError(
+            f"model.config: {stated['model_type']} has no option {unknown[0]!r}" + (f"; {near}" if near else "")
+        )
+    config = AutoConfig.for_model(**{**options, **stated})
+    with seeded(seed):
+        model: PreTrainedModel = AutoModelForMaskedLM.from_config(config, attn_implementation=PACKED_ATTENTION)
+    return model
+
+
+def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> Encoder:
+    """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
+
+    Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
+
+    Args:
+        datasets: the shards of text in which tokens are counted for pooling `weighted`, unless the folder has weights.
+
+    Raises:
+        RecipeError: the folder or configuration gives no encoder, or the folder's tokenizer did not make the shards.
+    """
+    try:
+        return _encoder(recipe, tokenizer, datasets)
+    except (RecipeError, ShardError):
+        raise
+    except Exception as error:  # transformers and torch raise any type for a user's values
+        reason = one_line(error, MOST_SAID)
+        if "Padding_idx" in reason:
+            reason = (
+                f"its positions start at the tokenizer's padding id, {tokenizer.pad_token_id}, which is more than it "
+                "has: take a tokenizer whose padding token has a low id, or another model_type"
+            )
+        raise RecipeError(
+            f"model: {reason if isinstance(error, EncoderError) else f'{type(error).__name__}: {reason}'}"
+        ) from None
+
+
+def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Encoder:
+    path, stated = recipe.model.path, recipe.model.config
+    source = read_source(Path(path)) if path else Source()
+    if stated:
+        source = Source(source.weights, source.table)  # nothing but the table
+    model, new_weights = _model(recipe, source, tokenizer)
+    if model.config.vocab_size < num_ids(tokenizer):
+        sizes = f"{model.config.vocab_size:,} embeddings for a tokenizer of {num_ids(tokenizer):,} ids"
+        raise RecipeError(f"model: {sizes}: there must be at least as many embeddings as ids")
+    if recipe.model.head and not source.head:
+        source.head = [_tanh_head(int(model.config.hidden_size), recipe.training.seed)]
+    pooling, weights = recipe.model.pooling or source.pooling or "mean", None
+    if pooling == "weighted" and source.token_weights is not None:
+        weights = resized(source.token_weights, model.config.vocab_size)
+    elif pooling == "weighted":
+        weights = inverse_frequencies(datasets, model.config.vocab_size, tokenizer.all_special_ids)
+    encoder = Encoder(model, pooling, new_weights, source.head, source.inference, weights)
+    if recipe.training.activation_checkpointing:
+        encoder.checkpoint_activations()
+    if path and stated:
+        encoder.notes.append(f"model.path {path}: gives its token embeddings; model.config draws all else at random")
+    if source.pooling and source.pooling != pooling:
+        encoder.notes.append(f"model.path {path}: has {source.pooling} pooling, this run uses {pooling}")
+    return encoder
+
+
+def _model(recipe: Recipe, source: Source, tokenizer: Any) -> tuple[PreTrainedModel, list[str]]:
+    """Return the model, and the names of weights that the folder of a pretrained one lacks."""
+    stated, seed, train = recipe.model.config, recipe.training.seed, recipe.model.train
+    if not recipe.model.path:
+        return _fresh(stated, tokenizer, seed), []
+    if stated or source.table is not None:
+        return _from_table(source, stated, tokenizer, seed, train), []
+    return _pretrained(source.weights, tokenizer, seed, train)
