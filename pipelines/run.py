@@ -32,6 +32,7 @@ from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_units
 from clearspan.pipelines.units.curation import Curation
+from clearspan.pipelines.units.decisions import units_with_verdicts
 from clearspan.pipelines.units.job import (
     CURATED,
     DONE,
@@ -45,7 +46,6 @@ from clearspan.pipelines.units.job import (
 )
 from clearspan.pipelines.units.ownership import is_own
 from clearspan.pipelines.units.plan import Plan, Unit
-from clearspan.pipelines.units.unit import units_with_verdicts
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
 from clearspan.shards.manifest import NAME as MANIFEST

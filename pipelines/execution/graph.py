@@ -1,9 +1,9 @@
 """The Beam graph, the same for every kind of dataset and every runner.
 
     Create(units not done) | Reshuffle | ParDo(process) -> Count -> ParDo(commit)
-                                          staged: Count -> ParDo(resolve) | Reshuffle | ParDo(finish) -> Count
+                            staged, each round: Count -> ParDo(deal) | Reshuffle | ParDo(work) -> Count
 
-The elements are only descriptions of units and counts: what a unit reads and writes never passes through Beam.
+The elements are only descriptions of units, slices and counts: what they read and write never passes through Beam.
 """
 
 import contextlib
@@ -19,7 +19,8 @@ from clearspan.pipelines.execution.runners import MILLISECONDS
 from clearspan.pipelines.units.commit import commit
 from clearspan.pipelines.units.job import Job, UnitResult
 from clearspan.pipelines.units.plan import Unit
-from clearspan.pipelines.units.unit import finish_unit, process_unit, resolve
+from clearspan.pipelines.units.rounds import Element, Round, rounds
+from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import storage
 
 
@@ -66,25 +67,34 @@ class ProcessUnit(_Step):
             raise PipelineError(json.loads(storage.read_bytes(self.job.stopped_path)))
 
 
-class Resolve(_Step):
-    """Between the stages of a staged run, decide on every document; yield the numbers of the units to finish."""
+class _RoundStep(_Step):
+    """Step of a round."""
 
-    def process(self, num_units: int) -> Iterator[int]:
+    def __init__(self, job: Job, of: Round) -> None:
+        super().__init__(job)
+        self.round = of
+
+
+class Deal(_RoundStep):
+    """Once the step before has ended, yield the elements of a round."""
+
+    def process(self, num_done: int) -> Iterator[Element]:
         with carrying():
             self.job.reach_stores()
-            units = resolve(self.job)
-        yield from units
+            elements = self.round.elements(self.job)
+        yield from elements
 
 
-class FinishUnit(_Step):
-    """Run the second stage of units."""
+class Work(_RoundStep):
+    """Do the elements of a round."""
 
-    def process(self, unit: int) -> Iterator[int]:
+    def process(self, element: Element) -> Iterator[Element]:
         with carrying():
             self.job.reach_stores()
-            done = finish_unit(unit, self.job)
-        _count_time(done)
-        yield unit
+            done = self.round.work(self.job, *element)
+        if done:
+            _count_time(done)
+        yield element
 
 
 class Commit(_Step):
@@ -104,12 +114,12 @@ def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
         | "Spread" >> beam.Reshuffle()
         | "Process" >> beam.ParDo(ProcessUnit(job))
     )
-    if job.curation.is_staged:
+    for each in rounds(job.curation) if job.curation.is_staged else []:
         done = (
             done
-            | "All staged" >> beam.combiners.Count.Globally()
-            | "Resolve" >> beam.ParDo(Resolve(job))
-            | "Spread again" >> beam.Reshuffle()
-            | "Finish" >> beam.ParDo(FinishUnit(job))
+            | f"All before {each.name}" >> beam.combiners.Count.Globally()
+            | f"Deal out {each.name}" >> beam.ParDo(Deal(job, each))
+            | f"Spread {each.name}" >> beam.Reshuffle()
+            | each.name >> beam.ParDo(Work(job, each))
         )
     done | "All done" >> beam.combiners.Count.Globally() | "Commit" >> beam.ParDo(Commit(job))

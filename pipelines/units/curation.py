@@ -1,23 +1,12 @@
-"""Decisions that need all documents: exact duplicates, the first N, the held-out part.
+"""Options of curation, which drop or hold out documents that the kind keeps, and the verdicts on them.
 
-    units -> _staged/ shards + keys -> resolve: one verdict per document -> _curated/00003.zst -> units -> final shards
+A verdict is a number for each document of a unit. Some decisions need all documents (exact duplicates, the first N,
+groups that share texts): `decisions` makes them between two stages of a run.
 
-With `dedup` or `limit` a unit's shards wait unchanged in `_staged` until the keys of all units are known; each unit
-then writes its final shards without the documents that were dropped. A kill at any moment leaves both stages intact,
-and the result does not depend on the order of the workers. `_staged` is removed once the manifest is written; verdicts
-stay, so that a lost shard can be made again from its own unit.
-
-A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens with their positions. (Without
-tokens the id alone is the key: 63 bits of the hash of the file's bytes.) Duplicates are found by sorting the keys, one
-slice of the key space at a time (`keys`). Memory holds one slice (each key and its position in the order) and the
-verdicts, one byte per kept document. If examples may share texts, the held-out part is decided here too (`linking`).
-
-"Document" stands for an example of any kind. For a kind with several ragged columns, the key covers those that every
-example has, and so not the views of a sentence.
+"Document" stands for an example of any kind.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from clearspan.pipelines.units import linking
-from clearspan.pipelines.units.keys import ID_BITS, in_slices
+from clearspan.pipelines.units.keys import ID_BITS
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT = range(4)
 REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
@@ -77,63 +65,6 @@ class Curation:
         """
         groups: np.ndarray = batch.column("id").to_numpy() >> LOWER_BITS
         return groups < int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
-
-
-def mark_duplicates(verdicts: list[np.ndarray], paths: list[str]) -> None:
-    """Set the verdict of every row that equals an earlier row of any unit to DUPLICATE.
-
-    Args:
-        verdicts: verdicts of each unit, in plan order, (n,) uint8 by row.
-        paths: each unit's file of keys.
-    """
-    for part, units in in_slices(paths):
-        repeats = _repeats(part)
-        for unit, (first, last) in enumerate(itertools.pairwise(np.searchsorted(repeats, units))):
-            verdicts[unit][part["row"][repeats[first:last]]] = DUPLICATE
-
-
-def _repeats(part: np.ndarray) -> np.ndarray:
-    """Return the ascending positions of the keys that equal an earlier one."""
-    # Stable: of equal keys the first in plan order stays first. Sorting by id alone merges sequences sorted already.
-    order = np.argsort(part["id"], kind="stable")
-    same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
-    if (same_id & ~same_content).any():
-        # Two texts with one id, a chance of 1 in 20 among a billion: equal keys need not be adjacent.
-        order = np.lexsort((part["content"], part["id"]))
-        same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
-    return np.sort(order[1:][same_id & same_content])
-
-
-def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
-    values = values[order]
-    is_equal: np.ndarray = values[1:] == values[:-1]
-    return is_equal
-
-
-def rule(curation: Curation, kept: list[int], paths: list[str], links: list[str]) -> list[np.ndarray]:
-    """Return the verdicts on the documents of each unit, (n,) uint8 by row.
-
-    Args:
-        kept: number of documents of each unit, in plan order.
-        paths: each unit's file of keys; read to find duplicates.
-        links: each unit's file of links; read if examples may share texts.
-    """
-    verdicts = [np.zeros(number, np.uint8) for number in kept]
-    if curation.dedup:
-        mark_duplicates(verdicts, paths)
-    if curation.limit is not None:
-        left = curation.limit
-        for verdict in verdicts:
-            (rows,) = np.nonzero(verdict == KEEP)
-            verdict[rows[left:]] = OVER_LIMIT
-            left -= min(left, len(rows))
-    if curation.is_linked:
-        kept_rows = [verdict == KEEP for verdict in verdicts]
-        masks = linking.held_out(kept_rows, links, curation.holdout_fraction)
-        for verdict, mask in zip(verdicts, masks, strict=True):
-            verdict[mask] = HELD_OUT
-    return verdicts
 
 
 def pack_verdicts(verdicts: np.ndarray) -> bytes:

@@ -30,7 +30,8 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-_STAGED_NAME = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links))")
+_OF_UNIT = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links))")
+_OF_SLICE = re.compile(r"(?:duplicates|limit|held)-\d{5}\.rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +88,9 @@ class Job:
 
     def stages(self, name: str) -> bool:
         """Return whether a run of this plan writes a file of this name to `_staged`."""
-        match = _STAGED_NAME.fullmatch(name)
-        return match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
+        match = _OF_UNIT.fullmatch(name)
+        of_unit = match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
+        return of_unit or _OF_SLICE.fullmatch(name) is not None
 
     def staged_path(self, unit: int) -> str:
         """Return the path of the result of a unit's first stage."""
@@ -103,6 +105,11 @@ class Job:
     def links_name(unit: int) -> str:
         """Return the name of the file with the keys of all texts of a unit's examples."""
         return f"{STAGED}/{unit:05d}.links"
+
+    @staticmethod
+    def decision_name(decision: str, number: int) -> str:
+        """Return the name of the file with what a slice of the key space decided on."""
+        return f"{STAGED}/{decision}-{number:05d}.rows"
 
     def path(self, name: str) -> str:
         """Return the path of a name in the output folder."""

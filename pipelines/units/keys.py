@@ -1,24 +1,16 @@
-"""Keys that identify examples across units, in files that are read one slice of the key space at a time.
+"""Keys that identify examples across units: 127 bits of two hashes, of an example's id and of its tokens."""
 
-A file of keys holds the number of keys in each bucket of ids, then all keys, sorted. A slice has at most PART_KEYS
-keys, or is a single bucket. Each slice is read from every unit's file, READERS files at a time.
-"""
-
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from clearspan.shards import keyed, storage
+from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
+from clearspan.shards import keyed
 from clearspan.shards.ragged import Ragged, bounds
 
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
-BUCKETS = 256
 ID_BITS = 63
-PART_KEYS = 32_000_000
-READERS = 16
 
 
 def keys(batch: pa.RecordBatch, first: int, columns: Sequence[str]) -> np.ndarray:
@@ -43,48 +35,7 @@ def token_hashes(lists: Ragged) -> np.ndarray:
 
 
 def pack_keys(parts: Iterable[np.ndarray]) -> bytes:
-    """Return the content of a unit's file of keys."""
+    """Return the content of a unit's file of keys, each part (n,) KEY: sorted, by bucket of the id."""
     entries = np.concatenate([np.empty(0, KEY), *parts])
     entries = entries[np.lexsort((entries["row"], entries["content"], entries["id"]))]
-    counts = np.bincount((entries["id"] >> np.uint64(ID_BITS - 8)).astype(np.int64), minlength=BUCKETS)
-    return counts.astype("<u4").tobytes() + entries.tobytes()
-
-
-def in_slices(paths: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield slices of the keys of all units: the keys (n,) KEY in unit order, and the offsets of the units (units +
-    1,).
-
-    Args:
-        paths: each unit's file of keys, in plan order.
-    """
-    with ThreadPoolExecutor(READERS) as pool:
-        counts = np.array(list(pool.map(_counts, paths)), dtype=np.int64).reshape(len(paths), BUCKETS)
-        for start, end in _slices(counts.sum(axis=0)):
-            units = bounds(counts[:, start:end].sum(axis=1))
-            part = np.empty(units[-1], KEY)
-            targets = [part[first:last] for first, last in itertools.pairwise(units)]
-            list(pool.map(_read, paths, counts[:, :start].sum(axis=1), targets))
-            yield part, units
-
-
-def _counts(path: str) -> np.ndarray:
-    with storage.open_input(path) as stream:
-        return np.frombuffer(stream.read(4 * BUCKETS), "<u4")
-
-
-def _read(path: str, first: int, target: np.ndarray) -> None:
-    """Fill `target` with the file's keys from number `first` on."""
-    with storage.open_input(path) as stream:
-        stream.seek(4 * BUCKETS + int(first) * KEY.itemsize)
-        target[:] = np.frombuffer(stream.read(target.nbytes), KEY)
-
-
-def _slices(totals: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield ranges of buckets that hold at most PART_KEYS keys, or are a single bucket."""
-    start = size = 0
-    for bucket, total in enumerate(totals):
-        if size and size + total > PART_KEYS:
-            yield start, bucket
-            start, size = bucket, 0
-        size += int(total)
-    yield start, BUCKETS
+    return pack(entries, bucket(entries["id"], ID_BITS), BUCKETS)

@@ -9,8 +9,8 @@ out, so that a row that shares no text is on the same side in every run. A group
 part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The other groups are then
 held out at a higher rate, which preserves the fraction.
 
-The hashes are read one slice of their space at a time (`keys`). Memory holds one slice, and about 32 bytes for each row
-of all units.
+The hashes are read one slice of their space at a time (`exchange`). Memory holds one slice, and about 32 bytes for each
+row of all units.
 """
 
 import itertools
@@ -18,7 +18,8 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from clearspan.pipelines.units.keys import KEY, in_slices, token_hashes
+from clearspan.pipelines.units.exchange import BUCKETS, gather, slice_of
+from clearspan.pipelines.units.keys import KEY, token_hashes
 from clearspan.shards import keyed
 from clearspan.shards.ragged import Ragged, bounds
 from clearspan.shards.schema import token_columns
@@ -33,12 +34,12 @@ def links(batch: pa.RecordBatch, first: int) -> np.ndarray:
     return entries
 
 
-def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[np.ndarray]:
+def held_out(kept: list[np.ndarray], paths: list[str], num_slices: int, fraction: float) -> list[np.ndarray]:
     """Choose the rows to hold out, about this fraction of the kept rows.
 
     Args:
         kept: mask of the kept rows of each unit, in plan order, (n,) bool.
-        paths: each unit's file of links.
+        paths: each unit's file of links, of which a slice is read at a time.
 
     Returns:
         The mask of the held-out rows of each unit, (n,) bool.
@@ -46,7 +47,8 @@ def held_out(kept: list[np.ndarray], paths: list[str], fraction: float) -> list[
     starts = bounds(np.array(list(map(len, kept)), np.int64))
     is_kept = np.concatenate([np.empty(0, bool), *kept])
     group, smallest = np.arange(starts[-1]), np.full(starts[-1], np.iinfo(np.int64).max)
-    for part, units in in_slices(paths):
+    for number in range(num_slices):
+        part, units = gather(paths, BUCKETS, *slice_of(number, num_slices), KEY)
         rows = part["row"] + np.repeat(starts[:-1], np.diff(units))
         np.minimum.at(smallest, rows, part["id"].astype(np.int64))
         join(group, *_shared(part["id"], rows, is_kept))

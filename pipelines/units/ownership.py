@@ -16,12 +16,14 @@ import numpy as np
 import zstandard
 
 from clearspan.pipelines.units.curation import pack_verdicts
+from clearspan.pipelines.units.decisions import nothing_decided
 from clearspan.pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
 from clearspan.pipelines.units.keys import pack_keys
 from clearspan.pipelines.units.plan import NAME
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
+_OF_SLICE = re.compile(rf"{STAGED}/[a-z]+-\d{{5}}\.rows")
 _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|links|zst)")
 
 
@@ -48,6 +50,8 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
         return True
     if sha256 := resources(fingerprint).get(name.removeprefix(f"{VALIDATION}/")):
         return _sha256(read()) == sha256
+    if _OF_SLICE.fullmatch(name):
+        return read() in nothing_decided(num_units)
     match = _OF_UNIT.fullmatch(name)
     if not match or int(match[2]) >= num_units:
         return False

@@ -3,7 +3,7 @@
     records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected,
     _excluded -> _done
 
-If the decision on a document depends on others (`curation`), there are two stages: the first writes to `_staged`, the
+If the decision on a document depends on others (`decisions`), there are two stages: the first writes to `_staged`, the
 second reads from there once the verdicts are known. The spool of a local output folder is inside it, under a temporary
 name that a later run removes: a shard on the same disk is published by renaming it.
 """
@@ -23,8 +23,9 @@ from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
-from clearspan.pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, rule, unpack_verdicts
-from clearspan.pipelines.units.job import CURATED, STAGED, VALIDATION, Job, UnitResult, done_units, load_result
+from clearspan.pipelines.units import decisions
+from clearspan.pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, unpack_verdicts
+from clearspan.pipelines.units.job import STAGED, VALIDATION, Job, UnitResult
 from clearspan.pipelines.units.keys import keys, pack_keys
 from clearspan.pipelines.units.linking import links
 from clearspan.pipelines.units.plan import Unit
@@ -115,39 +116,11 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     return dataclasses.replace(done, seconds=watch.stop())
 
 
-def resolve(job: Job) -> list[int]:
-    """Between the stages, write the verdicts on every unit's documents; return the units that remain to be finished."""
-    units = range(job.num_units)
-    if units_with_verdicts(job) < set(units):
-        kept = [_staged(job, unit).counts.kept for unit in units]
-        keys_of, links_of = ([job.path(name(unit)) for unit in units] for name in (job.keys_name, job.links_name))
-        for unit, verdicts in enumerate(rule(job.curation, kept, keys_of, links_of)):
-            storage.publish_bytes(pack_verdicts(verdicts), job.verdicts_path(unit))
-    return sorted(set(units) - done_units(job.folder))
-
-
-def units_with_verdicts(job: Job) -> set[int]:
-    """Return the units whose verdicts are written."""
-    names = set(storage.list_files(job.path(CURATED)))
-    return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
-
-
-def _staged(job: Job, unit: int) -> UnitResult:
-    path = job.staged_path(unit)
-    if result := load_result(path, job.plan, unit):
-        return result
-    raise PipelineError(f"{path}: damaged: run again to recreate it")
-
-
-def finish_unit(unit: int, job: Job) -> UnitResult:
+def finish_unit(job: Job, unit: int, slices: int) -> UnitResult:
     """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
     watch = Stopwatch()
-    staged = _staged(job, unit)
-    path = job.verdicts_path(unit)
-    try:
-        verdicts = unpack_verdicts(storage.read_bytes(path), staged.counts.kept)
-    except ValueError as error:
-        raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
+    staged = decisions.staged(job, unit)
+    verdicts = _verdicts(job, unit, staged.counts.kept, slices)
     with _spool(job.folder) as spool:
         remaining = watch.each("read", _remaining(job, staged, verdicts == KEEP, spool))
         if job.curation.is_linked:
@@ -165,6 +138,19 @@ def finish_unit(unit: int, job: Job) -> UnitResult:
     done = UnitResult(shards, counts, held, files, staged.inputs)
     storage.publish_bytes(done.to_json(job.plan, unit), job.done_path(unit))
     return dataclasses.replace(done, seconds=watch.stop())
+
+
+def _verdicts(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
+    """Return the verdicts on a unit's documents, (kept,) uint8, and write them unless an earlier run did."""
+    path = job.verdicts_path(unit)
+    if not storage.exists(path):
+        verdicts = decisions.decide(job, unit, kept, slices)
+        storage.publish_bytes(pack_verdicts(verdicts), path)
+        return verdicts
+    try:
+        return unpack_verdicts(storage.read_bytes(path), kept)
+    except ValueError as error:
+        raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
 
 
 def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:

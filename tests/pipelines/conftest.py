@@ -25,7 +25,8 @@ from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, 
 from clearspan.pipelines.units.commit import commit
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
-from clearspan.pipelines.units.unit import finish_unit, process_unit, resolve
+from clearspan.pipelines.units.rounds import rounds
+from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards.ragged import Ragged
 from tests.processes import environment, run_commands
 
@@ -157,8 +158,9 @@ def without_beam(job: Job, units: list[Unit], options: Options) -> dict[str, flo
     worker = job.worker()
     for unit in units:
         process_unit(unit, job, worker)
-    for number in resolve(job) if job.curation.is_staged else []:
-        finish_unit(number, job)
+    for each in rounds(job.curation) if job.curation.is_staged else []:
+        for element in each.elements(job):
+            each.work(job, *element)
     commit(job)
     return {}
 

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common import files
-from clearspan.pipelines.units import keys as unit_keys
-from clearspan.pipelines.units.curation import KEEP, Curation, Rebatcher, rule
+from clearspan.pipelines.kinds.documents import Documents
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units import decisions, exchange
+from clearspan.pipelines.units.curation import Curation, Rebatcher
+from clearspan.pipelines.units.decisions import decide, find_duplicates, staged
+from clearspan.pipelines.units.job import Job, UnitResult
 from clearspan.pipelines.units.keys import KEY, keys, pack_keys
+from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
 from clearspan.shards.schema import schema
 from tests.pipelines.conftest import killed
@@ -124,6 +129,8 @@ def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, 
     ("when", "name"),
     [
         ("before", "_staged/00001.json"),
+        ("before", "_staged/duplicates-00000.rows"),
+        ("after", "_staged/limit-00000.rows"),
         ("after", "_curated/00001.zst"),
         ("after", "_done/00001.json"),
         ("before", "out/manifest.json"),
@@ -168,18 +175,35 @@ def test_every_switch_is_in_the_fingerprint(direct, corpus: Path, arguments: tup
 key_lists = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=12), min_size=1, max_size=6)
 
 
+def staged_job(folder: Path, units: list[np.ndarray], limit: int | None = None) -> Job:
+    """Return a job whose units have been staged, with these keys."""
+    job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=Curation(dedup=True, limit=limit))
+    for unit, found in enumerate(units):
+        storage.publish_bytes(pack_keys([found]), job.path(job.keys_name(unit)))
+        storage.publish_bytes(UnitResult([], Counts(kept=len(found))).to_json("", unit), job.staged_path(unit))
+    return job
+
+
+def verdicts_of(job: Job) -> list[list[int]]:
+    """Run all rounds but the last; return the verdicts on each unit's documents."""
+    *deciding, finish = rounds(job.curation)
+    for each in deciding:
+        for element in reversed(each.elements(job)):
+            each.work(job, *element)
+    kept = [staged(job, unit).counts.kept for unit in range(job.num_units)]
+    return [decide(job, unit, kept[unit], slices).tolist() for unit, slices in finish.elements(job)]
+
+
 @pytest.mark.slow
-@given(key_lists, st.integers(1, 9), st.none() | st.integers(1, 12))
+@given(key_lists, st.integers(1, 200), st.none() | st.integers(1, 12))
 @settings(max_examples=150, deadline=None)
-def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: int, limit: int | None) -> None:
-    folder = tmp_path_factory.mktemp("keys")
-    paths = [str(folder / f"{number}.keys") for number in range(len(units))]
-    for path, unit in zip(paths, units, strict=True):
-        found = np.zeros(len(unit), KEY)
+def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: int, limit: int | None) -> None:
+    packed = []
+    for unit in units:
+        packed.append(np.zeros(len(unit), KEY))
         for row, (high, low) in enumerate(unit):
             # Spread over the buckets, and equal ids of unequal tokens.
-            found[row] = (high << 60, low, row)
-        Path(path).write_bytes(pack_keys([found]))
+            packed[-1][row] = (high << 60, low, row)
     seen, expected, kept = set(), [], 0
     for unit in units:
         verdicts = []
@@ -189,37 +213,44 @@ def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, part: 
             seen.add(key)
         expected.append(verdicts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unit_keys, "PART_KEYS", part)
-        found = rule(Curation(dedup=True, limit=limit), [len(unit) for unit in units], paths, [])
-    assert [verdicts.tolist() for verdicts in found] == expected
+        patch.setattr(decisions, "SLICE_BYTES", exchange.BUCKETS * 8 * len(units) // 2 + size)
+        assert verdicts_of(staged_job(tmp_path_factory.mktemp("keys"), packed, limit)) == expected
 
 
 @pytest.fixture
-def four_units(tmp_path: Path) -> list[str]:
-    """Four key files of 5,000 rows each, which share the first hundred keys."""
+def four_units() -> list[np.ndarray]:
+    """The keys of four units of 5,000 rows each, which share the first hundred keys."""
     rng = np.random.default_rng(0)
-    paths = [str(tmp_path / str(number)) for number in range(4)]
-    for path in paths:
+    units = []
+    for _ in range(4):
         found = np.zeros(5000, KEY)
         found["id"], found["row"] = rng.integers(0, 1 << 63, 5000), np.arange(5000)
         found["id"][:100] = np.arange(100) << 56
-        Path(path).write_bytes(pack_keys([found]))
-    return paths
+        units.append(found)
+    return units
 
 
-def test_keys_are_compared_a_bounded_part_at_a_time(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_compared_a_bounded_part_at_a_time(
+    four_units: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes, argsort = [], np.argsort
+    job = staged_job(tmp_path, four_units)
     monkeypatch.setattr(np, "argsort", lambda keys, kind: (sizes.append(len(keys)), argsort(keys, kind=kind))[1])
-    monkeypatch.setattr(unit_keys, "PART_KEYS", 1000)
-    verdicts = rule(Curation(dedup=True), [5000] * 4, four_units, [])
-    assert max(sizes) <= 1000 and sum(sizes) == 20_000
-    assert [np.flatnonzero(found != KEEP).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
+    monkeypatch.setattr(decisions, "SLICE_BYTES", 20_000)
+    verdicts = verdicts_of(job)
+    assert max(sizes) <= 1000 and len(list(tmp_path.glob("_staged/duplicates-*"))) > 20
+    assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
 
 
-def test_keys_of_many_units_are_read_at_once(four_units: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_many_units_are_read_at_once(
+    four_units: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = staged_job(tmp_path, four_units)
     together, open_input = threading.Barrier(len(four_units)), storage.open_input
     monkeypatch.setattr(storage, "open_input", lambda path: (together.wait(timeout=20), open_input(path))[1])
-    assert [found.sum() for found in rule(Curation(dedup=True), [5000] * 4, four_units, [])] == [0, 100, 100, 100]
+    find_duplicates(job, 0, 1)
+    monkeypatch.undo()
+    assert [sum(found) for found in verdicts_of(job)] == [0, 100, 100, 100]
 
 
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))

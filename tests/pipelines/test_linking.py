@@ -23,16 +23,15 @@ def batch(rows: Rows) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Return the held-out rows of units of rows of two texts; keys are read a few at a time."""
-    monkeypatch.setattr(keys, "PART_KEYS", 50)
+def chosen(tmp_path: Path):
+    """Return the held-out rows of units of rows of two texts; keys are read in three slices."""
 
     def choose(units: list[Rows], fraction: float, dropped: Rows = ()) -> list[list[bool]]:
         paths = [str(tmp_path / f"{number}.links") for number in range(len(units))]
         for path, rows in zip(paths, units, strict=True):
             Path(path).write_bytes(keys.pack_keys([links(batch(rows), 0)] if rows else []))
         kept = [np.array([row not in dropped for row in rows], bool) for rows in units]
-        return [found.tolist() for found in held_out(kept, paths, fraction)]
+        return [found.tolist() for found in held_out(kept, paths, 3, fraction)]
 
     return choose
 

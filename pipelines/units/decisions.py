@@ -1,0 +1,150 @@
+"""Decisions that need all documents: exact duplicates, the first N, the held-out part of examples that share texts.
+
+    units -> _staged/ shards, keys -> slices of the key space -> duplicates-00017.rows -> limit.rows -> held_out.rows
+          -> units: one verdict per document -> _curated/00003.zst -> final shards
+
+With `dedup`, `limit` or a held-out part of examples that share texts, a unit's shards wait unchanged in `_staged` until
+the keys of all units are known; each unit then writes its final shards without the documents that were dropped. A kill
+at any moment leaves both stages intact, and the result does not depend on the order of the workers. `_staged` is
+removed once the manifest is written; verdicts stay, so that a lost shard can be made again from its own unit.
+
+A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens with their positions. (Without
+tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the
+key covers those that every example has, and so not the views of a sentence. Slices are dealt out to workers: a worker
+sorts the keys of one slice at a time, and its memory does not grow with the corpus. What one worker does alone are
+sums by unit (`limit`) and, for examples that share texts, the groups (`linking`).
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.units import exchange, linking
+from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, OVER_LIMIT
+from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
+from clearspan.pipelines.units.job import CURATED, Job, UnitResult, load_result
+from clearspan.pipelines.units.keys import KEY
+from clearspan.shards import storage
+
+SLICE_BYTES = 160_000_000
+"""The size of a slice at most, if keys are spread evenly: eight million keys."""
+DUPLICATES, LIMIT, HELD = "duplicates", "limit", "held"
+BY_SLICE = (DUPLICATES,)
+"""Decisions that slices make each for itself; one worker makes the others."""
+ROW = np.dtype("<u4")
+NUMBER = np.dtype("<u8")
+
+
+def staged(job: Job, unit: int) -> UnitResult:
+    """Return the result of a unit's first stage.
+
+    Raises:
+        PipelineError: it is damaged.
+    """
+    path = job.staged_path(unit)
+    if result := load_result(path, job.plan, unit):
+        return result
+    raise PipelineError(f"{path}: damaged: run again to recreate it")
+
+
+def units_with_verdicts(job: Job) -> set[int]:
+    """Return the units whose verdicts are written."""
+    names = set(storage.list_files(job.path(CURATED)))
+    return {unit for unit in range(job.num_units) if Path(job.verdicts_path(unit)).name in names}
+
+
+def num_slices(job: Job) -> int:
+    """Return the number of slices, by the sizes of the units' files of keys, or of links if there are more of these."""
+    sizes = storage.file_sizes(job.staged_folder)
+    suffixes = {Path(name(0)).suffix for name in (job.keys_name, job.links_name)}
+    totals = [sum(size for name, size in sizes.items() if Path(name).suffix == suffix) for suffix in suffixes]
+    return min(BUCKETS, max(1, -(-max(totals) // SLICE_BYTES)))
+
+
+def find_duplicates(job: Job, number: int, slices: int) -> None:
+    """Write the rows whose key equals an earlier one, of the keys in one slice."""
+    paths = [job.path(job.keys_name(unit)) for unit in range(job.num_units)]
+    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), KEY)
+    repeats = _repeats(part)
+    units = np.searchsorted(offsets, repeats, side="right") - 1
+    _write(job, DUPLICATES, number, part["row"][repeats], units)
+
+
+def _repeats(part: np.ndarray) -> np.ndarray:
+    """Return the ascending positions of the keys that equal an earlier one."""
+    # Stable: of equal keys the first in plan order stays first. Sorting by id alone merges sequences sorted already.
+    order = np.argsort(part["id"], kind="stable")
+    same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
+    if (same_id & ~same_content).any():
+        # Two texts with one id, a chance of 1 in 20 among a billion: equal keys need not be adjacent.
+        order = np.lexsort((part["content"], part["id"]))
+        same_id, same_content = _equals_previous(part["id"], order), _equals_previous(part["content"], order)
+    return np.sort(order[1:][same_id & same_content])
+
+
+def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return which values from the second on equal their predecessor in this order, (n - 1,) bool."""
+    values = values[order]
+    is_equal: np.ndarray = values[1:] == values[:-1]
+    return is_equal
+
+
+def find_limits(job: Job, _: int, slices: int) -> None:
+    """Write how many of its documents each unit keeps, so that all units together keep the first ones."""
+    assert job.curation.limit is not None
+    kept = np.array([staged(job, unit).counts.kept for unit in range(job.num_units)], np.int64)
+    for path in _paths(job, DUPLICATES, slices) if job.curation.dedup else []:
+        kept -= np.diff(exchange.read_index(path, job.num_units))
+    before = np.cumsum(kept) - kept
+    left = np.clip(job.curation.limit - before, 0, kept)
+    _write(job, LIMIT, 0, left.astype(NUMBER), np.arange(job.num_units))
+
+
+def find_held_out(job: Job, _: int, slices: int) -> None:
+    """Write the rows to hold out, of examples that share texts."""
+    units = range(job.num_units)
+    verdicts = [_dropped(job, unit, staged(job, unit).counts.kept, slices) for unit in units]
+    paths = [job.path(job.links_name(unit)) for unit in units]
+    masks = linking.held_out([each == KEEP for each in verdicts], paths, slices, job.curation.holdout_fraction)
+    rows = [np.flatnonzero(mask).astype(ROW) for mask in masks]
+    _write(job, HELD, 0, np.concatenate([np.empty(0, ROW), *rows]), np.repeat(units, [len(each) for each in rows]))
+
+
+def nothing_decided(num_units: int) -> tuple[bytes, ...]:
+    """Return the contents of files of decisions on units without documents."""
+    units = np.arange(num_units)
+    return pack(np.empty(0, ROW), units[:0], num_units), pack(np.zeros(num_units, NUMBER), units, num_units)
+
+
+def decide(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
+    """Return the verdicts on the `kept` documents of a unit's first stage, (kept,) uint8 by row."""
+    verdicts = _dropped(job, unit, kept, slices)
+    if job.curation.is_linked:
+        verdicts[_decided(job, HELD, unit, 1, ROW)] = HELD_OUT
+    return verdicts
+
+
+def _dropped(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
+    verdicts = np.full(kept, KEEP, np.uint8)
+    if job.curation.dedup:
+        verdicts[_decided(job, DUPLICATES, unit, slices, ROW)] = DUPLICATE
+    if job.curation.limit is not None:
+        (left,) = _decided(job, LIMIT, unit, 1, NUMBER)
+        verdicts[np.flatnonzero(verdicts == KEEP)[int(left) :]] = OVER_LIMIT
+    return verdicts
+
+
+def _paths(job: Job, decision: str, slices: int) -> list[str]:
+    return [job.path(job.decision_name(decision, number)) for number in range(slices)]
+
+
+def _write(job: Job, decision: str, number: int, entries: np.ndarray, units: np.ndarray) -> None:
+    """Publish what a slice decided on, by unit."""
+    content = pack(entries, units, job.num_units)
+    storage.publish_bytes(content, job.path(job.decision_name(decision, number)))
+
+
+def _decided(job: Job, decision: str, unit: int, slices: int, dtype: np.dtype) -> np.ndarray:
+    """Return the entries of a unit from all slices."""
+    return gather(_paths(job, decision, slices), job.num_units, unit, unit + 1, dtype)[0]

@@ -1,0 +1,77 @@
+"""Files through which units and slices of the key space exchange entries: sorted by destination, with an index.
+
+    unit  -> _staged/00003.keys             -> slice: all entries of a key meet
+    slice -> _staged/duplicates-00017.rows  -> unit: the rows of it that were decided on
+
+A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
+from each of many files, READERS files at a time. Memory holds that range alone, and Beam passes no entry on.
+"""
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from clearspan.shards import storage
+from clearspan.shards.ragged import bounds
+
+INDEX = np.dtype("<u8")
+BUCKETS = 4096
+"""Equal parts of the key space: the destinations of a unit's entries. A slice is a range of them."""
+READERS = 16
+
+
+def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
+    """Return the bucket of each hash of this many bits, (n,) int64: its upper bits."""
+    upper: np.ndarray = (hashes >> hashes.dtype.type(bits - (BUCKETS - 1).bit_length())).astype(np.int64)
+    return upper
+
+
+def slice_of(number: int, num_slices: int) -> tuple[int, int]:
+    """Return the buckets of a slice, as a range."""
+    return BUCKETS * number // num_slices, BUCKETS * (number + 1) // num_slices
+
+
+def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
+    """Return the content of a file: the entries (n,) by destination (n,) int64, otherwise in their order."""
+    index = bounds(np.bincount(destinations, minlength=num_destinations))
+    return index.astype(INDEX).tobytes() + entries[np.argsort(destinations, kind="stable")].tobytes()
+
+
+def gather(
+    paths: Sequence[str], num_destinations: int, first: int, end: int, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the entries for the destinations first..end - 1 of all files, (n,) dtype, and the offsets of the files,
+    (files + 1,).
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        ranges = np.array(list(pool.map(lambda path: _range(path, first, end), paths)), np.int64).reshape(-1, 2)
+        offsets = bounds(ranges[:, 1] - ranges[:, 0])
+        entries = np.empty(offsets[-1], dtype)
+        targets = [entries[start:stop] for start, stop in itertools.pairwise(offsets)]
+        places = INDEX.itemsize * (num_destinations + 1) + dtype.itemsize * ranges[:, 0]
+        list(pool.map(_read, paths, places, targets))
+    return entries, offsets
+
+
+def read_index(path: str, num_destinations: int) -> np.ndarray:
+    """Return the number of entries before each destination of a file, (num_destinations + 1,) int64."""
+    with storage.open_input(path) as stream:
+        index = np.frombuffer(stream.read(INDEX.itemsize * (num_destinations + 1)), INDEX)
+    return index.astype(np.int64)
+
+
+def _range(path: str, first: int, end: int) -> tuple[int, int]:
+    with storage.open_input(path) as stream:
+        size = INDEX.itemsize
+        start, stop = (int.from_bytes(storage.read_at(stream, size * place, size), "little") for place in (first, end))
+    return start, stop
+
+
+def _read(path: str, place: int, target: np.ndarray) -> None:
+    """Fill `target` with the file's bytes from a place on."""
+    if target.size:
+        with storage.open_input(path) as stream:
+            stream.seek(int(place))
+            target[:] = np.frombuffer(stream.read(target.nbytes), target.dtype)
