@@ -37,6 +37,7 @@ from clearspan.pipelines.units.job import (
     CURATED,
     DONE,
     EXCLUDED,
+    NEAR_DUPLICATES,
     REJECTED,
     STAGED,
     VALIDATION,
@@ -146,7 +147,7 @@ def _tidy(job: Job) -> None:
     """Remove what killed processes left in a local output folder; an object store keeps no partial objects."""
     if storage.is_remote(job.folder):
         return
-    subfolders = (DONE, REJECTED, EXCLUDED, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
+    subfolders = (DONE, REJECTED, EXCLUDED, NEAR_DUPLICATES, TOKENIZER_FOLDER, STAGED, CURATED, FILES_FOLDER)
     held_out = (VALIDATION, *(f"{VALIDATION}/{name}" for name in (TOKENIZER_FOLDER, FILES_FOLDER)))
     for folder in (job.folder, *map(job.path, (*subfolders, *held_out))):
         remove_temporaries(folder)
@@ -257,7 +258,9 @@ def run(kind: Kind, options: Options) -> Summary | None:
         storage.use_options(options.beam)
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
-    curation = Curation(kind.drops_duplicates, options.limit, options.holdout_fraction, kind.shares_texts)
+    curation = Curation(
+        kind.drops_duplicates, options.limit, options.holdout_fraction, kind.shares_texts, kind.near_threshold
+    )
     inputs = planning.find_inputs(options.inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes)
     resources = kind.resources(inputs)

@@ -89,7 +89,7 @@ class Counts:
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}"
 
 
-class _Lines:
+class Lines:
     """Writer of JSON lines into one zstd frame in memory."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Tally:
     def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
         self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
         self.max_bad_fraction = max_bad_fraction
-        self._rejected, self._excluded = _Lines(), _Lines()
+        self._rejected, self._excluded = Lines(), Lines()
 
     def reject(self, record: Record, problem: RecordError) -> None:
         """Count a bad record and write it down.

@@ -96,6 +96,14 @@ class Kind(ABC):
         return False
 
     @property
+    def near_threshold(self) -> float | None:
+        """Jaccard similarity from which only the first of similar examples is kept; None: no such comparison.
+
+        If it is set, the worker attaches sketches to its batches (`text.minhash`).
+        """
+        return None
+
+    @property
     def shares_texts(self) -> bool:
         """True if examples with different ids may share a text. The held-out part is then chosen by texts, not ids."""
         return False

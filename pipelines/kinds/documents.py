@@ -118,7 +118,7 @@ class DocumentWorker(TextWorker[Documents]):
         """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
         kind, tokenization = self.kind, self.tokenization
         tokenization.start_unit(watch)
-        batch = _Batch(tokenization.dtype)
+        batch = _Batch(self)
         for documents in self._groups(records, tally):
             texts, sources = zip(*((document.text, document.source) for document in documents), strict=True)
             ids = tokenization.tokenize(texts, sources)
@@ -172,14 +172,16 @@ class DocumentWorker(TextWorker[Documents]):
 class _Batch:
     """Examples that are being collected for one record batch."""
 
-    def __init__(self, dtype: np.dtype) -> None:
-        self.schema = schema("documents", pa.from_numpy_dtype(dtype))
+    def __init__(self, worker: DocumentWorker) -> None:
+        self.worker = worker
+        self.schema = schema("documents", pa.from_numpy_dtype(worker.tokenization.dtype))
         self._clear()
 
     def _clear(self) -> None:
         self.ids: list[int] = []
         self.tokens: list[np.ndarray] = []
         self.sources: list[str] = []
+        self.texts: list[str] = []
         self.num_bytes = 0
 
     @property
@@ -190,11 +192,13 @@ class _Batch:
         self.ids.append(text_id(document.data))
         self.tokens.append(tokens)
         self.sources.append(document.source)
+        self.texts.append(document.text)
         self.num_bytes += tokens.nbytes
 
     def take(self) -> pa.RecordBatch:
         """Return the collected examples as a record batch, and start over."""
         tokens = Ragged.of(self.tokens, self.tokens[0].dtype).to_arrow(self.schema.field("tokens").type)
         columns = [pa.array(self.ids, pa.int64()), tokens, pa.array(self.sources, pa.string())]
+        batch = self.worker.with_sketches(pa.record_batch(columns, schema=self.schema), self.texts)
         self._clear()
-        return pa.record_batch(columns, schema=self.schema)
+        return batch

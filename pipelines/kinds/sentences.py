@@ -16,7 +16,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -252,6 +252,14 @@ def _augmentation(arguments: argparse.Namespace) -> Augmentation | None:
     return augmentation
 
 
+class _Kept(NamedTuple):
+    """Sentences to write: ids (n,) int64, tokens, and the sentences as read."""
+
+    ids: np.ndarray
+    tokens: Ragged
+    lines: list[str]
+
+
 @dataclasses.dataclass(frozen=True)
 class SentenceWorker(TextWorker[Sentences]):
     """Worker of the kind `sentences`, with the augmentation prepared for its tokenizer."""
@@ -261,17 +269,17 @@ class SentenceWorker(TextWorker[Sentences]):
     def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
         self.tokenization.start_unit(watch)
-        waiting: list[tuple[np.ndarray, Ragged]] = []
+        waiting: list[_Kept] = []
         size = num = 0
         texts = self._texts(records, watch, tally)
         for pieces in self._packed(texts, tally) if self.kind.pack else self._single(texts, tally):
-            ids, tokens = self._kept(pieces, tally)
-            if waiting and num + len(ids) > BATCH_SENTENCES:
+            kept = self._kept(pieces, tally)
+            if waiting and num + len(kept.ids) > BATCH_SENTENCES:
                 yield self._batch(waiting, watch, tally)
                 waiting, size, num = [], 0, 0
-            if len(ids):
-                waiting.append((ids, tokens))
-                size, num = size + tokens.values.nbytes, num + len(ids)
+            if len(kept.ids):
+                waiting.append(kept)
+                size, num = size + kept.tokens.values.nbytes, num + len(kept.ids)
             if size >= BATCH_BYTES:
                 yield self._batch(waiting, watch, tally)
                 waiting, size, num = [], 0, 0
@@ -353,8 +361,8 @@ class SentenceWorker(TextWorker[Sentences]):
         if together:
             yield from joined()
 
-    def _kept(self, pieces: Pieces, tally: Tally) -> tuple[np.ndarray, Ragged]:
-        """Return the ids (n,) int64 and the tokens of the pieces that are kept; count the others."""
+    def _kept(self, pieces: Pieces, tally: Tally) -> _Kept:
+        """Return the pieces that are kept; count the others."""
         counts, lengths = tally.counts, pieces.tokens.lengths
         short, long = lengths < self.kind.min_tokens, lengths > self.kind.max_tokens
         counts.measure("tokens", int(lengths.max()))
@@ -369,11 +377,12 @@ class SentenceWorker(TextWorker[Sentences]):
             kept = np.setdiff1d(kept, excluded)
         counts.kept += len(kept)
         ids = [text_id(pieces.names[index].encode()) for index in kept.tolist()]
-        return np.array(ids, np.int64), pieces.tokens.take(kept)
+        lines = [pieces.lines[index] for index in kept.tolist()]
+        return _Kept(np.array(ids, np.int64), pieces.tokens.take(kept), lines)
 
-    def _batch(self, parts: Sequence[tuple[np.ndarray, Ragged]], watch: Stopwatch, tally: Tally) -> pa.RecordBatch:
-        ids = np.concatenate([part for part, _ in parts])
-        tokens = Ragged.concatenate([part for _, part in parts])
+    def _batch(self, parts: Sequence[_Kept], watch: Stopwatch, tally: Tally) -> pa.RecordBatch:
+        ids = np.concatenate([part.ids for part in parts])
+        tokens = Ragged.concatenate([part.tokens for part in parts])
         views = []
         if self.augmenter:
             seed, numbers = self.kind.augment_seed, range(self.kind.views)
@@ -385,4 +394,5 @@ class SentenceWorker(TextWorker[Sentences]):
                     tally.counts.count("words_with_synonym", num_covered)
         fields = schema(self.kind.name, pa.from_numpy_dtype(tokens.values.dtype), len(views))
         lists = [column.to_arrow(fields.field("tokens").type) for column in (tokens, *views)]
-        return pa.record_batch([pa.array(ids), *lists], schema=fields)
+        batch = pa.record_batch([pa.array(ids), *lists], schema=fields)
+        return self.with_sketches(batch, [line for part in parts for line in part.lines])

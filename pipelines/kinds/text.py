@@ -13,6 +13,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import pyarrow as pa
+
 from clearspan.pipelines.kinds import Kind, check_positive
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
@@ -20,6 +22,7 @@ from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
+from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
     BACKENDS,
@@ -59,10 +62,13 @@ class TextKind(Kind):
     prefix_space: bool = False
     min_words: int | None = None
     dedup: bool = False
+    near_dedup: float | None = None
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
     formats: tuple[str, ...] = ()
 
+    finds_near_duplicates: ClassVar[bool] = True
+    """Whether the kind has --near-dedup."""
     whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
     """Choices of --whitespace."""
 
@@ -81,6 +87,11 @@ class TextKind(Kind):
         add("--min-words", type=int, metavar="N", help="drop texts of fewer words (split at whitespace)")
         once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
+        if cls.finds_near_duplicates:
+            similar = f"drop {name} similar to an earlier one: Jaccard similarity of 5-word sequences, such as 0.8"
+            add("--near-dedup", type=float, metavar="S", help=similar)
+        else:
+            parser.set_defaults(near_dedup=None)
         drop = f"drop {name} that contain a text of FILE"
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
         proved = "auto: gigatoken if it gives the same ids, else tokenizers"
@@ -106,6 +117,8 @@ class TextKind(Kind):
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         check_positive(arguments, "min_words")
+        if arguments.near_dedup is not None and not LOWEST <= arguments.near_dedup <= 1:
+            raise ValueError(f"--near-dedup must be from {LOWEST:g} to 1")
         return super().from_arguments(arguments, **reading_options(arguments), **changed)
 
     @property
@@ -121,6 +134,10 @@ class TextKind(Kind):
     @property
     def drops_duplicates(self) -> bool:
         return self.dedup
+
+    @property
+    def near_threshold(self) -> float | None:
+        return self.near_dedup
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -246,6 +263,10 @@ class TextWorker(Generic[AnyTextKind]):
     kind: AnyTextKind
     tokenization: Tokenization
     excluded: Excluded | None = None
+
+    def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
+        """Attach the sketches of a batch's texts, if near-duplicates are dropped."""
+        return batch if self.kind.near_dedup is None else attach(batch, sketches(texts))
 
     def excludes(self, text: str, data: bytes, source: str, tally: Tally) -> bool:
         """Return whether a text as read contains an excluded one; if so, count and record it, with the id of `data`."""

@@ -74,6 +74,7 @@ class Triplets(TextKind):
     columns: tuple[str, ...] | None = None
     nli: bool = False
 
+    finds_near_duplicates: ClassVar[bool] = False
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (

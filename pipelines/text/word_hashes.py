@@ -10,6 +10,7 @@ as Devanagari, vowel signs belong to the word. A letter says less than a word, s
 import functools
 import re
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -138,7 +139,11 @@ class Words:
     _letters = _is_letter()
 
     def __init__(self, text: str) -> None:
-        text, num_runs = comparable(text), 0
+        self._read(comparable(text))
+
+    def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Set all attributes from a comparable text; return its bytes, (n,) uint8, and the words' places in them."""
+        num_runs = 0
         if not text.isascii():
             text, num_runs = _LETTER_RUN.subn(lambda run: f" {' '.join(run[0])} ", text)
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
@@ -150,7 +155,7 @@ class Words:
         self.sums = np.zeros(1, np.uint64)
         self.letters_before = self._count_letters(data, starts, ends) if num_runs else None
         if not len(starts):
-            return
+            return data, starts
         # `joined`: the words with one space between them; `starts` and `ends` are their places in it.
         kept = is_word
         kept[ends[:-1]] = True
@@ -170,6 +175,7 @@ class Words:
         self.unit_ends = np.concatenate(ends_of)
         self.unit_starts = np.concatenate([np.append(0, unit_ends[:-1]) for unit_ends in ends_of])
         self.num_lines = len(ends_of[1])
+        return data, starts
 
     def _count_letters(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Count, before each of n words and before the end, the letters of scripts without spaces, (n + 1,) int64."""
@@ -196,17 +202,38 @@ class Words:
         mixed ^= mixed >> np.uint64(29)
         return mixed
 
-    def ngrams(self) -> np.ndarray:
-        """Return the hashes of all n-grams: NGRAM consecutive words, or NGRAM_LETTERS with a letter among them."""
-        first = np.arange(len(self.starts) - NGRAM + 1)
+    def ngrams(self, size: int = NGRAM, num_letters: int = NGRAM_LETTERS) -> np.ndarray:
+        """Return the hashes of all n-grams: `size` consecutive words, or `num_letters` with a letter among them."""
+        return self._hashes(*self._ngrams(size, num_letters))
+
+    @classmethod
+    def ngrams_of(cls, texts: Sequence[str], size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hashes of the n-grams of each text, or of a whole text that is shorter, and the texts' numbers,
+        (n,) each, in no particular order. A text without words has none.
+        """
+        words = cls.__new__(cls)
+        data, starts = words._read("\n".join(comparable(text).replace("\n", " ") for text in texts))
+        line = np.searchsorted(np.flatnonzero(data == ord("\n")), starts)
+        first, last = words._ngrams(size, num_letters)
+        within = line[first] == line[last]
+        first, last = first[within], last[within]
+        has_ngrams = np.zeros(line[-1] + 1 if len(line) else 0, bool)
+        has_ngrams[line[first]] = True
+        starts = np.flatnonzero(np.diff(line, prepend=-1))
+        ends = np.append(starts[1:], len(line)) - 1
+        short = ~has_ngrams[line[starts]]
+        first, last = np.append(first, starts[short]), np.append(last, ends[: len(starts)][short])
+        return words._hashes(first, last), line[first]
+
+    def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first and the last word of each n-gram, (n,) each."""
+        first = np.arange(len(self.starts) - size + 1)
         if self.letters_before is None:
-            return self._hashes(first, first + NGRAM - 1)
-        first = first[~self._has_letters(first, first + NGRAM)]
-        longer = np.arange(len(self.starts) - NGRAM_LETTERS + 1)
-        longer = longer[self._has_letters(longer, longer + NGRAM_LETTERS)]
-        return np.concatenate(
-            [self._hashes(first, first + NGRAM - 1), self._hashes(longer, longer + NGRAM_LETTERS - 1)]
-        )
+            return first, first + size - 1
+        first = first[~self._has_letters(first, first + size)]
+        longer = np.arange(len(self.starts) - num_letters + 1)
+        longer = longer[self._has_letters(longer, longer + num_letters)]
+        return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
     def sentences(self) -> np.ndarray:
         """Return the hashes of the sentences and lines that are shorter than an n-gram, but not too short."""

@@ -4,7 +4,17 @@ from collections.abc import Iterable
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
-from clearspan.pipelines.units.job import DONE, EXCLUDED, REJECTED, STAGED, Job, UnitResult, done_units, load_result
+from clearspan.pipelines.units.job import (
+    DONE,
+    EXCLUDED,
+    NEAR_DUPLICATES,
+    REJECTED,
+    STAGED,
+    Job,
+    UnitResult,
+    done_units,
+    load_result,
+)
 from clearspan.shards import Manifest, ShardInfo, storage
 
 
@@ -57,7 +67,11 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 def damaged(job: Job, results: dict[int, UnitResult]) -> set[int]:
     """Return the units with a missing file, or with a shard whose size differs from their result."""
     sizes, held = storage.file_sizes(job.folder), storage.file_sizes(job.validation_folder)
-    written = {f"{place}/{name}" for place in (REJECTED, EXCLUDED) for name in storage.list_files(job.path(place))}
+    written = {
+        f"{place}/{name}"
+        for place in (REJECTED, EXCLUDED, NEAR_DUPLICATES)
+        for name in storage.list_files(job.path(place))
+    }
     return {
         unit
         for unit, done in results.items()

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units.keys import ID_BITS
 
-KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT = range(4)
-REASONS = {DUPLICATE: "duplicate", OVER_LIMIT: "over_limit"}
+KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
+REASONS = {DUPLICATE: "duplicate", NEAR_DUPLICATE: "near_duplicate", OVER_LIMIT: "over_limit"}
 LOWER_BITS = 32
 
 
@@ -31,22 +32,25 @@ class Curation:
         holdout_fraction: hold out about this fraction: the documents with the lowest ids, or whole groups of examples
             that share texts.
         shared_texts: whether examples of the kind may share texts.
+        near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
     """
 
     dedup: bool = False
     limit: int | None = None
     holdout_fraction: float = 0.0
     shared_texts: bool = False
+    near_dedup: float | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """The options as the fingerprint holds them; `shared_texts` follows from the kind."""
-        return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction}
+        near = {"near_dedup": self.near_dedup, "sketches": minhash.VERSION} if self.near_dedup is not None else {}
+        return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near}
 
     @property
     def is_staged(self) -> bool:
         """Whether the decision on a document depends on others."""
-        return self.dedup or self.limit is not None or self.is_linked
+        return self.dedup or self.near_dedup is not None or self.limit is not None or self.is_linked
 
     @property
     def is_linked(self) -> bool:
@@ -56,7 +60,8 @@ class Curation:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons for which an example that the kind keeps may be dropped."""
-        on = {"duplicate": self.dedup, "over_limit": self.limit is not None}
+        near = self.near_dedup is not None
+        on = {"duplicate": self.dedup, "near_duplicate": near, "over_limit": self.limit is not None}
         return tuple(reason for reason, used in on.items() if used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:

@@ -1,18 +1,22 @@
-"""Decisions that need all documents: exact duplicates, the first N, the held-out part of examples that share texts.
+"""Decisions that need all documents: duplicates, near-duplicates, the first N, held-out groups that share texts.
 
-    units -> _staged/ shards, keys -> slices of the key space -> duplicates-00017.rows -> limit.rows -> held_out.rows
+    units -> _staged/: shards, keys, bands -> slices and units by turns (`rounds`): duplicates-00017.rows, ...
           -> units: one verdict per document -> _curated/00003.zst -> final shards
 
-With `dedup`, `limit` or a held-out part of examples that share texts, a unit's shards wait unchanged in `_staged` until
-the keys of all units are known; each unit then writes its final shards without the documents that were dropped. A kill
-at any moment leaves both stages intact, and the result does not depend on the order of the workers. `_staged` is
-removed once the manifest is written; verdicts stay, so that a lost shard can be made again from its own unit.
+With `dedup`, `near_dedup`, `limit` or a held-out part of examples that share texts, a unit's shards wait unchanged in
+`_staged` until the keys of all units are known; each unit then writes its final shards without the documents that were
+dropped. A kill at any moment leaves both stages intact, and the result does not depend on the order of the workers.
+`_staged` is removed once the manifest is written; verdicts stay, so that a lost shard can be made again from its own
+unit.
 
 A document's key is 127 bits of two hashes: its id, and a sum of hashes of its tokens with their positions. (Without
 tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the
 key covers those that every example has, and so not the views of a sentence. Slices are dealt out to workers: a worker
 sorts the keys of one slice at a time, and its memory does not grow with the corpus. What one worker does alone are
 sums by unit (`limit`) and, for examples that share texts, the groups (`linking`).
+
+For near-duplicates (`near`), slices of the space of bands find the rows that share one; their units look the codes up;
+the same slices compare them; and the units put together what the slices drop.
 """
 
 from pathlib import Path
@@ -20,18 +24,27 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.units import exchange, linking
-from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, OVER_LIMIT
+from clearspan.pipelines.units import exchange, linking, near
+from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
-from clearspan.pipelines.units.job import CURATED, Job, UnitResult, load_result
+from clearspan.pipelines.units.job import (
+    CANDIDATES,
+    CODES,
+    CURATED,
+    DUPLICATES,
+    HELD,
+    LIMIT,
+    NEAR,
+    SIMILAR,
+    Job,
+    UnitResult,
+    load_result,
+)
 from clearspan.pipelines.units.keys import KEY
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
 """The size of a slice at most, if keys are spread evenly: eight million keys."""
-DUPLICATES, LIMIT, HELD = "duplicates", "limit", "held"
-BY_SLICE = (DUPLICATES,)
-"""Decisions that slices make each for itself; one worker makes the others."""
 ROW = np.dtype("<u4")
 NUMBER = np.dtype("<u8")
 
@@ -55,9 +68,9 @@ def units_with_verdicts(job: Job) -> set[int]:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices, by the sizes of the units' files of keys, or of links if there are more of these."""
+    """Return the number of slices, by the size of all units' keys, links or bands, whichever take most."""
     sizes = storage.file_sizes(job.staged_folder)
-    suffixes = {Path(name(0)).suffix for name in (job.keys_name, job.links_name)}
+    suffixes = {Path(name(0)).suffix for name in (job.keys_name, job.links_name, job.bands_name)}
     totals = [sum(size for name, size in sizes.items() if Path(name).suffix == suffix) for suffix in suffixes]
     return min(BUCKETS, max(1, -(-max(totals) // SLICE_BYTES)))
 
@@ -67,8 +80,7 @@ def find_duplicates(job: Job, number: int, slices: int) -> None:
     paths = [job.path(job.keys_name(unit)) for unit in range(job.num_units)]
     part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), KEY)
     repeats = _repeats(part)
-    units = np.searchsorted(offsets, repeats, side="right") - 1
-    _write(job, DUPLICATES, number, part["row"][repeats], units)
+    _write(job, DUPLICATES, number, part["row"][repeats], _files(offsets, repeats))
 
 
 def _repeats(part: np.ndarray) -> np.ndarray:
@@ -90,12 +102,70 @@ def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     return is_equal
 
 
+def find_candidates(job: Job, number: int, slices: int) -> None:
+    """Write the rows that share a band with another, of the bands in one slice."""
+    paths = [job.path(job.bands_name(unit)) for unit in range(job.num_units)]
+    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), near.BAND)
+    chosen = near.shared(part["band"])
+    _write(job, CANDIDATES, number, part[chosen], _files(offsets, chosen))
+
+
+def find_codes(job: Job, unit: int, slices: int) -> None:
+    """Write a unit's candidates with their codes, but for its exact duplicates, by band."""
+    entries = _decided(job, CANDIDATES, unit, slices, near.BAND)
+    if job.curation.dedup:
+        entries = entries[~np.isin(entries["row"], _decided(job, DUPLICATES, unit, slices, ROW))]
+    candidates = np.empty(len(entries), near.CANDIDATE)
+    if len(entries):
+        described = np.frombuffer(storage.read_bytes(job.path(job.codes_name(unit))), near.DESCRIBED)
+        for name in ("id", "code"):
+            candidates[name] = described[name][entries["row"]]
+        for name in ("band", "row"):
+            candidates[name] = entries[name]
+    content = pack(candidates, exchange.bucket(candidates["band"], 64), BUCKETS)
+    storage.publish_bytes(content, job.path(job.decision_name(CODES, unit)))
+
+
+def find_similar(job: Job, number: int, slices: int) -> None:
+    """Write the rows that resemble an earlier document, of the bands in one slice."""
+    assert job.curation.near_dedup is not None
+    paths = [job.path(job.decision_name(CODES, unit)) for unit in range(job.num_units)]
+    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), near.CANDIDATE)
+    dropped, kept, similarity = near.compare(part, near.Banding(job.curation.near_dedup).accepted)
+    entries = np.empty(len(dropped), near.DROPPED)
+    entries["row"], entries["kept"], entries["similarity"] = part["row"][dropped], part["id"][kept], similarity
+    _write(job, SIMILAR, number, entries, _files(offsets, dropped))
+
+
+def find_near(job: Job, unit: int, slices: int) -> None:
+    """Write the rows of a unit that any slice drops as near-duplicates, each once."""
+    merged = near.merge(_decided(job, SIMILAR, unit, slices, near.DROPPED))
+    storage.publish_bytes(merged.tobytes(), job.path(job.decision_name(NEAR, unit)))
+
+
+def near_duplicates(job: Job, unit: int) -> np.ndarray:
+    """Return the rows of a unit that are near-duplicates, and what they resemble, (n,) `near.DROPPED`, ascending.
+
+    Raises:
+        PipelineError: the file of an earlier run is missing or damaged.
+    """
+    path = job.path(job.decision_name(NEAR, unit))
+    try:
+        return np.frombuffer(storage.read_bytes(path), near.DROPPED)
+    except (FileNotFoundError, ValueError) as error:
+        raise PipelineError(f"{path}: missing or damaged: delete {job.path(CURATED)} and run again") from error
+
+
 def find_limits(job: Job, _: int, slices: int) -> None:
     """Write how many of its documents each unit keeps, so that all units together keep the first ones."""
     assert job.curation.limit is not None
     kept = np.array([staged(job, unit).counts.kept for unit in range(job.num_units)], np.int64)
     for path in _paths(job, DUPLICATES, slices) if job.curation.dedup else []:
         kept -= np.diff(exchange.read_index(path, job.num_units))
+    if job.curation.near_dedup is not None:
+        sizes = storage.file_sizes(job.path(CURATED))
+        names = [Path(job.decision_name(NEAR, unit)).name for unit in range(job.num_units)]
+        kept -= np.array([sizes[name] for name in names], np.int64) // near.DROPPED.itemsize
     before = np.cumsum(kept) - kept
     left = np.clip(job.curation.limit - before, 0, kept)
     _write(job, LIMIT, 0, left.astype(NUMBER), np.arange(job.num_units))
@@ -111,10 +181,9 @@ def find_held_out(job: Job, _: int, slices: int) -> None:
     _write(job, HELD, 0, np.concatenate([np.empty(0, ROW), *rows]), np.repeat(units, [len(each) for each in rows]))
 
 
-def nothing_decided(num_units: int) -> tuple[bytes, ...]:
-    """Return the contents of files of decisions on units without documents."""
-    units = np.arange(num_units)
-    return pack(np.empty(0, ROW), units[:0], num_units), pack(np.zeros(num_units, NUMBER), units, num_units)
+def decides_nothing(content: bytes, num_units: int) -> bool:
+    """Return whether a file of decisions is of units without documents: it holds an index alone, or limits of 0."""
+    return not content.strip(b"\0") or content == pack(np.zeros(num_units, NUMBER), np.arange(num_units), num_units)
 
 
 def decide(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
@@ -129,10 +198,18 @@ def _dropped(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
     verdicts = np.full(kept, KEEP, np.uint8)
     if job.curation.dedup:
         verdicts[_decided(job, DUPLICATES, unit, slices, ROW)] = DUPLICATE
+    if job.curation.near_dedup is not None:
+        verdicts[near_duplicates(job, unit)["row"]] = NEAR_DUPLICATE
     if job.curation.limit is not None:
         (left,) = _decided(job, LIMIT, unit, 1, NUMBER)
         verdicts[np.flatnonzero(verdicts == KEEP)[int(left) :]] = OVER_LIMIT
     return verdicts
+
+
+def _files(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the number of the file that each gathered entry comes from, (n,) int64."""
+    files: np.ndarray = np.searchsorted(offsets, positions, side="right") - 1
+    return files
 
 
 def _paths(job: Job, decision: str, slices: int) -> list[str]:

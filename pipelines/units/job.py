@@ -2,6 +2,7 @@
 
     DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  manifest.json
         _rejected/00003.jsonl.zst   bad records            _excluded/00003.jsonl.zst   examples with an excluded text
+        _near_duplicates/00003.jsonl.zst   dropped examples, and the examples that they resemble
         validation/ the held-out part, a dataset itself    _curated/ verdicts (`curation`)
         _files/     other resources of the kind, such as synonyms
 
@@ -28,10 +29,16 @@ CURATED = "_curated"
 VALIDATION = "validation"
 REJECTED = "_rejected"
 EXCLUDED = "_excluded"
+NEAR_DUPLICATES = "_near_duplicates"
+DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, HELD = DECISIONS = (
+    "duplicates", "candidates", "codes", "similar", "near", "limit", "held",
+)  # fmt: skip
+LASTING = (NEAR,)
+"""Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-_OF_UNIT = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links))")
-_OF_SLICE = re.compile(r"(?:duplicates|limit|held)-\d{5}\.rows")
+_OF_UNIT = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links|bands|codes))")
+_OF_DECISION = re.compile(rf"(?:{'|'.join(DECISIONS)})-\d{{5}}\.rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Job:
         """Return whether a run of this plan writes a file of this name to `_staged`."""
         match = _OF_UNIT.fullmatch(name)
         of_unit = match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
-        return of_unit or _OF_SLICE.fullmatch(name) is not None
+        return of_unit or _OF_DECISION.fullmatch(name) is not None
 
     def staged_path(self, unit: int) -> str:
         """Return the path of the result of a unit's first stage."""
@@ -107,9 +114,19 @@ class Job:
         return f"{STAGED}/{unit:05d}.links"
 
     @staticmethod
+    def bands_name(unit: int) -> str:
+        """Return the name of the file with the bands of a unit's sketches."""
+        return f"{STAGED}/{unit:05d}.bands"
+
+    @staticmethod
+    def codes_name(unit: int) -> str:
+        """Return the name of the file with the codes of a unit's sketches."""
+        return f"{STAGED}/{unit:05d}.codes"
+
+    @staticmethod
     def decision_name(decision: str, number: int) -> str:
-        """Return the name of the file with what a slice of the key space decided on."""
-        return f"{STAGED}/{decision}-{number:05d}.rows"
+        """Return the name of the file with what a slice of the key space, or a unit, decided on."""
+        return f"{CURATED if decision in LASTING else STAGED}/{decision}-{number:05d}.rows"
 
     def path(self, name: str) -> str:
         """Return the path of a name in the output folder."""
@@ -133,10 +150,15 @@ class Job:
         """Return the name of the file with a unit's excluded examples."""
         return f"{EXCLUDED}/{unit:05d}.jsonl.zst"
 
+    @staticmethod
+    def near_name(unit: int) -> str:
+        """Return the name of the file with a unit's near-duplicates."""
+        return f"{NEAR_DUPLICATES}/{unit:05d}.jsonl.zst"
+
     @classmethod
     def lasting_names(cls, unit: int) -> tuple[str, ...]:
         """Return the names of the files besides shards that a unit may write and that stay in a finished dataset."""
-        return cls.rejected_name(unit), cls.excluded_name(unit)
+        return cls.rejected_name(unit), cls.excluded_name(unit), cls.near_name(unit)
 
     @property
     def stopped_path(self) -> str:

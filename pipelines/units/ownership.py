@@ -16,15 +16,15 @@ import numpy as np
 import zstandard
 
 from clearspan.pipelines.units.curation import pack_verdicts
-from clearspan.pipelines.units.decisions import nothing_decided
+from clearspan.pipelines.units.decisions import decides_nothing
 from clearspan.pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
-from clearspan.pipelines.units.keys import pack_keys
 from clearspan.pipelines.units.plan import NAME
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
-_OF_SLICE = re.compile(rf"{STAGED}/[a-z]+-\d{{5}}\.rows")
-_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|keys|links|zst)")
+_KEYS = "keys|links|bands|codes"
+_OF_DECISION = re.compile(rf"({STAGED}|{CURATED})/[a-z]+-\d{{5}}\.rows")
+_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|{_KEYS}|zst)")
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:
@@ -50,8 +50,8 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
         return True
     if sha256 := resources(fingerprint).get(name.removeprefix(f"{VALIDATION}/")):
         return _sha256(read()) == sha256
-    if _OF_SLICE.fullmatch(name):
-        return read() in nothing_decided(num_units)
+    if _OF_DECISION.fullmatch(name):
+        return decides_nothing(read(), num_units)
     match = _OF_UNIT.fullmatch(name)
     if not match or int(match[2]) >= num_units:
         return False
@@ -59,8 +59,8 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
     if (place, suffix) in ((DONE, "json"), (STAGED, "json")):
         result = UnitResult.from_json(read(), plan, int(match[2]))
         return not result.shards and not result.held
-    if (place, suffix) in ((STAGED, "keys"), (STAGED, "links")):
-        return read() == pack_keys([])
+    if place == STAGED:
+        return decides_nothing(read(), num_units)
     if (place, suffix) == (CURATED, "zst"):
         return read() == pack_verdicts(np.empty(0, np.uint8))
     fields = {REJECTED: ["source", "offset", "reason", "head"], EXCLUDED: ["source", "id", "text"]}

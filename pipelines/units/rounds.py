@@ -1,6 +1,6 @@
 """The rounds of a staged run, between its first stage and the commit: decisions that need all documents, then the rest.
 
-    all units staged -> duplicates, by slice -> limit -> held-out groups -> finish, by unit -> commit
+    all units staged -> duplicates -> near-duplicates -> limit -> held-out groups -> finish, by unit -> commit
 
 Each round deals out its elements, numbers of slices or of units, and begins when the one before has ended.
 """
@@ -11,12 +11,26 @@ from functools import partial
 
 from clearspan.pipelines.units import decisions
 from clearspan.pipelines.units.curation import Curation
-from clearspan.pipelines.units.job import Job, UnitResult, done_units
+from clearspan.pipelines.units.job import (
+    CANDIDATES,
+    CODES,
+    DUPLICATES,
+    HELD,
+    LIMIT,
+    NEAR,
+    SIMILAR,
+    Job,
+    UnitResult,
+    done_units,
+)
 from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
 Element = tuple[int, int]
 """A slice or a unit, and the number of slices."""
+
+
+_BY_SLICE, _BY_UNIT, _ONCE = "slice", "unit", "once"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,23 +50,29 @@ class Round:
 
 def rounds(curation: Curation) -> list[Round]:
     """Return the rounds that a curation needs, in order."""
-    made = []
-    if curation.dedup:
-        made.append(Round("Find duplicates", partial(_undecided, decisions.DUPLICATES), decisions.find_duplicates))
-    if curation.limit is not None:
-        made.append(Round("Limit", partial(_undecided, decisions.LIMIT), decisions.find_limits))
-    if curation.is_linked:
-        made.append(Round("Hold out", partial(_undecided, decisions.HELD), decisions.find_held_out))
-    return [*made, Round("Finish", _unfinished, finish_unit)]
+    near = curation.near_dedup is not None
+    made = [
+        (curation.dedup, "Find duplicates", DUPLICATES, _BY_SLICE, decisions.find_duplicates),
+        (near, "Find candidates", CANDIDATES, _BY_SLICE, decisions.find_candidates),
+        (near, "Look up codes", CODES, _BY_UNIT, decisions.find_codes),
+        (near, "Compare", SIMILAR, _BY_SLICE, decisions.find_similar),
+        (near, "Put together", NEAR, _BY_UNIT, decisions.find_near),
+        (curation.limit is not None, "Limit", LIMIT, _ONCE, decisions.find_limits),
+        (curation.is_linked, "Hold out", HELD, _ONCE, decisions.find_held_out),
+    ]
+    deciding = [Round(name, partial(_undecided, of, by), work) for needed, name, of, by, work in made if needed]
+    return [*deciding, Round("Finish", _unfinished, finish_unit)]
 
 
-def _undecided(decision: str, job: Job) -> list[Element]:
-    """Return the slices that have not decided yet; none if all units have their verdicts."""
+def _undecided(decision: str, by: str, job: Job) -> list[Element]:
+    """Return the slices or units that have not decided yet; none if all units have their verdicts."""
     if len(decisions.units_with_verdicts(job)) == job.num_units:
         return []
-    slices, decided = decisions.num_slices(job), storage.list_files(job.staged_folder)
-    numbers = range(slices if decision in decisions.BY_SLICE else 1)
-    return [(each, slices) for each in numbers if job.decision_name(decision, each).rpartition("/")[2] not in decided]
+    slices = decisions.num_slices(job)
+    folder, _, _ = job.decision_name(decision, 0).rpartition("/")
+    decided = {f"{folder}/{name}" for name in storage.list_files(job.path(folder))}
+    numbers = range({_BY_SLICE: slices, _BY_UNIT: job.num_units, _ONCE: 1}[by])
+    return [(number, slices) for number in numbers if job.decision_name(decision, number) not in decided]
 
 
 def _unfinished(job: Job) -> list[Element]:

@@ -22,9 +22,18 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.stopwatch import Stopwatch
-from clearspan.pipelines.tally import Tally
-from clearspan.pipelines.units import decisions
-from clearspan.pipelines.units.curation import HELD_OUT, KEEP, REASONS, Rebatcher, pack_verdicts, unpack_verdicts
+from clearspan.pipelines.tally import Lines, Tally
+from clearspan.pipelines.text.minhash import detach
+from clearspan.pipelines.units import decisions, near
+from clearspan.pipelines.units.curation import (
+    HELD_OUT,
+    KEEP,
+    NEAR_DUPLICATE,
+    REASONS,
+    Rebatcher,
+    pack_verdicts,
+    unpack_verdicts,
+)
 from clearspan.pipelines.units.job import STAGED, VALIDATION, Job, UnitResult
 from clearspan.pipelines.units.keys import keys, pack_keys
 from clearspan.pipelines.units.linking import links
@@ -73,6 +82,42 @@ class _Shards:
             self.published += 1
 
 
+class _Collected:
+    """What decisions need of a unit's examples: keys, links, bands and codes, as far as its curation uses them."""
+
+    def __init__(self, job: Job, unit: int) -> None:
+        self.curation, self.rows = job.curation, 0
+        self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
+        self.names = [name(unit) for name in (job.keys_name, job.links_name, job.bands_name, job.codes_name)]
+        self.keys, self.links, self.bands, self.described = (list[np.ndarray]() for _ in self.names)
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Collect the examples of a batch; return it as it is to be written."""
+        if self.curation.near_dedup is not None:
+            batch, sketches = detach(batch)
+            self.bands.append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
+            self.described.append(near.describe(batch.column("id").to_numpy(), sketches))
+        if self.curation.dedup:
+            self.keys.append(keys(batch, self.rows, self.columns))
+        if self.curation.is_linked:
+            self.links.append(links(batch, self.rows))
+        self.rows += batch.num_rows
+        return batch
+
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of the files by name."""
+        of_keys, of_links, of_bands, of_codes = self.names
+        files: dict[str, bytes] = {}
+        if self.curation.dedup:
+            files[of_keys] = pack_keys(self.keys)
+        if self.curation.is_linked:
+            files[of_links] = pack_keys(self.links)
+        if self.curation.near_dedup is not None:
+            files[of_bands] = near.pack_bands(self.bands)
+            files[of_codes] = b"".join(part.tobytes() for part in self.described)
+        return files
+
+
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     """Process a unit, or run its first stage; a repetition writes the same files.
 
@@ -85,28 +130,18 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     hashes: list[str] = []
     records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
     batches = worker.examples(records, tally, watch)
-    columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-    collected: dict[str, list[np.ndarray]] = {}
-    if job.curation.dedup:
-        collected[job.keys_name(unit.number)] = []
-    if job.curation.is_linked:
-        collected[job.links_name(unit.number)] = []
+    collected = _Collected(job, unit.number)
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
-            staged, rows = _Shards(spool, job.staged_folder, job, unit.number, watch), 0
+            staged = _Shards(spool, job.staged_folder, job, unit.number, watch)
             for batch in batches:
-                if job.curation.dedup:
-                    collected[job.keys_name(unit.number)].append(keys(batch, rows, columns))
-                if job.curation.is_linked:
-                    collected[job.links_name(unit.number)].append(links(batch, rows))
-                rows += batch.num_rows
-                staged.write(batch)
+                staged.write(collected.add(batch))
             shards, held = staged.close(), list[ShardInfo]()
         else:
             shards, held = _finish(batches, job, unit.number, spool, watch)
     written = {job.rejected_name(unit.number): tally.rejected(), job.excluded_name(unit.number): tally.excluded()}
     files = {name: data for name, data in written.items() if data}
-    files |= {name: pack_keys(parts) for name, parts in collected.items()}
+    files |= collected.files()
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
@@ -131,6 +166,11 @@ def finish_unit(job: Job, unit: int, slices: int) -> UnitResult:
             shards, held = _finish(remaining, job, unit, spool, watch)
     counts, lasting = staged.counts, job.lasting_names(unit)
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
+    if (verdicts == NEAR_DUPLICATE).any():
+        with _spool(job.folder) as spool:
+            listed = _near_duplicates(job, unit, _remaining(job, staged, verdicts == NEAR_DUPLICATE, spool))
+        storage.publish_bytes(listed, job.path(job.near_name(unit)))
+        files[job.near_name(unit)] = hashlib.sha256(listed).hexdigest()
     counts.kept = int(np.isin(verdicts, (KEEP, HELD_OUT)).sum())
     for verdict, reason in REASONS.items():
         if reason in counts.filtered:
@@ -167,6 +207,16 @@ def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) ->
             yield from joined.add(batch.filter(pa.array(wanted[row : row + batch.num_rows])))
             row += batch.num_rows
     yield from joined.rest()
+
+
+def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> bytes:
+    """Return the dropped examples of a unit, and the ids of those that they resemble, as JSON lines in a zstd frame."""
+    lines, found = Lines(), iter(decisions.near_duplicates(job, unit))
+    for batch in dropped:
+        named = [name for name in ("source", "id") if name in batch.schema.names]
+        for example, (_, kept, similarity) in zip(batch.select(named).to_pylist(), found, strict=False):
+            lines.write({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
+    return lines.close()
 
 
 def _write(batches: Iterable[pa.RecordBatch], shards: _Shards) -> list[ShardInfo]:

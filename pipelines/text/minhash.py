@@ -1,0 +1,87 @@
+"""MinHash sketches of texts, from which the Jaccard similarity of their word n-grams is estimated.
+
+    text -> `Words`: normalized as for --exclude -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES numbers
+
+The expected fraction of equal numbers in two sketches is the Jaccard similarity of the two sets of n-grams. Sketches
+are those of Dahlgaard, Knudsen and Thorup, "Fast Similarity Sketching" (FOCS 2017): in each round, every n-gram draws a
+place and a number; a place keeps the smallest number of the first round that reaches it. They take time in the number
+of n-grams, not times the number of places, and vary as little as with a hash function for each place.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.pipelines.text.word_hashes import Words
+from clearspan.shards import keyed
+
+NUM_HASHES = 256
+NGRAM, NGRAM_LETTERS = 5, 8
+"""Words of an n-gram, and those of one with a letter of a script without spaces, where each letter is a word."""
+COLUMN = "sketch"
+"""Column of a batch between the kind of text and the unit, which does not write it."""
+LOWEST = 0.5
+"""The lowest similarity to look for: below it, most candidates are none."""
+VERSION = 1
+"""Version of the sketches, part of a dataset's fingerprint."""
+_EMPTY = np.iinfo(np.int64).max
+_FACTORS, _TERMS = (keyed.draw(np.array([seed]), np.arange(1, 2 * NUM_HASHES + 1)) for seed in (1, 2))
+_FACTORS |= 1
+_PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
+
+
+def attach(batch: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
+    """Return a batch with a column of its examples' sketches, (n, NUM_HASHES) int64, for `detach`."""
+    column = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), NUM_HASHES)
+    return batch.append_column(COLUMN, column)
+
+
+def detach(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Return a batch without the column of sketches, and the sketches, (n, NUM_HASHES) int64."""
+    numbers = batch.column(COLUMN).flatten().to_numpy().reshape(-1, NUM_HASHES)
+    return batch.drop_columns([COLUMN]), numbers
+
+
+def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending numbers of their texts, (n,) int64.
+
+    A text with fewer words has one hash, of all of them; one without words has none.
+    """
+    hashes, texts_of = Words.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
+    order = np.argsort(texts_of, kind="stable")
+    return hashes[order].view(np.int64), texts_of[order]
+
+
+def sketches(texts: Sequence[str]) -> np.ndarray:
+    """Return the sketches of texts, (n, NUM_HASHES) int64; zeros for a text without words."""
+    grams, rows = ngrams(texts)
+    return sketch(grams, rows, len(texts))
+
+
+def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return the sketches of sets of hashes, (num_rows, NUM_HASHES) int64; zeros for an empty set.
+
+    Args:
+        grams: (n,) int64; a set may hold a hash more than once.
+        rows: the set of each hash, (n,) int64.
+    """
+    grams = keyed.finalize(grams)
+    numbers = np.full((num_rows, NUM_HASHES), _EMPTY, np.int64)
+    numbers[np.bincount(rows, minlength=num_rows) == 0] = 0
+    flat, num_open = numbers.reshape(-1), np.full(num_rows, NUM_HASHES)
+    for number in range(2 * NUM_HASHES):
+        if not len(rows):
+            break
+        drawn = (grams * _FACTORS[number] + _TERMS[number]) & _EMPTY
+        # In the first rounds a hash draws its place; later rounds fill one place each, so that none stays empty.
+        place = drawn >> _PLACE_SHIFT if number < NUM_HASHES else number - NUM_HASHES
+        places = rows * NUM_HASHES + place
+        is_open = flat[places] == _EMPTY
+        filled = places[is_open]
+        np.minimum.at(flat, filled, drawn[is_open])
+        num_open -= np.bincount(np.unique(filled) // NUM_HASHES, minlength=num_rows)
+        is_left = num_open[rows] > 0
+        if not is_left.all():
+            grams, rows = grams[is_left], rows[is_left]
+    return numbers

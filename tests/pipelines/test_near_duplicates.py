@@ -1,0 +1,211 @@
+"""Near-duplicates: estimates against exact similarities, decisions against slow ones, planted copies in a corpus."""
+
+import io
+import json
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearspan.pipelines.text import minhash
+from clearspan.pipelines.text.minhash import NUM_HASHES, sketches
+from clearspan.pipelines.text.word_hashes import Words
+from clearspan.pipelines.units import near
+from clearspan.shards import Dataset, verify
+from tests.pipelines.conftest import killed
+
+UNIT = ("--unit-bytes", "40000", "--min-tokens", "50")
+NEAR = (*UNIT, "--near-dedup", "0.8")
+ALL = (*NEAR, "--dedup", "--limit", "35", "--holdout-fraction", "0.3")
+
+
+def jaccard(first: str, second: str) -> float:
+    """Return the similarity of the sets of 5-grams of words of two English texts."""
+    sets = []
+    for text in (first, second):
+        words = "".join(c if c.isalnum() else " " for c in text.lower().replace("'", "")).split()
+        sets.append({tuple(words[at : at + 5]) for at in range(max(1, len(words) - 4))})
+    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+def edited(text: str, fraction: float, seed: int) -> str:
+    """Return a text with a fraction of its words replaced."""
+    rng = random.Random(seed)
+    return " ".join(word if rng.random() > fraction else f"other{rng.randrange(10**6)}" for word in text.split())
+
+
+@pytest.fixture(scope="module")
+def plain(texts: list[str]) -> list[str]:
+    """Forty texts of ASCII, in which words are what they seem."""
+    return [text for text in texts if text.isascii() and 200 < len(text.split()) < 600][:40]
+
+
+def test_estimates_are_the_similarities_of_ngrams(plain: list[str]) -> None:
+    copies = [edited(text, number % 8 / 80, number) for number, text in enumerate(plain)]
+    first, second = sketches(plain), sketches(copies)
+    exact = np.array([jaccard(*pair) for pair in zip(plain, copies, strict=True)])
+    errors = (first == second).mean(axis=1) - exact
+    deviations = np.sqrt(exact * (1 - exact) / NUM_HASHES)
+    assert exact.min() < 0.5 and (errors[exact == 1] == 0).all()
+    assert np.abs(errors).max() < 0.1 and np.sqrt((errors**2).mean()) < 1.3 * np.sqrt((deviations**2).mean())
+    assert abs(errors.mean()) < 0.01
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_a_sketch_depends_on_the_set_alone(sets: list[list[int]]) -> None:
+    rows = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+    grams = np.array([number for each in sets for number in each], np.int64)
+    made = minhash.sketch(grams, rows, len(sets))
+    for number, each in enumerate(sets):
+        alone = minhash.sketch(np.array(sorted(set(each)), np.int64), np.zeros(len(set(each)), np.int64), 1)[0]
+        assert made[number].tolist() == alone.tolist()
+        assert made[number].any() == bool(each)
+        for other, numbers in enumerate(sets):
+            assert (set(each) == set(numbers)) == (made[number].tolist() == made[other].tolist())
+
+
+def test_texts_together_have_the_ngrams_of_each(texts: list[str]) -> None:
+    mixed = [
+        *texts[:20],
+        "",
+        "...",
+        "Two words",
+        "\n\n",
+        "一个男人在弹吉他。",
+        "Ein Satz.\nNoch einer.",
+        "ein satz noch einer",
+    ]
+    grams, rows = minhash.ngrams(mixed)
+    for number, text in enumerate(mixed):
+        words = Words(text.replace("\n", " "))
+        alone = words.ngrams(minhash.NGRAM, minhash.NGRAM_LETTERS)
+        if not len(alone) and len(words.starts):
+            alone = words._hashes(np.array([0]), np.array([len(words.starts) - 1]))
+        assert sorted(grams[rows == number].tolist()) == sorted(alone.view(np.int64).tolist())
+    assert grams[rows == 25].tolist() == grams[rows == 26].tolist()  # as --exclude compares: no case, no marks
+    assert not np.isin([20, 21, 23], rows).any()
+
+
+def slowly(entries: np.ndarray, accepted: float) -> dict[int, int]:
+    """Return position -> position of the entry that it resembles, with one comparison at a time."""
+    found: dict[int, int] = {}
+    kept: dict[int, list[int]] = {}
+    for position, entry in enumerate(entries):
+        for other in kept.setdefault(int(entry["band"]), []):
+            if near.similarity(entry["code"][None], entries[other]["code"][None])[0] >= accepted:
+                found[position] = other
+                break
+        else:
+            kept[int(entry["band"])].append(position)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_document_is_compared_with_those_that_stay(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    entries = np.zeros(80, near.CANDIDATE)
+    entries["band"], entries["row"] = rng.integers(0, 6, 80), np.arange(80)
+    originals = rng.integers(0, 256, (4, NUM_HASHES))
+    for position, original in enumerate(rng.integers(0, 4, 80)):
+        changed = rng.random(NUM_HASHES) < rng.choice([0.02, 0.12])
+        entries["code"][position] = np.where(changed, rng.integers(0, 256, NUM_HASHES), originals[original])
+    dropped, kept, similarity = near.compare(entries, 0.8)
+    assert dict(zip(dropped.tolist(), kept.tolist(), strict=True)) == slowly(entries, 0.8)
+    assert len(dropped) > 20 and similarity.min() >= 0.8
+    assert entries["band"][dropped].tolist() == entries["band"][kept].tolist()
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 1.0])
+def test_bands_find_documents_at_the_threshold(threshold: float) -> None:
+    banding = near.Banding(threshold)
+    found = [1 - (1 - threshold**width) ** (NUM_HASHES // width) for width in (banding.width, banding.width + 1)]
+    assert found[0] >= near.RECALL and (found[1] < near.RECALL or threshold == 1)
+
+
+@pytest.fixture
+def corpus(plain: list[str], tmp_path: Path) -> Path:
+    """Forty documents; then copies: four exact, eight of 1 % other words, four of 20 %, one in other letters."""
+    copies = [*plain[:4], *(edited(text, 0.01, number) for number, text in enumerate(plain[4:12]))]
+    copies += [*(edited(text, 0.2, number) for number, text in enumerate(plain[12:16])), plain[16].upper()]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [*plain, *copies]))
+    return path
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for batch in Dataset(folder) for row in batch.to_pylist()]
+
+
+def listed(folder: Path) -> list[dict]:
+    found = []
+    for path in sorted((folder / "_near_duplicates").iterdir()):
+        with zstandard.ZstdDecompressor().stream_reader(path.read_bytes()) as lines:
+            found += [json.loads(line) for line in io.TextIOWrapper(lines)]
+    return found
+
+
+def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
+    assert direct("--input", corpus, *NEAR).code == 0
+    everything, found = rows(tmp_path / "all"), rows(tmp_path / "out")
+    assert found == [*everything[:40], *everything[52:56]]
+    counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
+    assert counts["filtered"]["near_duplicate"] == 13 and counts["read"] == 57
+    assert verify(tmp_path / "out") == []
+    lines, dropped = listed(tmp_path / "out"), [*everything[40:52], everything[56]]
+    assert [(line["id"], line["source"]) for line in lines] == [(row["id"], row["source"]) for row in dropped]
+    assert [line["kept"] for line in lines] == [row["id"] for row in [*everything[:12], everything[16]]]
+    assert all(0.75 < line["similarity"] <= 1 for line in lines)
+
+
+def test_exact_copies_count_as_duplicates_and_the_limit_counts_what_stays(direct, corpus: Path, tmp_path: Path) -> None:
+    lines = corpus.read_text().splitlines(keepends=True)
+    corpus.write_text("".join([*lines[:10], *lines[40:50], *lines[10:40]]))
+    assert direct("--input", corpus, *ALL).code == 0
+    counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]["filtered"]
+    assert (counts["duplicate"], counts["near_duplicate"], counts["over_limit"]) == (4, 6, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["_staged/candidates-00000.rows", "_staged/codes-00001.rows", "_curated/near-00002.rows"]
+)
+def test_killed_in_any_round_it_ends_with_the_same_bytes(
+    direct, corpus: Path, roberta_tokenizer: Path, tmp_path: Path, tree, name: str
+) -> None:
+    assert direct("--input", corpus, *ALL, "--output", tmp_path / "direct").code == 0
+    words = ["--input", corpus, *ALL, "--output", tmp_path / "out", "--tokenizer", roberta_tokenizer]
+    assert killed("before", name, "documents", *words) == -signal.SIGKILL
+    assert direct("--input", corpus, *ALL).code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "direct")
+
+
+@pytest.mark.parametrize("lost", ["*.tar", "_near_duplicates/*"])
+def test_what_is_lost_is_made_again_from_its_own_unit(direct, corpus: Path, tmp_path: Path, tree, lost: str) -> None:
+    assert direct("--input", corpus, *NEAR, "--json").code == 0
+    before = tree(tmp_path / "out")
+    sorted((tmp_path / "out").glob(lost))[-1].unlink()
+    assert json.loads(direct("--input", corpus, *NEAR, "--json").out)["run"]["units"] == 1
+    assert tree(tmp_path / "out") == before
+
+
+def test_sentences_are_compared_too(direct, tmp_path: Path) -> None:
+    sentence = "The old bridge over the river was closed to all traffic in the spring of that year for repairs"
+    lines = [sentence + ".", sentence.replace("old ", "") + ".", "An unlike sentence of some words stands here, too."]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    words = ("--no-split", "--text-per", "line", "--near-dedup", "0.7")
+    assert direct("sentences", "--input", tmp_path / "lines.txt", *words).code == 0
+    assert len(rows(tmp_path / "out")) == 2
+    assert [set(line) for line in listed(tmp_path / "out")] == [{"id", "kept", "similarity"}]
+
+
+@pytest.mark.parametrize("similarity", ["0.4", "1.1"])
+def test_a_similarity_out_of_range_is_bad_usage(direct, corpus: Path, similarity: str) -> None:
+    outcome = direct("--input", corpus, "--near-dedup", similarity)
+    assert outcome.code == 2 and "--near-dedup must be from 0.5 to 1" in outcome.err
