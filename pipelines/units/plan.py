@@ -31,6 +31,8 @@ FORMAT = 6
 """Version of the output, increased whenever the same inputs and options give other bytes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
+MANY_UNITS = 40_000
+"""The number of units from which the default size of a unit grows: decisions read a piece of every unit's keys."""
 EXPANSION = 3
 """Typical ratio of the size of text to its compressed size."""
 RANGES = ("jsonl", "lines", "parquet")
@@ -231,7 +233,8 @@ def make_plan(
 
     Args:
         fingerprint: what shapes the data besides the inputs: `options`, and further entries of the kind.
-        unit_bytes: size of a unit; None gives 128 MB, or less for a small number of images or audio clips.
+        unit_bytes: size of a unit; None gives 128 MB, more for corpora of over 5 TB, and less for a small number of
+            images or audio clips.
         whole: files are not cut.
 
     Raises:
@@ -242,7 +245,7 @@ def make_plan(
         unit_bytes = unit_bytes or small_units(num_bytes, UNIT_BYTES)
         units = grouped(deal(inputs, unit_bytes), unit_bytes)
     else:
-        unit_bytes = unit_bytes or UNIT_BYTES
+        unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)
         units = cut(inputs.files, unit_bytes, member_starts(inputs.root, inputs.files, unit_bytes), whole)
     if len(units) > MAX_UNITS:
         raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import Input, Reading
+from clearspan.pipelines.records import Input, Inputs, Reading
+from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.inputs import find
 from clearspan.pipelines.units.plan import Plan, compare, cut, differences, find_inputs, make_plan
 
@@ -104,6 +105,15 @@ def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
         file.truncate(100_001)
     with pytest.raises(PipelineError, match="100,001 work units, more than 100,000: raise --unit-bytes"):
         plan_of(tmp_path / "big.jsonl", 1)
+
+
+def test_units_of_very_large_corpora_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "member_starts", lambda *given: {})
+    files = tuple(Input(f"{number}.jsonl.gz", 10**9, "jsonl", "gzip", "") for number in range(600))
+    assert len(make_plan(Inputs("corpus", files), {"options": {}}).units) == 600
+    monkeypatch.setattr(planning, "MANY_UNITS", 100)
+    plan = make_plan(Inputs("corpus", files), {"options": {}})
+    assert plan.fingerprint["options"]["unit_bytes"] == 6 * 10**9 and len(plan.units) == 100
 
 
 def test_the_fingerprint_holds_what_shapes_the_data(corpus: Path) -> None:
