@@ -7,7 +7,6 @@ A file holds the number of entries before each destination, then all entries. A 
 from each of many files, READERS files at a time. Memory holds that range alone, and Beam passes no entry on.
 """
 
-import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -45,14 +44,11 @@ def gather(
     """Return the entries for the destinations first..end - 1 of all files, (n,) dtype, and the offsets of the files,
     (files + 1,).
     """
+    begin = INDEX.itemsize * (num_destinations + 1)
     with ThreadPoolExecutor(READERS) as pool:
-        ranges = np.array(list(pool.map(lambda path: _range(path, first, end), paths)), np.int64).reshape(-1, 2)
-        offsets = bounds(ranges[:, 1] - ranges[:, 0])
-        entries = np.empty(offsets[-1], dtype)
-        targets = [entries[start:stop] for start, stop in itertools.pairwise(offsets)]
-        places = INDEX.itemsize * (num_destinations + 1) + dtype.itemsize * ranges[:, 0]
-        list(pool.map(_read, paths, places, targets))
-    return entries, offsets
+        parts = list(pool.map(lambda path: _read(path, begin, first, end, dtype), paths))
+    offsets = bounds(np.array([len(part) for part in parts], np.int64))
+    return np.concatenate([np.empty(0, dtype), *parts]), offsets
 
 
 def read_index(path: str, num_destinations: int) -> np.ndarray:
@@ -62,16 +58,13 @@ def read_index(path: str, num_destinations: int) -> np.ndarray:
     return index.astype(np.int64)
 
 
-def _range(path: str, first: int, end: int) -> tuple[int, int]:
+def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
+    """Return the entries of a file for a range of destinations, (n,) dtype; `begin` is the place of the first entry."""
+    size = INDEX.itemsize
     with storage.open_input(path) as stream:
-        size = INDEX.itemsize
         start, stop = (int.from_bytes(storage.read_at(stream, size * place, size), "little") for place in (first, end))
-    return start, stop
-
-
-def _read(path: str, place: int, target: np.ndarray) -> None:
-    """Fill `target` with the file's bytes from a place on."""
-    if target.size:
-        with storage.open_input(path) as stream:
-            stream.seek(int(place))
-            target[:] = np.frombuffer(stream.read(target.nbytes), target.dtype)
+        if start == stop:
+            return np.empty(0, dtype)
+        return np.frombuffer(
+            storage.read_at(stream, begin + dtype.itemsize * start, dtype.itemsize * (stop - start)), dtype
+        )

@@ -267,7 +267,7 @@ def test_a_stage_begun_with_other_switches_is_refused(command, tmp_path: Path) -
     with faults.installed(), pytest.MonkeyPatch.context() as patch:
         faults.at = 10**9
         patch.setattr(
-            "clearspan.pipelines.units.unit.rule", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone"))
+            "clearspan.pipelines.units.decisions.decide", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone"))
         )
         assert command(*CURATED).code == 1
     assert list((tmp_path / "out" / "_staged").glob("*.tar"))
