@@ -29,9 +29,9 @@ from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
+from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.export import save_model
-from clearspan.train.model.build import build_encoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import DEV
 

@@ -10,12 +10,12 @@ from torch import nn
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.shards import Dataset, ShardError
+from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import modality
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
 from clearspan.train.learner import Learner
-from clearspan.train.model.build import build_encoder
 from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.tokenizer import load_shards_tokenizer

@@ -95,9 +95,9 @@ def export_untrained(plan: Plan) -> None:
 
     name_accelerator()
     from clearspan.shards import Dataset
+    from clearspan.train.build_encoder import build_encoder
     from clearspan.train.config.recipe import load, to_yaml
     from clearspan.train.export import save_model
-    from clearspan.train.model.build import build_encoder
     from clearspan.train.model.tokenizer import load_shards_tokenizer
 
     shutil.rmtree(plan.run(UNTRAINED, 1), ignore_errors=True)

@@ -13,13 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from clearspan.shards import Dataset
 from clearspan.train.build import build_feed, build_learner
+from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.data.batch import Batch, Rows, TokenLists
 from clearspan.train.data.feed import MicroBatch
 from clearspan.train.data.stream import StreamState
 from clearspan.train.learner import Learner
 from clearspan.train.losses import nt_xent
-from clearspan.train.model.build import build_encoder
 from clearspan.train.model.masking import Masked, mask
 from clearspan.train.model.packing import Packed, pack, pack_ids
 from clearspan.train.model.tokenizer import load_tokenizer

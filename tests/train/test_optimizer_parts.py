@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.optimization import optimizer_groups
 from clearspan.train.learner import Learner
-from clearspan.train.model.build import build_encoder
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.run import main

@@ -15,9 +15,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.library import load as load_model
+from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import load_skeleton, save_model, save_skeleton
-from clearspan.train.model.build import build_encoder
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import Recipe, RecipeError
