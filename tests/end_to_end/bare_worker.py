@@ -71,14 +71,16 @@ def main() -> None:
 
     import clearspan.pipelines.execution.worker  # noqa: F401
     from clearspan.pipelines.execution import graph
+    from clearspan.pipelines.units.rounds import rounds
 
     for job, units in pickle.loads(Path(sys.argv[2]).read_bytes()):
         process = graph.ProcessUnit(job)
         process.setup()
         for unit in units:
             list(process.process(unit))
-        for number in graph.Resolve(job).process(len(units)) if job.curation.is_staged else []:
-            list(graph.FinishUnit(job).process(number))
+        for each in rounds(job.curation) if job.curation.is_staged else []:
+            for element in graph.Deal(job, each).process(len(units)):
+                list(graph.Work(job, each).process(element))
         graph.Commit(job).process(len(units))
 
 
