@@ -210,7 +210,7 @@ def main() -> None:
     parser = command(__doc__, "capacity")
     parser.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder of .jsonl files with real text")
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or the folder with it")
-    option(parser, "megabytes", 8.0, "size of the measured run")
+    option(parser, "megabytes", 4.0, "size of the measured run")
     for name, value, description in (
         ("document-bytes", 4963.0, "bytes of a document: OpenWebText's mean"),
         ("file-bytes", 200e6, "bytes of an input file"),
