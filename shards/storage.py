@@ -15,16 +15,24 @@ import functools
 import glob
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from clearspan.common.files import COPY_BYTES, atomic_write, move
 from clearspan.shards import finding
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+READERS = 16
+AHEAD = 1000
+"""Number of files whose results may wait, so that memory does not grow with the number of files."""
 
 
 class StoreError(OSError):
@@ -215,6 +223,20 @@ def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
 def is_folder(pattern: str) -> bool:
     """Return whether a path names a folder; on an object store, whether it ends in a slash."""
     return pattern.endswith("/") if is_remote(pattern) else Path(pattern).is_dir()
+
+
+def each(place: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield the results of reading many files in a place, in order.
+
+    On an object store, where each request takes tens of milliseconds, READERS of them are under way at a time.
+    """
+    if not is_remote(place):
+        yield from map(work, items)
+        return
+    remaining = iter(items)
+    with ThreadPoolExecutor(READERS) as pool:
+        while part := list(itertools.islice(remaining, AHEAD)):
+            yield from pool.map(work, part)
 
 
 def read_bytes(path: str) -> bytes:

@@ -61,8 +61,13 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def named(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return an empty pipeline for the runner that `arguments` name."""
-    return beam.Pipeline(options=PipelineOptions(["--no_save_main_session", *arguments]))
+    """Return an empty pipeline for the runner that `arguments` name.
+
+    Beam would also stage a list of the packages of this environment, for its log. A job server and its workers need a
+    folder in common for staged files, but none if there are none.
+    """
+    nothing_staged = ["--no_save_main_session", "--experiments=disable_logging_submission_environment"]
+    return beam.Pipeline(options=PipelineOptions([*nothing_staged, *arguments]))
 
 
 def run(pipeline: beam.Pipeline) -> dict[str, float] | None:
@@ -117,6 +122,6 @@ def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
 
 def _leave() -> None:
     _leaving.acquire()
-    message = "a worker process was killed or could not start: run again, with fewer --workers if memory ran out"
+    message = "a worker process was killed or could not start: run again, with fewer workers if memory ran out"
     print(f"pipelines: {message}", file=sys.stderr, flush=True)
     os._exit(1)

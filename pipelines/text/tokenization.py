@@ -11,7 +11,6 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import gigatoken
@@ -21,7 +20,7 @@ from tokenizers import Tokenizer
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.stopwatch import Stopwatch
-from clearspan.shards import token_type
+from clearspan.shards import storage, token_type
 from clearspan.shards.manifest import TOKENIZER_FOLDER, TokenizerInfo
 from clearspan.shards.ragged import Ragged
 from clearspan.shards.token_ids import MOST_BYTES, vocab_size
@@ -84,28 +83,29 @@ class TokenizerFiles:
 
 
 def read_tokenizer(path: str) -> TokenizerFiles:
-    """Read a tokenizer.json, or the folder that holds one.
+    """Read a tokenizer.json, or the folder that holds one, on this machine or on an object store.
 
     Raises:
         PipelineError: there is none, `tokenizers` cannot read it, or it is too large for a tokenizer.
     """
-    main = Path(path) / MAIN if Path(path).is_dir() else Path(path)
-    if not main.is_file():
+    beside = storage.file_sizes(path)  # empty for a file
+    paths = {name: storage.join(path, name) for name in (MAIN, *BESIDE) if name in beside}
+    if not beside and storage.exists(path) and not storage.is_folder(path):
+        paths = {MAIN: path}
+    if MAIN not in paths:
         raise PipelineError(
             f"--tokenizer {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, learn one "
             "with `python -m pipelines vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
-    files = {MAIN: _read(main)}
-    if Path(path).is_dir():
-        files.update({name: _read(main.parent / name) for name in BESIDE if (main.parent / name).is_file()})
-    return TokenizerFiles(files, vocab_size_of(files[MAIN], str(main)))
+    files = {name: _read(file) for name, file in paths.items()}
+    return TokenizerFiles(files, vocab_size_of(files[MAIN], paths[MAIN]))
 
 
-def _read(path: Path) -> bytes:
-    if path.stat().st_size > MOST_BYTES:
+def _read(path: str) -> bytes:
+    if storage.size(path) > MOST_BYTES:
         raise PipelineError(f"{path}: more than {MOST_BYTES:,} bytes, too large for a tokenizer: is it the right file?")
-    return path.read_bytes()
+    return storage.read_bytes(path)
 
 
 @functools.lru_cache(maxsize=2)

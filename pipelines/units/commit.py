@@ -86,8 +86,12 @@ def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
     skipped.
     """
     units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
-    results = {unit: load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit) for unit in units}
-    return {unit: result for unit, result in results.items() if result}
+
+    def load(unit: int) -> UnitResult | None:
+        return load_result(job.path(f"{stage}/{unit:05d}.json"), job.plan, unit)
+
+    results = zip(units, storage.each(job.folder, load, units), strict=True)
+    return {unit: result for unit, result in results if result}
 
 
 def staged_units(job: Job) -> set[int]:

@@ -112,27 +112,33 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
     Raises:
         PipelineError: a file is of unknown type, or cannot be read as its type.
     """
-    unknown, descriptions = list[str](), _descriptions(files)
-    for name, size in files.items():
+    descriptions = _descriptions(files)
+
+    def described(name: str) -> Input | None:
         if not name.isprintable():
             raise PipelineError(f"{name!r}: a file name that is not printable text cannot be a source: rename it")
         path = storage.join(root, name)
         if name in descriptions and path not in named:
             if name.rpartition("/")[2] == BESIDE_ARROW[0]:
                 _check_saved(path, files, name.rpartition("/")[0])
-            continue
+            return None
         with storage.open_input(path) as stream:
-            content_hash = sample(stream, size)
+            content_hash = sample(stream, files[name])
             try:
                 file_format, compression = recognized(path, reading.formats) or look(stream, path)
             except UnknownKindError:
                 if path in named:
                     raise
-                unknown.append(name)
                 file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
-        yield Input(name, size, rows_format(file_format, reading), compression, content_hash)
+        return Input(name, files[name], rows_format(file_format, reading), compression, content_hash)
+
+    unknown = list[str]()
+    for entry in filter(None, storage.each(root, described, files)):
+        if entry.format == UNKNOWN:
+            unknown.append(entry.name)
+        yield entry
     if unknown and (len(unknown) == len(files) or not reading.skip_unknown):
         number = f"{len(unknown):,} {'file' if len(unknown) == 1 else 'files'} of unknown type"
         remedy = "name others" if reading.skip_unknown else "leave them out of --input, or add --skip-unknown"

@@ -16,7 +16,7 @@ from tests.end_to_end.conftest import AWS
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "100000"]
 
 
-def words(source: str | Path, target: str | Path, tokenizer: Path, *more: str) -> list[str]:
+def words(source: str | Path, target: str | Path, tokenizer: str | Path, *more: str) -> list[str]:
     return ["documents", "--input", f"{source}/*.jsonl", "--output", str(target), "--tokenizer", str(tokenizer), *more]
 
 
@@ -52,7 +52,8 @@ def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upload(corpus, f"{bucket}/corpus/2026")
-    command = words(f"{bucket}/corpus/2026", f"{bucket}/data/train", roberta_tokenizer, *OPTIONS)
+    upload(roberta_tokenizer, f"{bucket}/tokenizer")
+    command = words(f"{bucket}/corpus/2026", f"{bucket}/data/train", f"{bucket}/tokenizer", *OPTIONS)
     assert pipelines_main(command) == 0
     assert tree(f"{bucket}/data/train") == tree(finished)
     capsys.readouterr()

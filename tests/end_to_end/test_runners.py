@@ -1,32 +1,50 @@
 """One graph on every runner: the same command and the same bytes, from Dask's workers to Dataflow's job description."""
 
+import contextlib
 import io
 import json
+import os
+import runpy
+import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.environments import ExternalEnvironment
 
 from clearspan.pipelines.__main__ import main
-from clearspan.shards import storage
+from clearspan.pipelines.execution import runners
+from clearspan.shards import Manifest, storage
 from tests.conftest import ROOT
+from tests.listening import listening
+from tests.processes import environment
 
 OPTIONS = ["--min-tokens", "512", "--unit-bytes", "60000"]
 DASK = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
 DATAFLOW = ["--runner=DataflowRunner", "--project=clearspan-test", "--region=europe-west4", "--job_name=clearspan"]
 STAGING = ["--temp_location=gs://clearspan-test/tmp", "--staging_location=gs://clearspan-test/staging"]
-JOB_SERVICE = "apache_beam.runners.portability.local_job_service_main"
+JOB_SERVICE = Path(__file__).with_name("job_service.py")
+WORKER_POOL = ["-m", "apache_beam.runners.worker.worker_pool_main", "--service_port=0"]
+KILLING = ROOT / "tests" / "pipelines" / "killing.py"
+STAGES = {"one stage": [], "two stages": ["--dedup", "--limit", "8"]}
 
 
-@pytest.fixture(scope="module")
-def words(corpus: Path, roberta_tokenizer: Path) -> list[str]:
-    """The command, but for --output and the runner: several units."""
-    return ["documents", "--input", f"{corpus}/*.jsonl", "--tokenizer", str(roberta_tokenizer), *OPTIONS]
+@pytest.fixture(scope="module", params=STAGES)
+def words(
+    request: pytest.FixtureRequest, corpus: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """The command, but for --output and the runner: several units, and documents that occur twice."""
+    copies = tmp_path_factory.mktemp("copies") / "c.jsonl"
+    copies.write_bytes((corpus / "b.jsonl").read_bytes())
+    inputs = ["--input", f"{corpus}/*.jsonl", str(copies)]
+    return ["documents", *inputs, "--tokenizer", str(roberta_tokenizer), *OPTIONS, *STAGES[request.param]]
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +52,9 @@ def finished(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict
     """The files as this process makes them."""
     folder = tmp_path_factory.mktemp("local") / "out"
     assert main([*words, "--output", str(folder)]) == 0
+    if "--dedup" in words:
+        filtered = Manifest.load(str(folder)).counts["filtered"]
+        assert filtered["duplicate"] and filtered["over_limit"]
     return tree(folder)
 
 
@@ -62,45 +83,125 @@ def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, 
     assert len(used) == 2
 
 
+@contextlib.contextmanager
+def serving(folder: Path, group: int | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A portable runner's job service as a process of its own, as Flink's or Spark's would be; its job endpoint."""
+    port_file = folder / "port"
+    command = [sys.executable, JOB_SERVICE, f"--port_file={port_file}", f"--staging_dir={folder / 'staged'}"]
+    with (folder / "log").open("w") as log, started(command, log, process_group=group) as service:
+        wait(lambda: port_file.exists() and port_file.read_text(), service, folder / "log")
+        yield service, f"localhost:{port_file.read_text()}"
+
+
+@contextlib.contextmanager
+def pool(folder: Path, group: int | None = None, **variables: str) -> Iterator[str]:
+    """Beam's worker pool as a process of its own, as in a sidecar; its address."""
+    folder.mkdir(exist_ok=True)
+    path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    options = {"env": environment(PATH=path, **variables), "process_group": group}
+    with (folder / "log").open("w") as log, started([sys.executable, *WORKER_POOL], log, **options) as server:
+        wait(lambda: listening(psutil.Process(server.pid)), server, folder / "log")
+        (socket,) = listening(psutil.Process(server.pid))
+        yield f"localhost:{socket.laddr.port}"
+
+
+@contextlib.contextmanager
+def started(command: list, log: io.TextIOBase, **options) -> Iterator[subprocess.Popen]:
+    """A process that is killed in the end, with those below it."""
+    with subprocess.Popen(command, stdout=log, stderr=log, **options) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+                    one.kill()
+
+
+def wait(ready: Callable[[], object], process: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not ready():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
 def job_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A portable runner's job service as a process of its own, as Flink's or Spark's would be."""
-    folder = tmp_path_factory.mktemp("service")
-    port_file = folder / "port"
-    command = [sys.executable, "-m", JOB_SERVICE, f"--port_file={port_file}", f"--staging_dir={folder / 'staged'}"]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as service:
-        deadline = time.monotonic() + 60
-        while not (port_file.exists() and port_file.read_text()):
-            assert service.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-            time.sleep(0.02)
-        yield f"localhost:{port_file.read_text()}"
-        service.kill()
+    with serving(tmp_path_factory.mktemp("service")) as (_, endpoint):
+        yield endpoint
 
 
+@pytest.fixture(scope="module")
+def worker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pool(tmp_path_factory.mktemp("pool")) as address:
+        yield address
+
+
+def portable(job_service: str, *workers: str) -> list[str]:
+    return ["--runner=PortableRunner", f"--job_endpoint={job_service}", *workers]
+
+
+EXTERNAL = ["--environment_type=EXTERNAL", "--environment_config"]
 WORKERS = {
     "in this process": ["--environment_type=LOOPBACK"],
     "in processes of their own": [
         "--environment_type=beam:env:harness_subprocess_python:v1",
         f"--environment_config={sys.executable} -m apache_beam.runners.worker.sdk_worker_main",
     ],
+    "of a pool": [*EXTERNAL, "{worker_pool}"],
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", WORKERS)
-def test_a_job_service_runs_it_with_workers(
-    words: list[str], finished: dict[str, bytes], job_service: str, tmp_path: Path, where: str
+def test_a_job_service_runs_it_with_two_workers(
+    words: list[str], finished: dict[str, bytes], job_service: str, worker_pool: str, tmp_path: Path, where: str
 ) -> None:
-    runner = ["--runner=PortableRunner", f"--job_endpoint={job_service}", *WORKERS[where]]
+    runner = portable(job_service, *(word.format(worker_pool=worker_pool) for word in WORKERS[where]))
     assert main([*words, "--output", str(tmp_path / "out"), *runner]) == 0
     assert tree(tmp_path / "out") == finished
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("words", "killed"), [("one stage", "a worker"), ("two stages", "all")], indirect=["words"])
+def test_a_run_continues_after_a_kill_of_a_pools_worker_or_of_service_pool_workers_and_driver(
+    words: list[str], killed: str, finished: dict[str, bytes], job_service: str, worker_pool: str, tmp_path: Path
+) -> None:
+    """The kill comes when a worker is about to record its unit, after others have."""
+    (tmp_path / "pool").mkdir()
+    wrapper = tmp_path / "pool" / "python"  # what the pool starts
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {KILLING} "$@"\n')
+    wrapper.chmod(0o755)
+    command = [sys.executable, "-m", "clearspan.pipelines", *words, "--output", str(tmp_path / "out")]
+    kill = {"WHEN": "before", "NAME": "_done/00003.json", "GROUP": "1" if killed == "all" else ""}
+    with (
+        serving(tmp_path, group=0) as (service, endpoint),
+        pool(tmp_path / "pool", service.pid, **kill) as address,
+        (tmp_path / "driver").open("w") as log,
+        started([*command, *portable(endpoint, *EXTERNAL, address)], log, process_group=service.pid) as driver,
+    ):
+        code = driver.wait(300)
+    said = (tmp_path / "driver").read_text().splitlines()[-1:]
+    if killed == "all":
+        assert code == -signal.SIGKILL, said
+    else:
+        assert code == 1 and said[0].startswith("pipelines: a worker process was killed")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert main([*words, "--output", str(tmp_path / "out"), *portable(job_service, *EXTERNAL, worker_pool)]) == 0
+    assert tree(tmp_path / "out") == finished
+
+
+def test_nothing_is_staged_for_workers_that_have_the_package() -> None:
+    """A job server and its task managers often share no folder."""
+    pipeline = runners.named(portable("localhost:1", *EXTERNAL, "localhost:2"))
+    assert not ExternalEnvironment.from_options(pipeline.options.view_as(PortableOptions)).artifacts()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["one stage"], indirect=True)
 def test_a_remote_workers_error_is_the_last_line(
     words: list[str], job_service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runner = ["--runner=PortableRunner", f"--job_endpoint={job_service}", *WORKERS["in processes of their own"]]
+    runner = portable(job_service, *WORKERS["in processes of their own"])
     assert main([*words, "--output", str(tmp_path / "out"), *runner, "--text-field", "body"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith('pipelines: no field "body" in any record')
@@ -161,10 +262,25 @@ def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[s
     job = json.loads(storage.read_bytes(TEMPLATE))
     (pool,) = job["environment"]["workerPools"]
     assert {entry["containerImage"] for entry in pool["sdkHarnessContainerImages"]} == {"example.test/clearspan:1"}
-    assert not [package for package in pool["packages"] if package["name"].endswith((".tar.gz", ".whl"))]
+    assert not pool.get("packages")
     url = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
     graph = beam_runner_api_pb2.Pipeline.FromString(storage.read_bytes(url))
     transforms = graph.components.transforms
     (root,) = graph.root_transform_ids
     steps = [transforms[name].unique_name for name in transforms[root].subtransforms]
     assert steps == ["Units", "Spread", "Process", "All done", "Commit"]
+
+
+@pytest.mark.slow
+def test_the_flex_templates_main_program_describes_the_job(dataflow: list[str], roberta_tokenizer: Path) -> None:
+    """As Dataflow's launcher calls it, which has no files of the user's: the tokenizer is in the bucket too."""
+    for path in roberta_tokenizer.iterdir():
+        storage.publish_file(path, f"gs://clearspan-test/tokenizer/{path.name}")
+    given = {"input": "gs://clearspan-test/corpus/*.jsonl", "output": "gs://clearspan-test/out"}
+    given |= {"tokenizer": "gs://clearspan-test/tokenizer", "options": "--min-tokens 512"}
+    words = runpy.run_path(str(ROOT / "deploy" / "flex" / "main.py"))["words"]
+    parameters = [f"--{name}={value}" for name, value in given.items()]
+    image = "--sdk_container_image=example.test/clearspan:1"
+    assert main(words([*parameters, *DATAFLOW, *STAGING, image, f"--template_location={TEMPLATE}"])) == 0
+    assert json.loads(storage.read_bytes(TEMPLATE))["environment"]["workerPools"]
+    assert "tokenizer.json" in storage.list_files("gs://clearspan-test/out/tokenizer")

@@ -1,6 +1,7 @@
 """Publishing is all or nothing, on a disk and on an object store."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,23 @@ def test_paths_behave_alike_on_a_disk_and_on_an_object_store(kind: str, tmp_path
     assert storage.exists(path) and storage.read_bytes(path) == b"12345"
     storage.remove(path)
     assert storage.list_files(folder) == []
+
+
+def test_many_reads_of_an_object_store_are_under_way_at_a_time_and_keep_their_order() -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def read(number: int) -> int:
+        both.wait()
+        return -number
+
+    assert list(storage.each("gs://bucket/folder", read, range(4))) == [0, -1, -2, -3]
+
+
+def test_of_many_reads_the_first_failure_in_order_is_raised() -> None:
+    def read(number: int) -> float:
+        return 1 / (3 - number)
+
+    results = storage.each("s3://bucket", read, [1, 2, 3, 4])
+    assert [next(results), next(results)] == [0.5, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)

@@ -37,9 +37,9 @@ def environment(at: int = 0) -> dict[str, str]:
     return processes.environment(TERMINATED_AT=str(at))
 
 
-def launch(ranks: int, script: str, *arguments: str, port: int, at: int = 0) -> subprocess.CompletedProcess:
+def launch(ranks: int, script: str, *arguments: str, at: int = 0) -> subprocess.CompletedProcess:
     """The command of the README, on CPU ranks."""
-    command = ["deepspeed", "--num_accelerators", str(ranks), "--master_port", str(port), script, *arguments, "--quiet"]
+    command = ["deepspeed", "--num_accelerators", str(ranks), script, *arguments, "--quiet"]
     return subprocess.run(command, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)
 
 

@@ -1,5 +1,7 @@
 """Rendezvous of ranks, and the end of the command that starts them, without the slow start of torch or deepspeed."""
 
+import contextlib
+import datetime
 import os
 import signal
 import socket
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from clearspan.train import run
 from clearspan.train.engine import ranks, signals
@@ -49,10 +52,33 @@ def free() -> str:
         return str(found.getsockname()[1])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_of_a_launcher_find_a_free_port(ranks: int, taken: str) -> None:
-    found = joined(ranks, LOCAL_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=taken).split()
-    assert len(found) > ranks and all(address.startswith("127.0.0.1:") for address in found)
+@pytest.fixture
+def usual() -> Iterator[str]:
+    """The port that deepspeed's launcher passes if the user names none; it is in use."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # by another process already
+            stack.enter_context(socket.create_server(("127.0.0.1", 29500)))
+        yield "29500"
+
+
+@pytest.mark.parametrize(("number", "launcher"), [(1, "LOCAL_SIZE"), (2, "LOCAL_SIZE"), (2, "LOCAL_WORLD_SIZE")])
+def test_ranks_of_a_launcher_find_a_free_port(number: int, launcher: str, usual: str, taken: str) -> None:
+    """torchrun, which sets LOCAL_WORLD_SIZE, listens on its port itself."""
+    port = usual if launcher == "LOCAL_SIZE" else taken
+    found = joined(number, **{launcher: str(number)}, MASTER_ADDR="127.0.0.1", MASTER_PORT=port).split()
+    assert len(found) > number and all(address.startswith("127.0.0.1:") for address in found)
+
+
+def test_ranks_meet_at_the_port_that_the_user_gives_the_launcher(free: str) -> None:
+    found = joined(2, LOCAL_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=free).split()
+    assert f"127.0.0.1:{free}" in found
+
+
+def test_a_given_port_that_is_in_use_is_an_error(taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "MASTER_PORT": taken}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(torch.distributed.DistNetworkError, match="in use"):
+        next(ranks._meet("loopback://", timeout=datetime.timedelta(seconds=1)))
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])

@@ -1,10 +1,13 @@
 """Whole runs through the deepspeed launcher: losses, resume, ranks, the exported folder."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +19,10 @@ from clearspan.train.engine.checkpoint import Checkpoints
 from tests.conftest import ROOT
 from tests.train import runs
 from tests.train.conftest import write_dataset
-from tests.train.ranks import launch, train_alone, train_on_ranks
+from tests.train.ranks import environment, launch, train_alone, train_on_ranks
 from tests.train.runs import same_weights
 
 FIGURES = ("loss", "spans/loss", "mlm/loss", "grad_norm", "tokens", "learning_rate")
-PORT = 29610 + os.getpid() % 300
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -29,24 +31,26 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def whole_runs(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The same six steps, uninterrupted: on one rank, and on two of the launcher, whose port is another's by then.
+    """The same six steps, uninterrupted: on one rank, and on two of the launcher, whose usual port is another's.
 
     Beside each run a file of JSON says where it listened. Its environment asks for an interface that others can reach.
     """
     folder, made = tmp_path_factory.mktemp("runs"), {}
     reachable = next((name for name in psutil.net_if_addrs() if name != "lo"), "lo")
-    script, port = "tests/train/listening_at.py", PORT + 2
+    script, usual = "tests/train/listening_at.py", ("127.0.0.1", 29500)
     for ranks in (1, 2):
         made[ranks] = folder / f"{ranks}-ranks"
         options = [*tiny, f"output={made[ranks]}"]
-        with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", port)):
+        with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # it is taken anyway
+                stack.enter_context(socket.create_server(usual))
             patch.setenv("GLOO_SOCKET_IFNAME", reachable)
             patch.setenv("PYTHONPATH", str(ROOT))
             patch.setenv("LISTENING", str(listening(made[ranks])))
             if ranks == 1:
                 done = train_alone(*options, script=script)
             else:
-                done = launch(2, script, "--recipe", "demo", *options, port=port)
+                done = launch(2, script, "--recipe", "demo", *options)
         assert done.returncode == 0, done.stderr
     return made
 
@@ -98,6 +102,17 @@ def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> No
 
 
 @pytest.mark.slow
+def test_two_trainings_at_once_find_ports_of_their_own(tiny: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "train", "--num_accelerators", "2", "--recipe", "demo", *tiny, "--quiet"]
+    options = {"cwd": ROOT, "env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    folders = [tmp_path / "one", tmp_path / "other"]
+    started = [subprocess.Popen([*command, f"output={folder}"], **options) for folder in folders]
+    said = [process.communicate(timeout=400)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert metrics(folders[0]) == metrics(folders[1])
+
+
+@pytest.mark.slow
 def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
     for one, two in zip(metrics(whole_runs[1]), metrics(whole_runs[2]), strict=True):
         assert two == pytest.approx(one, rel=1e-4)
@@ -144,7 +159,7 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     """A SIGTERM to the deepspeed command kills it alone: its rank must not train on unseen."""
     monkeypatch.setenv("TERMINATED_LAUNCHER", "1")
     arguments = ["--recipe", "demo", *tiny, "training.max_steps=3000", f"output={tmp_path / 'run'}"]
-    stopped = launch(1, "tests/train/terminated_at.py", *arguments, port=28410 + os.getpid() % 300, at=3)
+    stopped = launch(1, "tests/train/terminated_at.py", *arguments, at=3)
     assert "stopped and saved at step" in stopped.stdout, stopped.stderr
     assert Checkpoints(tmp_path / "run").last()
 

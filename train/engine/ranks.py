@@ -121,27 +121,39 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCP
 
     Rank 0 owns the store and listens on the loopback interface only; torch's own handlers listen on all interfaces.
     """
-    rank, ranks, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
-    launched = ranks > 1 and _ranks_here() is not None
+    rank, ranks, port = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), _chosen_port()
+    shared = ranks > 1 and not port
     listener = None
     if rank == 0:
         try:
-            any_port = launched or ranks == 1  # other ranks do not use the launcher's port to find rank 0
-            listener = socket.create_server((LOOPBACK, 0 if any_port else port), backlog=1024)
+            listener = socket.create_server((LOOPBACK, port), backlog=1024)
         except OSError as error:
             raise dist.DistNetworkError(str(error)) from None
         port = listener.getsockname()[1]
-    if launched:
+    if shared:
         port = _share_port(port, rank, ranks, timeout)
     os.environ.update(MASTER_ADDR=LOOPBACK, MASTER_PORT=str(port))
     number = listener.detach() if listener else None
     yield TCPStore(LOOPBACK, port, ranks, rank == 0, timeout, master_listen_fd=number), rank, ranks
 
 
+def _chosen_port() -> int:
+    """Return the port that the user chose for the ranks of one machine; 0 means any free port.
+
+    deepspeed's launcher passes its default if the user names none; torchrun passes a port that it listens on itself.
+    """
+    from deepspeed.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
+
+    port = int(os.environ["MASTER_PORT"])
+    if "LOCAL_SIZE" in os.environ:
+        return 0 if port == TORCH_DISTRIBUTED_DEFAULT_PORT else port
+    return port if _ranks_here() is None and os.environ["WORLD_SIZE"] != "1" else 0
+
+
 def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
     """Return rank 0's port on every rank, through a file named after their launcher; the last reader deletes the file.
 
-    Two trainings that run at the same time have the same MASTER_PORT but two launchers.
+    Two trainings that run at the same time have two launchers.
     """
     launcher = psutil.Process(os.getppid())
     since = launcher.create_time() - psutil.boot_time()  # the same on all ranks, even while the clock is set
