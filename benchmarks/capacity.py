@@ -23,9 +23,11 @@ from clearspan.pipelines import run
 from clearspan.pipelines.__main__ import main as pipelines_main
 from clearspan.pipelines.readers.sniff import SAMPLES
 from clearspan.pipelines.run import Options
+from clearspan.pipelines.units.decisions import SLICE_BYTES
+from clearspan.pipelines.units.exchange import BUCKETS
 from clearspan.pipelines.units.job import DONE, Job
-from clearspan.pipelines.units.keys import BUCKETS, KEY, PART_KEYS
-from clearspan.pipelines.units.plan import MAX_UNITS, UNIT_BYTES, Unit
+from clearspan.pipelines.units.keys import KEY
+from clearspan.pipelines.units.plan import MANY_UNITS, UNIT_BYTES, Unit
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.storage import READERS
 from clearspan.shards.writer import DEFAULT_MAX_BYTES
@@ -35,6 +37,12 @@ LISTED = 1000
 """Names in one answer of an object store."""
 READS_OF_INPUT = SAMPLES + 2
 """Requests of the plan for each input file on an object store: its size, its head, and a sample."""
+
+
+UNIT_HOURS = 1
+"""The longest time of a unit: a kill repeats it."""
+REQUESTS_OF_PIECE = 2
+"""Requests for a piece of a file of keys or decisions: the index, then the entries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +125,12 @@ def measure_sizes(text: Path, tokenizer: str, megabytes: float) -> Sizes:
 def scenario(documents: int, workers: int, sizes: Sizes, options: argparse.Namespace) -> dict[str, float]:
     """Return the figures of a run with --dedup on so many documents, in bytes, seconds and numbers."""
     text = documents * options.document_bytes
-    unit_bytes = UNIT_BYTES * 2 ** max(0, math.ceil(math.log2(text / UNIT_BYTES / MAX_UNITS)))
+    unit_bytes = max(UNIT_BYTES, text // MANY_UNITS)
     units, inputs = math.ceil(text / unit_bytes), math.ceil(text / options.file_bytes)
     kept = text * sizes.shards_of_text_byte
     shards = units * math.ceil(kept / units / DEFAULT_MAX_BYTES)
-    buckets = max(1, int(PART_KEYS / (documents / BUCKETS)))  # in a slice
-    slices = math.ceil(BUCKETS / buckets)
+    keys = documents * sizes.keys_of_document + units * sizes.keys_of_unit
+    slices = min(BUCKETS, math.ceil(keys / SLICE_BYTES))
     requests = options.request_s / READERS
     objects = shards + units
     return {
@@ -137,11 +145,13 @@ def scenario(documents: int, workers: int, sizes: Sizes, options: argparse.Names
         "Beam's graph": units * sizes.graph_of_unit,
         "results": units * sizes.result_of_unit,
         "manifest.json": shards * sizes.manifest_of_shard,
-        "keys": documents * sizes.keys_of_document + units * sizes.keys_of_unit,
+        "keys": keys,
         "slices of keys": slices,
-        "keys of a slice": documents * sizes.keys_of_document / BUCKETS * buckets,
+        "keys of a slice": documents * sizes.keys_of_document / slices,
         "reads of keys": slices * units,
-        "files while it runs": objects + shards + 3 * units,  # staged shards, results and keys, and verdicts
+        "reading keys": math.ceil(slices / workers) * units * REQUESTS_OF_PIECE * requests,
+        "reading decisions": math.ceil(units / workers) * slices * REQUESTS_OF_PIECE * requests,
+        "files while it runs": objects + shards + 3 * units + slices,  # staged shards, results, keys, verdicts
         "files in the end": objects + units,
         "planning": inputs * READS_OF_INPUT * requests,
         "planning, one by one": inputs * READS_OF_INPUT * options.request_s,
@@ -155,7 +165,7 @@ UNITS = {
     **dict.fromkeys(("text", "bytes of shards", "keys"), ("TB", 1e12)),
     **dict.fromkeys(("unit", "plan.json", "Beam's graph", "results", "manifest.json", "keys of a slice"), ("MB", 1e6)),
     **dict.fromkeys(("tokenizing", "planning", "planning, one by one"), ("min", 60.0)),
-    **dict.fromkeys(("results, each pass", "results, one by one"), ("min", 60.0)),
+    **dict.fromkeys(("results, each pass", "results, one by one", "reading keys", "reading decisions"), ("min", 60.0)),
 }
 
 
@@ -163,11 +173,16 @@ def limits(sizes: Sizes, options: argparse.Namespace) -> dict[str, float]:
     """Return the number of documents at which each limit is reached."""
     memory = options.worker_gb * 1e9
     return {
-        f"{MAX_UNITS:,} units of {UNIT_BYTES / 1e6:.0f} MB": MAX_UNITS * UNIT_BYTES / options.document_bytes,
-        f"{MAX_UNITS:,} units of 1 GB": MAX_UNITS * 1e9 / options.document_bytes,
-        f"a slice is one of {BUCKETS} buckets": float(PART_KEYS * BUCKETS),
-        f"a bucket, read and sorted, takes {options.worker_gb:g} GB": memory * BUCKETS / (2 * sizes.keys_of_document),
-        f"verdicts, a byte each, take {options.worker_gb:g} GB of one worker": memory,
+        f"{MANY_UNITS:,} units of {UNIT_BYTES / 1e6:.0f} MB: units grow": MANY_UNITS
+        * UNIT_BYTES
+        / options.document_bytes,
+        f"a slice is one of {BUCKETS:,} buckets, and grows": SLICE_BYTES * BUCKETS / sizes.keys_of_document,
+        f"a slice, read and sorted, takes {options.worker_gb:g} GB": memory * BUCKETS / (2 * sizes.keys_of_document),
+        f"a unit of a {UNIT_HOURS}-hour worker": MANY_UNITS
+        * UNIT_HOURS
+        * 3600e6
+        * options.mb_per_s
+        / options.document_bytes,
     }
 
 

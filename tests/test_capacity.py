@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.capacity import Sizes, limits, measure_sizes, scenario, table
-from clearspan.pipelines.units.plan import MAX_UNITS, UNIT_BYTES
+from clearspan.pipelines.units.plan import MANY_UNITS, UNIT_BYTES
 
 SIZES = Sizes(100.0, 20.0, 100.0, 800.0, 300.0, 20.0, 1024.0, 0.5)
 ASSUMED = argparse.Namespace(document_bytes=5000.0, file_bytes=1e8, mb_per_s=50.0, request_s=0.16, worker_gb=16.0)
@@ -20,20 +20,21 @@ def test_the_figures_of_a_million_documents_by_hand() -> None:
     assert found["plan.json"] == 50 * 100 + 40 * 20
     assert found["keys"] == 20e6 + 40 * 1024
     assert (found["slices of keys"], found["reads of keys"]) == (1, 40)
+    assert found["reading keys"] == pytest.approx(40 * 2 * 0.01)
     assert found["planning"] == pytest.approx(50 * 11 * 0.01)
     assert found["planning, one by one"] == pytest.approx(16 * found["planning"])
 
 
 def test_units_grow_where_there_would_be_too_many() -> None:
     found = scenario(10**10, 10, SIZES, ASSUMED)
-    assert found["unit"] == 4 * UNIT_BYTES and found["units"] <= MAX_UNITS
-    assert limits(SIZES, ASSUMED)["100,000 units of 128 MB"] == 2.56e9
+    assert found["units"] == MANY_UNITS and found["unit"] == 1.25e9
+    assert limits(SIZES, ASSUMED)["40,000 units of 128 MB: units grow"] == 1.024e9
 
 
 @pytest.mark.slow
 def test_a_small_run_measures_what_each_part_adds(shared_data: Path, roberta_tokenizer: Path) -> None:
     found = measure_sizes(shared_data / "text", str(roberta_tokenizer), 1.0)
-    assert (found.keys_of_document, found.keys_of_unit) == (20, 4 * 256)
+    assert (found.keys_of_document, found.keys_of_unit) == (20, 8 * 4097)
     assert all(0 < size < 2000 for size in vars(found).values())
     result = {"sizes": vars(found), "scenarios": [], "limits": {}}
     result["scenarios"] = [{"documents": 10**9, "workers": 100, **scenario(10**9, 100, found, ASSUMED)}]

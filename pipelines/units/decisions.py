@@ -159,9 +159,11 @@ def near_duplicates(job: Job, unit: int) -> np.ndarray:
 def find_limits(job: Job, _: int, slices: int) -> None:
     """Write how many of its documents each unit keeps, so that all units together keep the first ones."""
     assert job.curation.limit is not None
-    kept = np.array([staged(job, unit).counts.kept for unit in range(job.num_units)], np.int64)
-    for path in _paths(job, DUPLICATES, slices) if job.curation.dedup else []:
-        kept -= np.diff(exchange.read_index(path, job.num_units))
+    results = storage.each(job.folder, lambda unit: staged(job, unit), range(job.num_units))
+    kept = np.array([result.counts.kept for result in results], np.int64)
+    paths = _paths(job, DUPLICATES, slices) if job.curation.dedup else []
+    for index in storage.each(job.folder, lambda path: exchange.read_index(path, job.num_units), paths):
+        kept -= np.diff(index)
     if job.curation.near_dedup is not None:
         sizes = storage.file_sizes(job.path(CURATED))
         names = [Path(job.decision_name(NEAR, unit)).name for unit in range(job.num_units)]

@@ -4,11 +4,10 @@
     slice -> _staged/duplicates-00017.rows  -> unit: the rows of it that were decided on
 
 A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
-from each of many files, READERS files at a time. Memory holds that range alone, and Beam passes no entry on.
+from each of many files. Memory holds that range alone, and Beam passes no entry on.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from clearspan.shards.ragged import bounds
 INDEX = np.dtype("<u8")
 BUCKETS = 4096
 """Equal parts of the key space: the destinations of a unit's entries. A slice is a range of them."""
-READERS = 16
 
 
 def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
@@ -45,8 +43,8 @@ def gather(
     (files + 1,).
     """
     begin = INDEX.itemsize * (num_destinations + 1)
-    with ThreadPoolExecutor(READERS) as pool:
-        parts = list(pool.map(lambda path: _read(path, begin, first, end, dtype), paths))
+    place = paths[0] if paths else ""
+    parts = list(storage.each(place, lambda path: _read(path, begin, first, end, dtype), paths))
     offsets = bounds(np.array([len(part) for part in parts], np.int64))
     return np.concatenate([np.empty(0, dtype), *parts]), offsets
 
@@ -62,7 +60,8 @@ def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.nd
     """Return the entries of a file for a range of destinations, (n,) dtype; `begin` is the place of the first entry."""
     size = INDEX.itemsize
     with storage.open_input(path) as stream:
-        start, stop = (int.from_bytes(storage.read_at(stream, size * place, size), "little") for place in (first, end))
+        index = np.frombuffer(storage.read_at(stream, size * first, size * (end - first + 1)), INDEX)
+        start, stop = int(index[0]), int(index[-1])
         if start == stop:
             return np.empty(0, dtype)
         return np.frombuffer(

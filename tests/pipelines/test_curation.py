@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import decisions, exchange
 from clearspan.pipelines.units.curation import Curation, Rebatcher
-from clearspan.pipelines.units.decisions import decide, find_duplicates, staged
+from clearspan.pipelines.units.decisions import decide, staged
 from clearspan.pipelines.units.job import Job, UnitResult
 from clearspan.pipelines.units.keys import KEY, keys, pack_keys
 from clearspan.pipelines.units.rounds import rounds
@@ -240,17 +239,6 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
     verdicts = verdicts_of(job)
     assert max(sizes) <= 1000 and len(list(tmp_path.glob("_staged/duplicates-*"))) > 20
     assert [np.flatnonzero(found).tolist() for found in verdicts] == [[], *[list(range(100))] * 3]
-
-
-def test_keys_of_many_units_are_read_at_once(
-    four_units: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = staged_job(tmp_path, four_units)
-    together, open_input = threading.Barrier(len(four_units)), storage.open_input
-    monkeypatch.setattr(storage, "open_input", lambda path: (together.wait(timeout=20), open_input(path))[1])
-    find_duplicates(job, 0, 1)
-    monkeypatch.undo()
-    assert [sum(found) for found in verdicts_of(job)] == [0, 100, 100, 100]
 
 
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
