@@ -83,7 +83,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     tally = Tally(job.reasons, job.max_bad_fraction)
     hashes: list[str] = []
     records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
-    batches = worker.examples(records, tally, watch)
+    batches = worker.examples(tally.readable(records), tally, watch)
     columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
     collected: dict[str, list[np.ndarray]] = {}
     if job.curation.dedup:
