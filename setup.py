@@ -109,7 +109,6 @@ setup(
             "datatrove>=0.6",
             "lingua-language-detector>=2.1",
             "nlpaug>=1.1.11",
-            "nltk>=3.9",
             "psutil>=6",
             "trafilatura>=2.0",
             "warcio>=1.8",

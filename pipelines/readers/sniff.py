@@ -94,7 +94,8 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     suffixes = suffixes_of(path)
     if set(LINES) & set(suffixes) and not _claims(suffixes, compression):
         return "jsonl", compression
-    if compression == "gzip" and is_warc(gzip_head(magic, len(WARC)), path):
+    if compression == "gzip" and gzip_head(magic, len(WARC)) == WARC:
+        check_web(path)
         return "warc", compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = content.read(LOOK_BYTES)
@@ -102,7 +103,8 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         return "tar", compression
     if is_arrow(head):
         return "arrow", compression
-    if is_warc(head, path):
+    if head.startswith(WARC):
+        check_web(path)
         return "warc", compression
     check_claims(path, compression, head)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -158,16 +160,9 @@ def is_arrow(head: bytes) -> bool:
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
 
 
-def is_warc(head: bytes, name: str) -> bool:
-    """Return whether a file or member is a web archive.
-
-    Raises:
-        PipelineError: it is, and the extra `web` is not installed.
-    """
-    if not head.startswith(WARC):
-        return False
+def check_web(name: str) -> None:
+    """Raise PipelineError if the extra that reads web archives is not installed."""
     check_extra("web", "fastwarc", "resiliparse", what=f"{name}: a web archive")
-    return True
 
 
 def single_bytes(head: bytes) -> str | None:

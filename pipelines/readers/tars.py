@@ -17,11 +17,11 @@ from clearspan.pipelines.readers.samples import LINK, Member
 from clearspan.pipelines.readers.sniff import (
     MAGIC_BYTES,
     PARQUET,
+    WARC,
     check_claims,
     compression_of,
     is_arrow,
     is_tar,
-    is_warc,
     rows_format,
     suffixes_of,
     text_format,
@@ -110,7 +110,8 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
         return
     check_claims(name, compression, head)
     try:
-        member_format = "warc" if is_warc(head, name) else text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
+        is_whole = len(head) < PEEK_BYTES
+        member_format = "warc" if head.startswith(WARC) else text_format(head, suffixes_of(name), is_whole)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return

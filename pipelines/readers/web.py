@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from clearspan.pipelines.readers.sniff import check_web
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedError, MemberError
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
@@ -56,8 +57,10 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the records of a stream, the skipped ones too; `name` names the stream.
 
     Raises:
+        PipelineError: the extra `web` is not installed.
         DamagedError: the stream ends within a record.
     """
+    check_web(name)
     for frame in _frames(_Window(stream), reading.max_bytes):
         yield _record(frame, name, reading.max_bytes)
 
