@@ -12,8 +12,8 @@ suit Chinese, Japanese or Thai. C4's end marks and phrases, and Gopher's stop wo
 Left out: C4's list of bad words (other people's data), its language detection (--language), its deduplication of three
 sentences across pages, and Gopher's list of safe sites and its deduplication, which all need more than the text.
 
-Repetition is computed over the distinct words of a text in Arrow, and over ids of its n-grams in NumPy: an n-gram that
-repeats begins with an (n - 1)-gram that repeats, so that only those are looked at for the next n.
+Repetition is computed in NumPy over ids of words and n-grams. An n-gram that repeats begins with an (n - 1)-gram that
+repeats, so that only those are looked at for the next n.
 """
 
 import re
@@ -38,7 +38,7 @@ MOST_BULLETS, MOST_ELLIPSES = 0.9, 0.3
 """Largest fraction of lines that begin with a bullet, and that end with an ellipsis."""
 FEWEST_ALPHABETIC = 0.8
 """Smallest fraction of words with a letter."""
-STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 FEWEST_STOP_WORDS = 2
 DUPLICATE_PARTS, DUPLICATE_CHARACTERS = 0.3, 0.2
 """Largest fraction of lines, or paragraphs, that occurred before, and of characters in them."""
@@ -90,18 +90,17 @@ def _gopher_reason(text: str, is_english: bool) -> str:
         return "gopher_bullets"
     if sum(line.endswith(ELLIPSES) for line in lines) > MOST_ELLIPSES * len(lines):
         return "gopher_ellipses"
-    encoded = pa.array(words).dictionary_encode()
-    distinct, ids = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
-    has_letter = pc.match_substring_regex(distinct, r"\p{L}").to_numpy(zero_copy_only=False)
-    if has_letter[ids].sum() < FEWEST_ALPHABETIC * num_words:
+    if sum(word.isalpha() or any(map(str.isalpha, word)) for word in words) < FEWEST_ALPHABETIC * num_words:
         return "gopher_alphabetic"
-    if is_english and pc.is_in(distinct, pa.array(STOP_WORDS)).true_count < FEWEST_STOP_WORDS:
+    if is_english and len(STOP_WORDS.intersection(words)) < FEWEST_STOP_WORDS:
         return "gopher_stop_words"
     if _has_duplicates(lines):
         return "gopher_duplicate_lines"
     if _has_duplicates(_parts(_PARAGRAPH.split(text))):
         return "gopher_duplicate_paragraphs"
-    return _repetition(ids, pc.utf8_length(distinct).to_numpy()[ids])
+    encoded = pa.array(words).dictionary_encode()
+    ids = encoded.indices.to_numpy().astype(np.int64)
+    return _repetition(ids, pc.utf8_length(encoded.dictionary).to_numpy()[ids])
 
 
 def _parts(parts: Sequence[str]) -> list[str]:
@@ -141,16 +140,22 @@ def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
             top = places[first[counts == counts.max()]]
             if counts.max() * (ends[top + n] - ends[top]).max() > TOP_NGRAM[n] * num_characters:
                 return "gopher_top_ngram"
-        if n in DUPLICATE_NGRAMS:
-            again = np.delete(places, first)
-            steps = np.zeros(num_words + 1, np.int64)
-            np.add.at(steps, again, 1)
-            np.add.at(steps, again + n, -1)
-            if lengths[np.cumsum(steps[:-1]) > 0].sum() > DUPLICATE_NGRAMS[n] * num_characters:
-                return "gopher_duplicate_ngrams"
+        most = DUPLICATE_NGRAMS.get(n, np.inf) * num_characters
+        if n in DUPLICATE_NGRAMS and _covered(np.delete(places, first), n, lengths) > most:
+            return "gopher_duplicate_ngrams"
         repeated = counts[grams] > 1
         places, grams = places[repeated], grams[repeated]
+        # The words of repeated longer n-grams are among those of the repeated n-grams.
+        if n == max(TOP_NGRAM) and _covered(places, n, lengths) <= min(DUPLICATE_NGRAMS.values()) * num_characters:
+            return ""
     return ""
+
+
+def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
+    """Return the number of characters in n-grams that begin at these words; each character counts once."""
+    size = len(lengths) + 1
+    depth = np.cumsum(np.bincount(places, minlength=size) - np.bincount(places + n, minlength=size))
+    return int(lengths[depth[:-1] > 0].sum())
 
 
 def c4(text: str, language: str | None = None) -> Verdict:
