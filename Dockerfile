@@ -12,10 +12,12 @@ COPY pipelines pipelines
 COPY common common
 COPY shards shards
 
-# The package without its training dependencies (torch, DeepSpeed), and what its workers import: the extra `worker`.
+# The package without its training dependencies (torch, DeepSpeed), and what its workers import: the extra `worker`, and
+# those of web archives and of languages.
 RUN pip install --no-cache-dir --no-deps . \
     && python -c "from importlib.metadata import requires; \
-          print(*(r.split(';')[0] for r in requires('clearspan') if r.endswith('extra == \"worker\"')), sep='\n')" \
+          extras = ('worker', 'web', 'language'); \
+          print(*(r.split(';')[0] for r in requires('clearspan') if r.rpartition(' ')[2][1:-1] in extras), sep='\n')" \
        > worker.txt \
     && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
     && python -c "import clearspan.pipelines.execution.graph, transformers.audio_utils; \

@@ -6,6 +6,7 @@ text, base64-encoded so that nothing on the way alters it.
 
 import base64
 import contextlib
+import importlib.util
 import re
 from collections.abc import Iterator
 
@@ -18,6 +19,16 @@ _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
 class PipelineError(Exception):
     """The run cannot continue. The message says what is wrong, where, and what to do."""
+
+
+def check_extra(extra: str, *packages: str, what: str) -> None:
+    """Raise PipelineError unless the packages of one of Clearspan's extras are installed.
+
+    Args:
+        what: what needs them, for the message.
+    """
+    if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
+        raise PipelineError(f"{what} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)

@@ -96,6 +96,7 @@ class Reading:
         separator: plain text is split into records at this string.
         columns: a record is a row, with the first of these sets of columns that the table has, or all columns of a
             table of two or three; plain text is read as a table.
+        sparse: with `columns`, a row's null cells are left out.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
         whole: files are not cut into pieces.
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
@@ -112,6 +113,7 @@ class Reading:
     classes: Classes | None = None
     separator: str | None = None
     columns: tuple[tuple[str, ...], ...] = ()
+    sparse: bool = False
     header: bool = True
     whole: bool = False
     formats: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ class Record:
         raw: the bytes as read, or at least the first of them.
         problem: why the record cannot be read; empty if it can.
         label: class of an image or audio clip.
+        skipped: reason for which a good record holds nothing to read; empty if it does.
     """
 
     name: str
@@ -137,6 +140,7 @@ class Record:
     raw: bytes
     problem: str = ""
     label: str = ""
+    skipped: str = ""
 
     def of_class(self, label: str) -> "Record":
         """Return a copy with this class."""

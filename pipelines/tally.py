@@ -8,7 +8,7 @@ holds for every unit and, summed, for the dataset.
 import dataclasses
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import zstandard
@@ -43,7 +43,7 @@ class Counts:
         longest: largest size by name, as the kind measures it.
         sums: further counts of the kind, by name, taken before duplicates are dropped.
         bad_examples: (source, reason) of the first bad records.
-        lacking: number of bad records that lack the text field.
+        lacking: number of records that lack the text field.
         fields: fields of those records.
         mend: how to name the text field.
     """
@@ -66,6 +66,12 @@ class Counts:
     def count(self, name: str, number: int) -> None:
         """Add to a sum."""
         self.sums[name] = self.sums.get(name, 0) + number
+
+    def lack(self, problem: MissingFieldError) -> None:
+        """Count a record that lacks a field, and note the fields that it has."""
+        self.lacking += 1
+        self.fields = list(dict.fromkeys([*self.fields, *problem.fields]))[:20]
+        self.mend = problem.mend
 
     def add(self, other: "Counts") -> None:
         """Add the counts of a later unit."""
@@ -115,6 +121,15 @@ class Tally:
         self.max_bad_fraction = max_bad_fraction
         self._rejected, self._excluded = Lines(), Lines()
 
+    def readable(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield the records that hold something to read; count the others as filtered, for their reason."""
+        for record in records:
+            if record.skipped:
+                self.counts.read += 1
+                self.counts.filtered[record.skipped] = self.counts.filtered.get(record.skipped, 0) + 1
+            else:
+                yield record
+
     def reject(self, record: Record, problem: RecordError) -> None:
         """Count a bad record and write it down.
 
@@ -126,9 +141,7 @@ class Tally:
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
         if isinstance(problem, MissingFieldError):
-            counts.lacking += 1
-            counts.fields = list(dict.fromkeys([*counts.fields, *problem.fields]))[:20]
-            counts.mend = problem.mend
+            counts.lack(problem)
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
         head = safe.decode("utf-8", "ignore").rstrip("\r\n")
         self._rejected.write({"source": record.name, "offset": record.offset, "reason": reason, "head": head})

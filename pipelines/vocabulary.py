@@ -124,7 +124,7 @@ class _Texts:
         size = sum(unit.bytes for unit in units)
         with tqdm(total=size, unit="B", unit_scale=True, disable=True if options.quiet else None) as bar:
             for unit in units:
-                for record in read_pieces(inputs.root, unit.pieces, reading):
+                for record in self.tally.readable(read_pieces(inputs.root, unit.pieces, reading)):
                     counts.read += 1
                     try:
                         text, data = text_of(record, options.text_field)

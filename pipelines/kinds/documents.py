@@ -30,7 +30,7 @@ BATCH_EXAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """A document: the text as read, the prepared text, and the prepared text in UTF-8."""
+    """A document: the text that the filters leave, the prepared text, and the prepared text in UTF-8."""
 
     original: str
     text: str
@@ -91,7 +91,7 @@ class Documents(TextKind):
         return {"short_bytes": few, "short_tokens": few, "long_tokens": many, **super().reasons_in_words(counts)}
 
     def nothing_kept(self, counts: Counts) -> str:
-        if not counts.longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+        if not counts.longest or any(map(counts.filtered.get, super().reasons)):
             return super().nothing_kept(counts)
         if too_long := counts.filtered.get("long_tokens"):
             return (
@@ -147,14 +147,15 @@ class DocumentWorker(TextWorker[Documents]):
         for record in records:
             tally.counts.read += 1
             try:
-                text, data = text_of(record, self.kind.text_field)
+                read, data = text_of(record, self.kind.text_field)
+                selected = self.kind.selected(read, tally.counts)
             except RecordError as problem:
                 tally.reject(record, problem)
                 continue
-            if self.kind.has_few_words(text, tally.counts):
+            if selected is None:
                 continue
-            original, text = text, self.kind.prepared(text)
-            if text is not original:
+            original, text = selected.text, self.kind.prepared(selected.text)
+            if text is not read:
                 data = text.encode()
             tally.counts.measure("bytes", len(data))
             if self.tokenization.byte_level and len(data) < self.kind.min_tokens:

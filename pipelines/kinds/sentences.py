@@ -25,7 +25,16 @@ from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, Augmenta
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import check_positive, flag
-from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting, text_id, text_of
+from clearspan.pipelines.kinds.text import (
+    MAX_TOKENS,
+    Selected,
+    TextKind,
+    TextWorker,
+    excluded_of,
+    meeting,
+    text_id,
+    text_of,
+)
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally
@@ -59,7 +68,11 @@ STEP_OF = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(TextKind):
-    """The kind `sentences`. `language`: None if each record is a sentence; `pack`: most tokens of a piece."""
+    """The kind `sentences`.
+
+    `language` names the rules of sentence splitting (None if each record is a sentence), unless a text's language is
+    identified; `pack` is the most tokens of a piece.
+    """
 
     whitespace: str = "collapse"
     dedup: bool = True
@@ -97,12 +110,23 @@ class Sentences(TextKind):
         add("--reorder-span", type=float, metavar="P", help="fraction of units in each span (default 0.05)")
         add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
         add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer even if no step deletes")
-        rules = "ISO 639-1 code of the texts' language, for sentence splitting (default en)"
-        add("--language", default="en", metavar="CODE", help=rules)
         add("--no-split", action="store_true", help="each record is a sentence (for lines add --text-per line)")
         add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences (default 4)")
         add("--max-tokens", type=int, metavar="N", help=f"drop longer sentences (default {MAX_TOKENS})")
         add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
+
+    @classmethod
+    def add_language_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        rules = (
+            "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
+            "with --language-threshold: keep only texts in these languages (extra `language`)"
+        )
+        cls.add_language_options(parser, "en", rules)
+
+    @classmethod
+    def kept_languages(cls, arguments: argparse.Namespace) -> tuple[str, ...]:
+        languages = super().kept_languages(arguments)
+        return languages if len(languages) > 1 or arguments.language_threshold is not None else ()
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
@@ -112,7 +136,8 @@ class Sentences(TextKind):
         max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
         if max_tokens < arguments.min_tokens:
             raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
-        if arguments.language not in LANGUAGES:
+        codes = arguments.language.split(",")
+        if not LANGUAGES.issuperset(code.strip() for code in codes):
             raise ValueError(
                 f"--language {arguments.language}: give a code of ISO 639-1 in lower case, such as en, de or zh"
             )
@@ -204,7 +229,7 @@ class Sentences(TextKind):
         read, longest = counts.read, counts.longest
         if counts.filtered["empty"] == read:
             return f"none of {read:,} records holds a sentence: all are empty"
-        if "tokens" not in longest or counts.filtered.get("excluded") or counts.filtered.get("few_words"):
+        if "tokens" not in longest or any(map(counts.filtered.get, super().reasons)):
             return super().nothing_kept(counts)
         whole_files = "" if self.language else "; for text files with a sentence per line add --text-per line"
         mend = "change --min-tokens or --max-tokens" if self.pack is None else "lower --min-tokens"
@@ -292,11 +317,11 @@ class SentenceWorker(TextWorker[Sentences]):
         for record in records:
             try:
                 text, _ = text_of(record, self.kind.text_field)
-                if self.kind.has_few_words(text, counts):
+                if (selected := self.kind.selected(text, counts)) is None:
                     counts.read += 1
                     continue
                 with watch.timing("segment"):
-                    sentences = self._sentences(text)
+                    sentences = self._sentences(selected)
             except RecordError as problem:
                 counts.read += 1
                 tally.reject(record, problem)
@@ -307,13 +332,14 @@ class SentenceWorker(TextWorker[Sentences]):
                 counts.read += 1
                 counts.filtered["empty"] += 1
 
-    def _sentences(self, text: str) -> list[str]:
+    def _sentences(self, selected: Selected) -> list[str]:
         """Return a text's sentences. For packing, a sentence that follows whitespace begins with a space."""
         if not self.kind.language:
-            text = normalize(text)
+            text = normalize(selected.text)
             sentences = [text] if text else []
         else:
-            sentences = (segment_spaced if self.kind.pack else segment)(text, self.kind.language)
+            language = selected.language or self.kind.language
+            sentences = (segment_spaced if self.kind.pack else segment)(selected.text, language)
         # After segmentation, which relies on capital letters.
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 

@@ -1,6 +1,6 @@
 """The part that the kinds of text share: tokenizer, text field, preparation, excluded texts, duplicates.
 
-    record -> text -> drop if too few words -> prepared (single spaces, lower case) -> token ids -> ... -> examples
+    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids -> ... -> examples
 
 An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is packed, and texts that
 preparation makes equal are duplicates, on one side of the held-out part. Excluded texts are searched in the text as
@@ -11,10 +11,12 @@ import argparse
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from importlib import metadata
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Kind, check_positive
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
@@ -22,7 +24,9 @@ from clearspan.pipelines.readers.text import unescaped
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
+from clearspan.pipelines.text.language import PACKAGE, known_languages, likeliest
 from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
+from clearspan.pipelines.text.quality import FILTERS, REASONS, REMOVED, VERSION
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
     BACKENDS,
@@ -40,6 +44,14 @@ EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
 EXCLUDE_TOGETHER = 64
 MAX_TOKENS = 510
 """Default for sentences: 512 with the two special tokens of RoBERTa or BERT."""
+LANGUAGE_THRESHOLD = 0.5
+
+
+class Selected(NamedTuple):
+    """A text that the filters keep, and its language, if it was identified."""
+
+    text: str
+    language: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +60,9 @@ class TextKind(Kind):
 
     `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
     plain text, `header` says that csv files begin with column names, `exclude` are files of texts that must not occur,
-    and `formats` are input formats from outside this package. `whitespace`, `lowercase`, `prefix_space` and `min_words`
-    reproduce DeCLUTR's published preparation.
+    and `formats` are input formats from outside this package. `languages` are the languages to keep, with at least the
+    probability `language_threshold`, and `quality` names filters of `text.quality`. `whitespace`, `lowercase`,
+    `prefix_space` and `min_words` reproduce DeCLUTR's published preparation.
     """
 
     tokenizer: str = ""
@@ -61,6 +74,9 @@ class TextKind(Kind):
     lowercase: bool = False
     prefix_space: bool = False
     min_words: int | None = None
+    languages: tuple[str, ...] = ()
+    language_threshold: float = LANGUAGE_THRESHOLD
+    quality: tuple[str, ...] = ()
     dedup: bool = False
     near_dedup: float | None = None
     exclude: Sequence[str] = ()
@@ -85,6 +101,8 @@ class TextKind(Kind):
             "--prefix-space", action="store_true", help="set the tokenizer's add_prefix_space: a space before each text"
         )
         add("--min-words", type=int, metavar="N", help="drop texts of fewer words (split at whitespace)")
+        cls.add_language_arguments(parser)
+        cls.add_quality_argument(parser)
         once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
         if cls.finds_near_duplicates:
@@ -96,6 +114,28 @@ class TextKind(Kind):
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
         proved = "auto: gigatoken if it gives the same ids, else tokenizers"
         add("--tokenization", choices=BACKENDS, default="auto", help=proved)
+
+    @classmethod
+    def add_language_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        only = f"keep {cls.name} in these languages, e.g. de,fr (extra `language`; default: any)"
+        cls.add_language_options(parser, None, only)
+
+    @staticmethod
+    def add_language_options(parser: argparse.ArgumentParser, default: str | None, meaning: str) -> None:
+        """Add --language with this default and meaning, and --language-threshold."""
+        parser.add_argument("--language", default=default, metavar="CODES", help=meaning)
+        least = f"probability that the language of a text must have (default {LANGUAGE_THRESHOLD})"
+        parser.add_argument("--language-threshold", type=float, metavar="P", help=least)
+
+    @classmethod
+    def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
+        published = "drop texts by the published heuristics for web pages: gopher, c4 or gopher,c4"
+        parser.add_argument("--quality", action="append", default=[], metavar="NAMES", help=published)
+
+    @classmethod
+    def kept_languages(cls, arguments: argparse.Namespace) -> tuple[str, ...]:
+        """Return the languages to keep; none if texts of any language are kept."""
+        return listed("--language", [arguments.language or ""])
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -119,12 +159,15 @@ class TextKind(Kind):
         check_positive(arguments, "min_words")
         if arguments.near_dedup is not None and not LOWEST <= arguments.near_dedup <= 1:
             raise ValueError(f"--near-dedup must be from {LOWEST:g} to 1")
-        return super().from_arguments(arguments, **reading_options(arguments), **changed)
+        selection = selection_options(arguments, cls.kept_languages(arguments))
+        return super().from_arguments(arguments, **selection, **reading_options(arguments), **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         few_words = [] if self.min_words is None else ["few_words"]
-        return (*few_words, *(["excluded"] if self.exclude else []))
+        language = ["language"] if self.languages else []
+        quality = [reason for name in self.quality for reason in REASONS[name]]
+        return (*few_words, *language, *quality, *(["excluded"] if self.exclude else []))
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -155,7 +198,12 @@ class TextKind(Kind):
             "prefix_space",
             "min_words",
         )
-        own = {"formats": list(self.formats)} if self.formats else {}
+        own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
+        if self.languages:
+            detector = f"{PACKAGE} {metadata.version(PACKAGE)}"
+            own["languages"] = {"keep": list(self.languages), "least": self.language_threshold, "detector": detector}
+        if self.quality:
+            own["quality"] = {"filters": list(self.quality), "version": VERSION}
         return {**{name: getattr(self, name) for name in names}, **own}
 
     def reading(self) -> Reading:
@@ -191,16 +239,36 @@ class TextKind(Kind):
         """Build the tokenization from the tokenizer among the resources."""
         return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization)
 
-    def has_few_words(self, text: str, counts: Counts) -> bool:
-        """Return whether a text has fewer than `min_words` words; count it if so."""
-        if self.min_words is None:
-            return False
-        number = len(text.split())
-        counts.measure("words", number)
-        if number >= self.min_words:
-            return False
-        counts.filtered["few_words"] += 1
-        return True
+    def selected(self, text: str, counts: Counts, fewest: str | None = None) -> Selected | None:
+        """Return what the filters leave of a text, and its language; None if one of them drops it, which is counted.
+
+        Args:
+            fewest: the part of the text whose words are counted, if not the whole.
+
+        Raises:
+            RecordError: a filter fails on the text.
+        """
+        language = None
+        if self.min_words is not None:
+            number = len((text if fewest is None else fewest).split())
+            counts.measure("words", number)
+            if number < self.min_words:
+                counts.filtered["few_words"] += 1
+                return None
+        if self.languages:
+            language, probability = likeliest(text, self.languages)
+            if probability < self.language_threshold:
+                counts.filtered["language"] += 1
+                return None
+        for name in self.quality:
+            verdict = FILTERS[name](text, language)
+            for reason, number in verdict.removed.items():
+                counts.count(reason, number)
+            if verdict.reason:
+                counts.filtered[verdict.reason] += 1
+                return None
+            text = verdict.text
+        return Selected(text, language)
 
     def prepared(self, text: str) -> str:
         """Return the text in the form that is tokenized."""
@@ -214,6 +282,10 @@ class TextKind(Kind):
         if self.min_words is not None:
             longest = f"(the longest of all has {counts.longest.get('words', 0):,})"
             phrases["few_words"] = f"have fewer than {self.min_words:,} words {longest}", "lower --min-words"
+        named = ", ".join(self.languages)
+        phrases["language"] = f"are not in {named}", "name other languages, or lower --language-threshold"
+        for name in self.quality:
+            phrases |= {reason: (f"have {reason} (--quality {name})", "") for reason in REASONS[name]}
         return phrases
 
     def nothing_kept(self, counts: Counts) -> str:
@@ -230,10 +302,50 @@ class TextKind(Kind):
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return how many texts are excluded, and how many were too short to be searched."""
-        excluded = fingerprint["options"]["exclude"]
-        if not excluded:
-            return []
-        return [f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to search for"]
+        excluded, lines = fingerprint["options"]["exclude"], []
+        if excluded:
+            lines.append(f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to search for")
+        if removed := [f"{sums[reason]:,} {reason}" for reason in REMOVED if reason in sums]:
+            lines.append(f"lines removed: {', '.join(removed)}")
+        return lines
+
+
+def selection_options(arguments: argparse.Namespace, languages: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options that select texts by these languages and by their quality.
+
+    Raises:
+        ValueError: a language or a filter is unknown, or an option has no effect.
+    """
+    threshold = arguments.language_threshold
+    if threshold is not None and not languages:
+        raise ValueError("--language-threshold has no effect without --language: add it, e.g. --language de,fr")
+    if threshold is not None and not 0 < threshold <= 1:
+        raise ValueError("--language-threshold must be above 0 and at most 1")
+    if languages:
+        check_languages(languages)
+    quality = listed("--quality", arguments.quality)
+    if unknown := [name for name in quality if name not in FILTERS]:
+        raise ValueError(f"--quality {unknown[0]}: there are {', '.join(FILTERS)}")
+    least = LANGUAGE_THRESHOLD if threshold is None else threshold
+    return {"languages": languages, "language_threshold": least, "quality": quality}
+
+
+def listed(option: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in comma-separated values of an option; raise ValueError if one is there twice."""
+    names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{option}: {twice[0]} is named twice")
+    return names
+
+
+def check_languages(languages: Sequence[str]) -> None:
+    """Raise ValueError unless the language detector is installed and knows these languages."""
+    try:
+        known = known_languages()
+    except PipelineError as error:
+        raise ValueError(str(error)) from None
+    if unknown := [code for code in languages if code not in known]:
+        raise ValueError(f"--language {unknown[0]}: the detector knows {' '.join(known)}")
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,6 +10,9 @@ premise of a file, in order of first occurrence, the first entailed hypothesis i
 one, the second with the second, and so on. The counts are of rows: of a pair, the entailed row is kept and the
 contradicting one filtered as "negative"; a row without a partner is "unpaired". A file is never cut, and its entailed
 and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
+
+With `pairs` a row is two fields of a record, such as its title and its body: the pairs that a text's structure gives
+(E5, Wang et al. 2022, section 3). A record that lacks one of them is filtered, not bad.
 """
 
 import argparse
@@ -30,7 +33,7 @@ from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
-from clearspan.shards.ragged import Ragged
+from clearspan.shards.ragged import Ragged, segments
 from clearspan.shards.schema import KINDS
 
 COLUMNS = (
@@ -48,6 +51,7 @@ LABELS = {
     **dict.fromkeys(("-", "-1", ""), UNLABELLED),
 }
 """Labels of SNLI and MNLI: the published words, and the numbers of Hugging Face's copies."""
+MISSING = "missing_field"
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
@@ -67,12 +71,18 @@ class _Row:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind `triplets`. `columns`: two or three names, in order; `nli`: rows of premise, hypothesis and label."""
+    """The kind `triplets`.
+
+    `columns` are two or three names, in order; `pairs` says that records may lack one of the two. With `nli`, rows are
+    premise, hypothesis and label. `long` says whether a row with a longer text is dropped, or the text cut.
+    """
 
     min_tokens: int = 1
     max_tokens: int = MAX_TOKENS
     columns: tuple[str, ...] | None = None
+    pairs: bool = False
     nli: bool = False
+    long: str = "drop"
 
     finds_near_duplicates: ClassVar[bool] = False
     name: ClassVar[str] = "triplets"
@@ -86,13 +96,21 @@ class Triplets(TextKind):
         super().add_arguments(parser)
         add = parser.add_argument
         add("--min-tokens", type=int, default=1, metavar="N", help="drop rows with a shorter text (default 1)")
-        longest = f"drop rows with a longer text (default {MAX_TOKENS})"
+        longest = f"longest text of a row (default {MAX_TOKENS})"
         add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help=longest)
+        how = "a longer text: drop its row, or keep its first tokens (default drop)"
+        add("--long", choices=("drop", "cut"), default="drop", help=how)
+
+    @classmethod
+    def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
+        parser.set_defaults(quality=[])  # the heuristics are for pages
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--columns", metavar="A,B[,C]", help="sentence, positive, negative (default: by names, or all of 2 or 3)")
+        both = "pairs of two fields of a record, e.g. title,body; records that lack one are counted and dropped"
+        add("--pair-fields", metavar="A,B", help=both)
         add("--nli", action="store_true", help="rows are premise, hypothesis and label: build triplets from them")
         cls.add_file_arguments(parser)
         parser.set_defaults(text_field=None, text_per="file", document_separator=None)
@@ -102,19 +120,28 @@ class Triplets(TextKind):
         check_positive(arguments, "min_tokens")
         if arguments.max_tokens < arguments.min_tokens:
             raise ValueError("--max-tokens must be at least --min-tokens")
-        columns = tuple(name.strip() for name in arguments.columns.split(",")) if arguments.columns else None
+        pairs = arguments.pair_fields is not None
+        if pairs and (arguments.columns or arguments.nli):
+            raise ValueError(
+                f"--pair-fields and {'--columns' if arguments.columns else '--nli'}: leave one of them out"
+            )
+        named = arguments.pair_fields if pairs else arguments.columns
+        columns = tuple(name.strip() for name in named.split(",")) if named or pairs else None
+        if pairs and (len(set(columns or ())) != 2 or not all(columns or ())):
+            raise ValueError("--pair-fields must name two different fields, e.g. title,body")
         if columns and (len(set(columns)) != len(columns) or not all(columns)):
             raise ValueError("--columns must name different columns, e.g. sent0,sent1,hard_neg")
         if columns and arguments.nli and len(columns) != 3:
             raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
         if columns and len(columns) not in (2, 3):
             raise ValueError("--columns must name two or three: sentence, positive and, optionally, negative")
-        return super().from_arguments(arguments, columns=columns, **changed)
+        return super().from_arguments(arguments, columns=columns, pairs=pairs, **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         nli = (NEUTRAL, UNLABELLED, "negative", "unpaired") if self.nli else ()
-        return (*nli, "empty", "short_tokens", "long_tokens", *super().reasons)
+        missing, long = [MISSING] if self.pairs else [], ["long_tokens"] if self.long == "drop" else []
+        return (*nli, *missing, "empty", "short_tokens", *long, *super().reasons)
 
     @property
     def examples_are_sentences(self) -> bool:
@@ -142,11 +169,15 @@ class Triplets(TextKind):
             "max_tokens": self.max_tokens,
             "columns": list(self.columns) if self.columns else None,
             "nli": self.nli,
+            **({"pairs": True} if self.pairs else {}),
+            **({"long": self.long} if self.long != "drop" else {}),
             **{name: value for name, value in super().options().items() if name not in inapplicable},
         }
 
     def reading(self) -> Reading:
-        return Reading(columns=self.column_sets, header=self.header, whole=self.nli, formats=self.formats)
+        return Reading(
+            columns=self.column_sets, sparse=self.pairs, header=self.header, whole=self.nli, formats=self.formats
+        )
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
@@ -157,9 +188,11 @@ class Triplets(TextKind):
             f"have a text of fewer than {self.min_tokens:,} or more than {self.max_tokens:,} tokens {longest}",
             "change --min-tokens or --max-tokens",
         )
+        named, existing = " or ".join(self.columns or ()), ", ".join(counts.fields)
         pairing = "a premise needs an entailed and a contradicting hypothesis in one file"
         return {
             **super().reasons_in_words(counts),
+            MISSING: (f"lack {named}; there are {existing or 'none'}", "name two of them with --pair-fields"),
             "empty": ("have an empty text", ""),
             "short_tokens": of_length,
             "long_tokens": of_length,
@@ -168,6 +201,11 @@ class Triplets(TextKind):
             "unpaired": ("have no partner of the same premise", pairing),
             "negative": ("are the negatives of other rows", ""),
         }
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        """Add how many rows have a text that was cut."""
+        cut = [f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens"] if sums.get("cut") else []
+        return [*super().remarks(fingerprint, sums), *cut]
 
 
 class TripletWorker(TextWorker[Triplets]):
@@ -206,7 +244,11 @@ class TripletWorker(TextWorker[Triplets]):
             try:
                 row = self._prepared(tuple(map(_text, self._cells(record))), record.source)
             except RecordError as problem:
-                tally.reject(record, problem)
+                if self.kind.pairs and isinstance(problem, MissingFieldError):
+                    tally.counts.filtered[MISSING] += 1
+                    tally.counts.lack(problem)
+                else:
+                    tally.reject(record, problem)
                 continue
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
@@ -258,6 +300,8 @@ class TripletWorker(TextWorker[Triplets]):
         value = record.value
         if not isinstance(value, dict):
             raise RecordError("a text, not a row of columns")
+        if self.kind.pairs:
+            value = {name: field for name, field in value.items() if field is not None}
         columns = chosen(list(value), self.kind.column_sets)
         if columns is None:
             named = wanted(self.kind.column_sets)
@@ -282,12 +326,12 @@ class TripletWorker(TextWorker[Triplets]):
         return _Row(texts, tuple(map(self.kind.prepared, texts)), source)
 
     def _is_left(self, row: _Row, counts: Counts) -> bool:
-        """Return False, and count the row, if one of its texts is empty or has too few words."""
+        """Return False, and count the row, if one of its texts is empty or the filters drop it."""
         if not all(text.strip() for text in row.texts):
             counts.filtered["empty"] += 1
             return False
         fewest = min(row.originals, key=lambda text: len(text.split()))
-        return not self.kind.has_few_words(fewest, counts)
+        return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
 
     def _kept(self, rows: list[_Row], tally: Tally) -> tuple[np.ndarray, list[Ragged]]:
         """Return the ids (n,) int64 of the rows that are kept, and the tokens of each of their columns."""
@@ -299,8 +343,13 @@ class TripletWorker(TextWorker[Triplets]):
         counts.measure("tokens", int(lengths.max()))
         short, long = lengths.min(1) < self.kind.min_tokens, lengths.max(1) > self.kind.max_tokens
         counts.filtered["short_tokens"] += int(short.sum())
-        counts.filtered["long_tokens"] += int((long & ~short).sum())
-        kept = np.flatnonzero(~(short | long))
+        if self.kind.long == "drop":
+            counts.filtered["long_tokens"] += int((long & ~short).sum())
+            kept = np.flatnonzero(~(short | long))
+        else:
+            counts.count("cut", int((long & ~short).sum()))
+            tokens = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, self.kind.max_tokens))
+            kept = np.flatnonzero(~short)
         if self.excluded:
             originals = [text for index in kept.tolist() for text in rows[index].originals]
             excluded = np.unique(np.array(meeting(originals, self.excluded), np.int64) // width)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, tables, tars, text
+from clearspan.pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, sniff, tables, tars, text, web
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.sniff import sample
 from clearspan.pipelines.readers.streams import decompressed, naming
 from clearspan.pipelines.records import Piece, Reading, Record
 from clearspan.shards import storage
@@ -36,8 +35,9 @@ READERS: dict[str, Reader] = {
     "parquet": parquet.read,
     "tar": tars.read,
     "text": _whole(text.records),
+    "warc": web.read,
 }
-CONTAINERS = ("arrow", "parquet", "tar")
+CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
 MEND = "put back the file it was, or begin again with another --output"
 CHANGED = f"has changed since the run was planned: {MEND}"
@@ -58,13 +58,14 @@ def read_pieces(
         entry, path = piece.input, storage.join(root, piece.input.name)
         container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
-            is_planned = not entry.sample or sample(stored, entry.bytes) == entry.sample
+            is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
             if storage.size(path) != entry.bytes or not is_planned:
                 raise PipelineError(f"{path}: {CHANGED}")
             hashing = None if entry.sample else HashingFile(stored)
             try:
                 source = cast(BinaryIO, hashing) if hashing else stored
-                with naming(path, container), decompressed(source, entry.compression) as stream:
+                resume = sniff.WARC if entry.format == "warc" else None
+                with naming(path, container), decompressed(source, entry.compression, resume) as stream:
                     read = READERS.get(entry.format) or own_format(entry.format).read
                     yield from read(stream, piece, reading)
                     num_read = stored.tell()

@@ -7,7 +7,7 @@ no name given           the text in "text", or in the only column of texts
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -123,8 +123,12 @@ def arrow_records(batch: pa.RecordBatch, name: str, reading: Reading, first: int
             yield cell(name, row, value.as_buffer(), reading.max_bytes)
         return
     for row, values in enumerate(zip(*columns, strict=True), first):
-        cells = [cell(name, row, value.as_buffer(), reading.max_bytes) for value in values]
-        yield row_of(batch.schema.names, cells, reading.max_bytes)
+        cells = {
+            column: cell(name, row, value.as_buffer(), reading.max_bytes)
+            for column, value in zip(batch.schema.names, values, strict=True)
+            if value.is_valid or not reading.sparse
+        }
+        yield row_of(name, row, cells, reading.max_bytes)
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
@@ -150,13 +154,13 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
         return Record(name, row, None, data[:HEAD_BYTES], f"invalid UTF-8 at byte {error.start} of the text")
 
 
-def row_of(columns: Sequence[str], cells: Sequence[Record], max_bytes: int) -> Record:
+def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
     """Return a row's cells as one record: an object of texts by column, or the first problem among them."""
-    for column, text in zip(columns, cells, strict=True):
+    for column, text in cells.items():
         if text.problem:
-            return Record(text.name, text.offset, None, text.raw, f'"{column}": {text.problem}')
-    first = cells[0]
-    if (size := sum(len(text.raw) for text in cells)) > max_bytes:
-        return Record(first.name, first.offset, None, first.raw, f"longer than {max_bytes:,} bytes: {size:,}")
-    value = {column: text.value for column, text in zip(columns, cells, strict=True)}
-    return Record(first.name, first.offset, value, json.dumps(value, ensure_ascii=False)[:HEAD_BYTES].encode())
+            return Record(name, row, None, text.raw, f'"{column}": {text.problem}')
+    if (size := sum(len(text.raw) for text in cells.values())) > max_bytes:
+        raw = next(text.raw for text in cells.values())
+        return Record(name, row, None, raw, f"longer than {max_bytes:,} bytes: {size:,}")
+    value = {column: text.value for column, text in cells.items()}
+    return Record(name, row, value, json.dumps(value, ensure_ascii=False)[:HEAD_BYTES].encode())

@@ -7,9 +7,9 @@ import tarfile
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.readers.jsonl import parse
-from clearspan.pipelines.readers.streams import BOM, decompressed, naming
+from clearspan.pipelines.readers.streams import BOM, GZIP_HEADER_BYTES, decompressed, gzip_head, naming
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 from clearspan.shards import storage
@@ -26,6 +26,8 @@ PARQUET = b"PAR1"
 ARROW = b"\xff\xff\xff\xff"
 """First bytes of an Arrow stream, and of no text."""
 ARROW_FILE = b"ARROW1\0\0"
+WARC = b"WARC/1."
+"""First bytes of a web archive, and of each of its records."""
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
 TEXTS = (".txt", ".text", ".md")
@@ -33,7 +35,7 @@ CONTAINERS = (*COMPRESSED, ".parquet", ".arrow", *TARS)
 """Extensions of files that are never empty, and always begin with their format's bytes."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
 """Beginnings of the names of files that describe a dataset and hold none of its data."""
-KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), parquet or Arrow"
+KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), WARC, parquet or Arrow"
 LATIN_LINES = 3
 """This many lines of a head that are not UTF-8 mean another encoding, not damage."""
 SAMPLES = 9
@@ -75,7 +77,8 @@ def compression_of(head: bytes) -> str | None:
 
 
 def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
-    """Return (format, compression) of an open file: "jsonl", "json", "csv", "text", "tar", "parquet" or "arrow".
+    """Return (format, compression) of an open file: "jsonl", "json", "csv", "text", "tar", "parquet", "arrow" or
+    "warc".
 
     The stream is left at any position, or closed.
 
@@ -83,7 +86,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         UnknownKindError: the file has none of these formats.
         PipelineError: the file is damaged, or text in another encoding.
     """
-    magic = stream.read(MAGIC_BYTES)
+    magic = stream.read(GZIP_HEADER_BYTES)
     stream.seek(0)
     if magic.startswith(PARQUET):
         return "parquet", None
@@ -91,12 +94,18 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
     suffixes = suffixes_of(path)
     if set(LINES) & set(suffixes) and not _claims(suffixes, compression):
         return "jsonl", compression
+    if compression == "gzip" and gzip_head(magic, len(WARC)) == WARC:
+        check_web(path)
+        return "warc", compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = content.read(LOOK_BYTES)
     if is_tar(head):
         return "tar", compression
     if is_arrow(head):
         return "arrow", compression
+    if head.startswith(WARC):
+        check_web(path)
+        return "warc", compression
     check_claims(path, compression, head)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
@@ -149,6 +158,11 @@ def is_arrow(head: bytes) -> bool:
     """Return whether a file begins like an Arrow stream or file."""
     length = int.from_bytes(head[4:8], "little")
     return head.startswith(ARROW_FILE) or (head.startswith(ARROW) and 0 < length < 1 << 30 and length % 8 == 0)
+
+
+def check_web(name: str) -> None:
+    """Raise PipelineError if the extra that reads web archives is not installed."""
+    check_extra("web", "fastwarc", "resiliparse", what=f"{name}: a web archive")
 
 
 def single_bytes(head: bytes) -> str | None:

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import lzma
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
@@ -23,6 +24,9 @@ PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
 """Largest window of a compressed stream, which bounds the memory it takes: the limit of zstd --long=27."""
 BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b\x08"
+GZIP_HEADER_BYTES = 1 << 12
+"""Bytes of a gzip member that hold its header and the first bytes of its content."""
 HOLE = bytes(513)
 """More than one block of consecutive zero bytes: a part of the file that was lost, or never written."""
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
@@ -31,6 +35,10 @@ TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
 
 class DamagedError(Exception):
     """A file does not hold what was written to it. The message says what is wrong."""
+
+
+class MemberError(DamagedError):
+    """A gzip member is damaged; the next read continues at the next member."""
 
 
 @dataclasses.dataclass
@@ -122,11 +130,90 @@ def _unxz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
 
 
+def gzip_head(data: bytes, size: int) -> bytes:
+    """Return up to `size` first bytes of the content of a gzip member; none if the data do not begin one."""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS + 16).decompress(data[:GZIP_HEADER_BYTES], size)
+    except zlib.error:
+        return b""
+
+
+class _Members(io.RawIOBase):
+    """The content of gzip members, each of which begins with `start`.
+
+    After a damaged member, `read` raises MemberError once and then continues at the next one, which there must be.
+    """
+
+    def __init__(self, stored: BinaryIO, start: bytes) -> None:
+        self.stored, self.start = stored, start
+        self.packed = b""
+        self.num_read = self.member = 0
+        """Bytes read, and the first byte of the current member."""
+        self.current: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while True:
+            if not self.packed:
+                self.packed = self._next()
+            if self.current is None:
+                if not self.packed:
+                    return b""
+                self.member = self.num_read - len(self.packed)
+                self.current = zlib.decompressobj(zlib.MAX_WBITS + 16)
+            is_end = not self.packed
+            try:
+                data: bytes = self.current.decompress(self.packed, max(size, 0))
+            except zlib.error as error:
+                damage = MemberError(f"the gzip member at byte {self.member:,} is damaged ({error})")
+                self._find_next()
+                raise damage from None
+            self.packed = self.current.unconsumed_tail
+            if self.current.eof:
+                self.packed, self.current = self.current.unused_data, None
+            elif is_end and not data:
+                raise EOFError("it ends within a gzip member")
+            if data:
+                return data
+
+    def _next(self) -> bytes:
+        data = self.stored.read(PACKED_BYTES)
+        self.num_read += len(data)
+        return data
+
+    def _find_next(self) -> None:
+        """Move to the next gzip member behind the first of the bytes that failed."""
+        self.current, data = None, self.packed[1:]
+        while True:
+            at = data.find(GZIP)
+            data = data[at:] if at >= 0 else data[1 - len(GZIP) :]
+            if at < 0 or len(data) < GZIP_HEADER_BYTES:
+                more = self._next()
+                if not more and at < 0:
+                    raise EOFError(f"no gzip member follows the damaged one at byte {self.member:,}")
+                data += more
+                if at < 0:
+                    continue
+            if gzip_head(data, len(self.start)) == self.start:
+                self.packed = data
+                return
+            data = data[1:]
+
+
 @contextlib.contextmanager
-def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """Open a stream's content as a buffered stream."""
+def decompressed(stream: BinaryIO, compression: str | None, resume: bytes | None = None) -> Iterator[BinaryIO]:
+    """Open a stream's content as a buffered stream.
+
+    Args:
+        resume: first bytes of each gzip member of a file in which a damaged member is to raise MemberError instead of
+            ending the file.
+    """
     if compression is None:
         yield stream
+    elif compression == "gzip" and resume is not None:
+        yield cast(BinaryIO, _Members(stream, resume))
     elif compression in ("bz2", "xz"):
         streams = _Streams(stream, bz2.BZ2Decompressor) if compression == "bz2" else _Streams(stream, _unxz, padding=4)
         yield cast(BinaryIO, io.BufferedReader(streams, BUFFER_BYTES))

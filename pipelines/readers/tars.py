@@ -12,11 +12,12 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text
+from clearspan.pipelines.readers import arrays, jsonl, samples, tables, text, web
 from clearspan.pipelines.readers.samples import LINK, Member
 from clearspan.pipelines.readers.sniff import (
     MAGIC_BYTES,
     PARQUET,
+    WARC,
     check_claims,
     compression_of,
     is_arrow,
@@ -48,6 +49,7 @@ MEMBERS: dict[str, Callable[[BinaryIO, str, Reading], Iterator[Record]]] = {
     "json": arrays.records,
     "jsonl": lambda stream, name, reading: jsonl.records(stream, name, reading.max_bytes),
     "text": text.records,
+    "warc": web.records,
 }
 """Readers of members, by format."""
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
@@ -108,7 +110,8 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
         return
     check_claims(name, compression, head)
     try:
-        member_format = text_format(head, suffixes_of(name), len(head) < PEEK_BYTES)
+        is_whole = len(head) < PEEK_BYTES
+        member_format = "warc" if head.startswith(WARC) else text_format(head, suffixes_of(name), is_whole)
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return

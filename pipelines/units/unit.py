@@ -129,7 +129,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     tally = Tally(job.reasons, job.max_bad_fraction)
     hashes: list[str] = []
     records = watch.each("read", read_pieces(job.root, unit.pieces, job.reading, hashes))
-    batches = worker.examples(records, tally, watch)
+    batches = worker.examples(tally.readable(records), tally, watch)
     collected = _Collected(job, unit.number)
     with _spool(job.folder) as spool:
         if job.curation.is_staged:

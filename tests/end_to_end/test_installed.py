@@ -193,7 +193,8 @@ def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tm
     file = re.search(r"-r (\S+)", others)
     assert file and "-c constraints.txt" in others
     listed = {str(Requirement(line)) for line in (tmp_path / file[1]).read_text().splitlines()}
-    assert listed == {f"{r.name}{r.specifier}" for r in requirements(wheel, "worker")}
+    extras = ("worker", "web", "language")
+    assert listed == {f"{r.name}{r.specifier}" for extra in extras for r in requirements(wheel, extra)}
 
 
 def test_the_dockerfile_imports_every_kind() -> None:

@@ -14,7 +14,7 @@ import webdataset as wds
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.__main__ import main
-from clearspan.shards import Dataset, verify
+from clearspan.shards import Dataset, Manifest, verify
 from clearspan.shards.schema import webdataset_decoder
 from tests.pipelines.conftest import killed
 
@@ -157,6 +157,57 @@ def test_columns_are_named_in_order(direct, rows: Rows, decoded, tmp_path: Path,
     assert decoded(tmp_path / "out") == [row[:2] for row in rows[:50]]
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
+def test_two_fields_of_a_record_are_a_pair_and_records_without_both_are_counted(
+    direct, rows: Rows, decoded, tmp_path: Path, form: str
+) -> None:
+    table = pa.table({"body": [row[1] for row in rows[:50]], "n": range(50), "title": [row[0] for row in rows[:50]]})
+    records = table.to_pylist()
+    records[3]["title"], records[4]["body"] = None, ""
+    path = tmp_path / f"a.{form}"
+    if form == "jsonl":
+        del records[5]["title"]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    elif form == "parquet":
+        records[5]["title"] = None
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        path.write_bytes(as_csv([tuple(record.values()) for record in records], ("body", "n", "title")))
+    found = summary(direct("triplets", "--pair-fields", "title,body", "--input", path, "--json"))
+    dropped = {"missing_field": 0, "empty": 2} if form == "csv" else {"missing_field": 2, "empty": 1}
+    assert found["filtered"] == {**dropped, "short_tokens": 0, "long_tokens": 0} and found["bad"] == 0
+    left = [row[:2] for number, row in enumerate(rows[:50]) if number not in ((3, 4) if form == "csv" else (3, 4, 5))]
+    assert decoded(tmp_path / "out") == left
+    assert Manifest.load(str(tmp_path / "out")).fingerprint["options"]["pairs"] is True
+
+
+def test_no_record_with_both_fields_is_an_error_that_names_the_fields(direct, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"headline": "Rain", "body": "It rains."}\n' * 3)
+    outcome = direct("triplets", "--pair-fields", "title,body", "--input", tmp_path / "a.jsonl")
+    mend = "3 lack title or body; there are headline, body: name two of them with --pair-fields"
+    assert outcome.code == 1 and mend in outcome.err
+
+
+def test_a_text_that_is_no_string_is_bad_in_a_pair_too(direct, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"title": 7, "body": "It rains."}\n')
+    outcome = direct("triplets", "--pair-fields", "title,body", "--input", tmp_path / "a.jsonl")
+    assert outcome.code == 1 and "a.jsonl:0: a text of the row is not a string but a number" in outcome.err
+
+
+def test_a_longer_text_is_cut_if_wanted(direct, rows: Rows, roberta_tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(as_csv(rows[:50], ("sent0", "sent1", "hard_neg")))
+    words = ("triplets", "--input", tmp_path / "a.csv", "--max-tokens", "8", "--json")
+    found = summary(direct(*words, "--long", "cut"))
+    tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    ids = [[tokenizer.encode(text, add_special_tokens=False).ids for text in row] for row in rows[:50]]
+    examples = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
+    assert [[row[name] for name in COLUMNS] for row in examples] == [[text[:8] for text in row] for row in ids]
+    num_cut = sum(any(len(text) > 8 for text in row) for row in ids)
+    assert (found["kept"], found["sums"]) == (50, {"cut": num_cut}) and "long_tokens" not in found["filtered"]
+    dropped = summary(direct(*words, "--output", tmp_path / "dropped"))
+    assert dropped["filtered"]["long_tokens"] == num_cut > 0
+
+
 def test_an_id_is_of_the_sentence_above_and_of_the_row_below(direct, rows: Rows, tmp_path: Path) -> None:
     first, second = rows[0], (rows[0][0], *rows[1][1:])
     (tmp_path / "a.csv").write_bytes(as_csv([first, second, rows[2], first], ("sent0", "sent1", "hard_neg")))
@@ -278,10 +329,22 @@ def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, t
     ) in outcome.err
 
 
-@pytest.mark.parametrize("words", [("--columns", "a"), ("--columns", "a,a"), ("--columns", "a,b", "--nli")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--columns", "a"),
+        ("--columns", "a,a"),
+        ("--columns", "a,b", "--nli"),
+        ("--pair-fields", "a"),
+        ("--pair-fields", "a,b,c"),
+        ("--pair-fields", ""),
+        ("--pair-fields", "a,b", "--nli"),
+        ("--pair-fields", "a,b", "--columns", "a,b"),
+    ],
+)
 def test_columns_that_make_no_sense_are_refused(direct, snli: Path, words: tuple[str, ...]) -> None:
     outcome = direct("triplets", *words, "--input", snli)
-    assert outcome.code == 2 and "--columns" in outcome.err
+    assert outcome.code == 2 and words[0] in outcome.err
 
 
 @pytest.mark.parametrize("name", ["rows.tsv", "rows.jsonl", "rows.parquet"])

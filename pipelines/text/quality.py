@@ -1,0 +1,223 @@
+"""Published heuristics for the quality of a web page's text, as pure functions.
+
+    gopher  Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", appendix A.1:
+            quality filtering, and repetition removal with the thresholds of table A1
+    c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+            section 2.2 (JMLR 21): lines and pages that are no natural text
+
+A function returns the text that is left, the reason for which the page is dropped ("" if it is kept) and the number of
+removed lines by reason; only c4 removes lines. Words are separated by whitespace, so that Gopher's word counts do not
+suit Chinese, Japanese or Thai. C4's end marks and phrases, and Gopher's stop words, are English.
+
+Left out: C4's list of bad words (other people's data), its language detection (--language), its deduplication of three
+sentences across pages, and Gopher's list of safe sites and its deduplication, which all need more than the text.
+
+Repetition is computed in NumPy over ids of words and n-grams. An n-gram that repeats begins with an (n - 1)-gram that
+repeats, so that only those are looked at for the next n.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clearspan.pipelines.text.segmentation import segment
+
+VERSION = 1
+"""Version of the functions, part of a dataset's fingerprint."""
+WORDS = 50, 100_000
+MEAN_LENGTH = 3, 10
+MOST_SYMBOLS = 0.1
+"""Most hash signs, or ellipses, per word."""
+MOST_BULLETS, MOST_ELLIPSES = 0.9, 0.3
+"""Largest fraction of lines that begin with a bullet, and that end with an ellipsis."""
+FEWEST_ALPHABETIC = 0.8
+"""Smallest fraction of words with a letter."""
+STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+FEWEST_STOP_WORDS = 2
+DUPLICATE_PARTS, DUPLICATE_CHARACTERS = 0.3, 0.2
+"""Largest fraction of lines, or paragraphs, that occurred before, and of characters in them."""
+TOP_NGRAM = {2: 0.20, 3: 0.18, 4: 0.16}
+"""Largest fraction of characters in the most frequent n-gram, by n."""
+DUPLICATE_NGRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
+"""Largest fraction of characters in n-grams that occurred before, by n."""
+BULLETS = ("•", "‣", "◦", "●", "▪", "-", "*")
+ELLIPSES = ("...", "…")
+_PARAGRAPH = re.compile(r"\n\s*\n")
+
+END_MARKS = (".", "!", "?", '"', "”")
+LINE_WORDS = 5
+SENTENCES = 3
+"""Fewest words of a line, and sentences of a page. (The first preprint has 3 and 5.)"""
+POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
+
+
+class Verdict(NamedTuple):
+    """The text that is left, the reason to drop it ("" to keep it), and the number of removed lines by reason."""
+
+    text: str
+    reason: str = ""
+    removed: Mapping[str, int] = MappingProxyType({})
+
+
+def gopher(text: str, language: str | None = None) -> Verdict:
+    """Apply Gopher's quality filtering and repetition removal (Rae et al. 2021, appendix A.1 and table A1).
+
+    Args:
+        language: the language of the text, if it is known. The stop words are those of English and are not looked for
+            in a text of another language.
+    """
+    return Verdict(text, _gopher_reason(text, language in (None, "en")))
+
+
+def _gopher_reason(text: str, is_english: bool) -> str:
+    words = text.split()
+    num_words = len(words)
+    if not WORDS[0] <= num_words <= WORDS[1]:
+        return "gopher_words"
+    if not MEAN_LENGTH[0] <= sum(map(len, words)) / num_words <= MEAN_LENGTH[1]:
+        return "gopher_word_length"
+    if max(text.count("#"), sum(map(text.count, ELLIPSES))) > MOST_SYMBOLS * num_words:
+        return "gopher_symbols"
+    lines = _parts(text.split("\n"))
+    if sum(line.startswith(BULLETS) for line in lines) > MOST_BULLETS * len(lines):
+        return "gopher_bullets"
+    if sum(line.endswith(ELLIPSES) for line in lines) > MOST_ELLIPSES * len(lines):
+        return "gopher_ellipses"
+    if sum(word.isalpha() or any(map(str.isalpha, word)) for word in words) < FEWEST_ALPHABETIC * num_words:
+        return "gopher_alphabetic"
+    if is_english and len(STOP_WORDS.intersection(words)) < FEWEST_STOP_WORDS:
+        return "gopher_stop_words"
+    if _has_duplicates(lines):
+        return "gopher_duplicate_lines"
+    if _has_duplicates(_parts(_PARAGRAPH.split(text))):
+        return "gopher_duplicate_paragraphs"
+    encoded = pa.array(words).dictionary_encode()
+    ids = encoded.indices.to_numpy().astype(np.int64)
+    return _repetition(ids, pc.utf8_length(encoded.dictionary).to_numpy()[ids])
+
+
+def _parts(parts: Sequence[str]) -> list[str]:
+    """Return the lines or paragraphs that are not blank, without whitespace around them."""
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _has_duplicates(parts: list[str]) -> bool:
+    """Return whether too many of the parts, or of their characters, are in parts that occurred before."""
+    distinct = set(parts)
+    if len(parts) == len(distinct):
+        return False
+    sizes, size = (sum(map(len, some)) for some in (distinct, parts))
+    many = len(parts) - len(distinct) > DUPLICATE_PARTS * len(parts)
+    return many or size - sizes > DUPLICATE_CHARACTERS * size
+
+
+def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
+    """Return the reason for which a text of these words repeats itself too much, or "".
+
+    Args:
+        ids: number of each word's form, (n,) int64 from 0 to below n.
+        lengths: characters of each word, (n,) int.
+    """
+    num_words, num_characters = len(ids), lengths.sum()
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    places, grams = np.arange(num_words), ids
+    for n in range(2, 1 + max(DUPLICATE_NGRAMS)):
+        inside = places + n <= num_words
+        places = places[inside]
+        # Distinct grams have distinct keys: both numbers are below the number of words, at most 100,000.
+        keys = grams[inside] * num_words + ids[places + n - 1]
+        _, first, grams, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        if not len(counts) or counts.max() == 1:
+            return ""
+        if n in TOP_NGRAM:
+            top = places[first[counts == counts.max()]]
+            if counts.max() * (ends[top + n] - ends[top]).max() > TOP_NGRAM[n] * num_characters:
+                return "gopher_top_ngram"
+        most = DUPLICATE_NGRAMS.get(n, np.inf) * num_characters
+        if n in DUPLICATE_NGRAMS and _covered(np.delete(places, first), n, lengths) > most:
+            return "gopher_duplicate_ngrams"
+        repeated = counts[grams] > 1
+        places, grams = places[repeated], grams[repeated]
+        # The words of repeated longer n-grams are among those of the repeated n-grams.
+        if n == max(TOP_NGRAM) and _covered(places, n, lengths) <= min(DUPLICATE_NGRAMS.values()) * num_characters:
+            return ""
+    return ""
+
+
+def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
+    """Return the number of characters in n-grams that begin at these words; each character counts once."""
+    size = len(lengths) + 1
+    depth = np.cumsum(np.bincount(places, minlength=size) - np.bincount(places + n, minlength=size))
+    return int(lengths[depth[:-1] > 0].sum())
+
+
+def c4(text: str, language: str | None = None) -> Verdict:
+    """Apply C4's heuristics for pages and lines (Raffel et al. 2020, section 2.2), without its list of bad words.
+
+    A line is kept if it ends with an end mark, has LINE_WORDS words, and does not mention Javascript or a policy;
+    Wikipedia's citation marks are deleted.
+
+    Args:
+        language: not used.
+
+    Raises:
+        RecordError: the sentences of a line cannot be counted.
+    """
+    lower = text.lower()
+    if "lorem ipsum" in lower:
+        return Verdict(text, "c4_lorem_ipsum")
+    if "{" in text:
+        return Verdict(text, "c4_curly_bracket")
+    phrases = [("c4_javascript", "javascript"), *(("c4_policy", phrase) for phrase in POLICY)]
+    phrases = [(reason, phrase) for reason, phrase in phrases if phrase in lower]
+    if "[" in text:
+        text = _CITATION.sub("", text)
+    lines, removed = [], Counter[str]()
+    for line in text.split("\n"):
+        if not (line := line.strip()):
+            continue
+        if reason := _line_reason(line, phrases):
+            removed[reason] += 1
+        else:
+            lines.append(line)
+    # Each line holds a sentence at least; few pages need their sentences counted.
+    num_sentences = len(lines) if len(lines) >= SENTENCES else sum(len(segment(line, "en")) for line in lines)
+    return Verdict("\n".join(lines), "" if num_sentences >= SENTENCES else "c4_sentences", removed)
+
+
+def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
+    if not line.endswith(END_MARKS):
+        return "c4_no_end_mark"
+    if len(line.split(None, LINE_WORDS)) < LINE_WORDS:
+        return "c4_few_words"
+    lower = line.lower() if phrases else ""
+    return next((reason for reason, phrase in phrases if phrase in lower), "")
+
+
+FILTERS: dict[str, Callable[[str, str | None], Verdict]] = {"gopher": gopher, "c4": c4}
+REASONS = {
+    "gopher": (
+        "gopher_words",
+        "gopher_word_length",
+        "gopher_symbols",
+        "gopher_bullets",
+        "gopher_ellipses",
+        "gopher_alphabetic",
+        "gopher_stop_words",
+        "gopher_duplicate_lines",
+        "gopher_duplicate_paragraphs",
+        "gopher_top_ngram",
+        "gopher_duplicate_ngrams",
+    ),
+    "c4": ("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences"),
+}
+"""Reasons for which each filter drops a text."""
+REMOVED = ("c4_no_end_mark", "c4_few_words", "c4_javascript", "c4_policy")
+"""Reasons for which a filter removes a line."""

@@ -1,0 +1,121 @@
+"""Texts by language: the languages that are kept, the threshold, and what is counted."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("py3langid", reason="extra `language`")
+
+from clearspan.pipelines import errors
+from clearspan.pipelines.text import language
+from clearspan.pipelines.text.segmentation import segment
+from clearspan.shards import Dataset, Manifest
+
+EACH = 20
+
+
+@pytest.fixture(scope="module")
+def mixed(shared_data: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty German, Chinese and English texts each, in turn; those of STS-B have eight sentences."""
+    by_language = {"en": texts[:EACH]}
+    for code in ("de", "zh"):
+        with (shared_data / "stsb_multi_mt" / f"stsb-{code}-test.csv").open(encoding="utf-8", newline="") as lines:
+            sentences = [row[0] for row in csv.reader(lines)]
+        by_language[code] = [" ".join(sentences[first : first + 8]) for first in range(0, 8 * EACH, 8)]
+    path = tmp_path_factory.mktemp("mixed") / "mixed.jsonl"
+    rows = ({"text": by_language[code][number], "code": code} for number in range(EACH) for code in ("de", "zh", "en"))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def summary(outcome) -> dict:
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
+    return found
+
+
+def codes(mixed: Path, folder: Path) -> list[str]:
+    """Return the true language of each document in a dataset."""
+    lines = mixed.read_bytes()
+    offsets = [int(row["source"].rpartition(":")[2]) for batch in Dataset(folder) for row in batch.to_pylist()]
+    return [json.loads(lines[offset:].split(b"\n", 1)[0])["code"] for offset in offsets]
+
+
+def test_documents_of_the_named_languages_are_kept(direct, mixed: Path, tmp_path: Path) -> None:
+    found = summary(direct("--input", mixed, "--min-tokens", "1", "--language", "de, zh", "--json"))
+    assert found["filtered"] == {"short_bytes": 0, "short_tokens": 0, "language": EACH}
+    assert codes(mixed, tmp_path / "out") == ["de", "zh"] * EACH
+    options = Manifest.load(str(tmp_path / "out")).fingerprint["options"]["languages"]
+    assert (options["keep"], options["least"]) == (["de", "zh"], 0.5)
+    assert options["detector"].startswith("py3langid ")
+
+
+def test_the_threshold_is_the_least_probability(direct, mixed: Path, tmp_path: Path) -> None:
+    texts = [json.loads(line)["text"] for line in mixed.read_text().splitlines()]
+    probabilities = [probability for _, probability in (language.likeliest(text, ["en", "de"]) for text in texts)]
+    middle = sorted(probability for probability in probabilities if probability > 0.5)[EACH]
+    words = ["--input", mixed, "--min-tokens", "1", "--language", "en,de", "--language-threshold", f"{middle:.17g}"]
+    found = summary(direct(*words, "--json"))
+    assert found["kept"] == sum(probability >= middle for probability in probabilities) < 2 * EACH
+
+
+def test_wu_and_cantonese_count_as_chinese(shared_data: Path) -> None:
+    with (shared_data / "stsb_multi_mt" / "stsb-zh-test.csv").open(encoding="utf-8", newline="") as lines:
+        sentences = [row[0] for row in csv.reader(lines)][:200]
+    alone = [dict(language.identifier().rank(sentence))["zh"] for sentence in sentences]
+    added = [language.likeliest(sentence, ["zh"])[1] for sentence in sentences]
+    assert min(added) > 0.5 > min(alone)
+
+
+def test_sentences_are_split_by_the_rules_of_their_texts_language(direct, mixed: Path, tmp_path: Path) -> None:
+    texts = [json.loads(line) for line in mixed.read_text().splitlines()]
+    words = ["sentences", "--input", mixed, "--min-tokens", "1", "--max-tokens", "4000", "--no-dedup", "--json"]
+    found = summary(direct(*words, "--language", "de,zh"))
+    assert found["filtered"]["language"] == EACH
+    assert found["kept"] == sum(len(segment(row["text"], row["code"])) for row in texts if row["code"] != "en")
+
+
+def test_one_language_of_sentences_is_no_filter_unless_a_threshold_is_set(direct, mixed: Path, tmp_path: Path) -> None:
+    words = ["sentences", "--input", mixed, "--min-tokens", "1", "--language", "de", "--json"]
+    assert "language" not in summary(direct(*words))["filtered"]
+    assert "languages" not in Manifest.load(str(tmp_path / "out")).fingerprint["options"]
+    found = summary(direct(*words, "--language-threshold", "0.5", "--output", tmp_path / "filtered"))
+    assert found["filtered"]["language"] == 2 * EACH
+
+
+def test_rows_of_triplets_are_judged_by_all_their_texts(direct, mixed: Path, tmp_path: Path) -> None:
+    texts = [json.loads(line)["text"] for line in mixed.read_text().splitlines()]
+    rows = [{"sent0": text[:60], "sent1": text[60:120]} for text in texts]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = summary(direct("triplets", "--input", tmp_path / "a.jsonl", "--language", "zh", "--json"))
+    assert (found["kept"], found["filtered"]["language"]) == (EACH, 2 * EACH)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--language", "deutsch"], "--language deutsch: the detector knows ace af "),
+        (["--language", "de,de"], "--language: de is named twice"),
+        (["--language-threshold", "0.9"], "--language-threshold has no effect without --language: add it"),
+        (["--language", "de", "--language-threshold", "90"], "--language-threshold must be above 0 and at most 1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(direct, mixed: Path, words: list[str], message: str) -> None:
+    outcome = direct("--input", mixed, *words)
+    assert outcome.code == 2 and message in outcome.err
+
+
+def test_a_run_that_keeps_no_text_says_why(direct, mixed: Path) -> None:
+    outcome = direct("--input", mixed, "--min-tokens", "1", "--language", "fi")
+    assert outcome.code == 1
+    assert "60 are not in fi: name other languages, or lower --language-threshold" in outcome.err
+
+
+def test_the_missing_extra_is_named(direct, mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    language.identifier.cache_clear()
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
+    outcome = direct("--input", mixed, "--language", "de")
+    assert outcome.code == 2 and "--language needs py3langid: pip install 'clearspan[language]'" in outcome.err

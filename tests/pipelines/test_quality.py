@@ -1,0 +1,192 @@
+"""Gopher's and C4's heuristics: against slow references on real text, and each on a text that it is made for."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearspan.pipelines.text import quality
+from clearspan.pipelines.text.quality import Verdict, c4, gopher
+from clearspan.shards import Manifest
+
+
+@pytest.fixture(scope="module")
+def paragraph(texts: list[str]) -> str:
+    """A text of 300 words that passes."""
+    text = next(text for text in texts if len(text.split()) > 400 and not gopher(text).reason)
+    return " ".join(text.split()[:300])
+
+
+def plain_gopher(text: str) -> str:
+    """Gopher's rules as the paper states them, one after the other, over lists of words."""
+    words = text.split()
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if len(words) < 50 or len(words) > 100_000:
+        return "gopher_words"
+    if not 3 <= sum(len(word) for word in words) / len(words) <= 10:
+        return "gopher_word_length"
+    if text.count("#") / len(words) > 0.1 or (text.count("...") + text.count("…")) / len(words) > 0.1:
+        return "gopher_symbols"
+    if sum(line[0] in "•‣◦●▪-*" for line in lines) / len(lines) > 0.9:
+        return "gopher_bullets"
+    if sum(line.endswith(("...", "…")) for line in lines) / len(lines) > 0.3:
+        return "gopher_ellipses"
+    if sum(any(character.isalpha() for character in word) for word in words) / len(words) < 0.8:
+        return "gopher_alphabetic"
+    if len({"the", "be", "to", "of", "and", "that", "have", "with"} & set(words)) < 2:
+        return "gopher_stop_words"
+    for parts, reason in ((lines, "gopher_duplicate_lines"), (paragraphs, "gopher_duplicate_paragraphs")):
+        again = [part for number, part in enumerate(parts) if part in parts[:number]]
+        if len(again) / len(parts) > 0.3 or sum(map(len, again)) / sum(map(len, parts)) > 0.2:
+            return reason
+    num_characters = sum(map(len, words))
+    for n, most in ((2, 0.2), (3, 0.18), (4, 0.16)):
+        counts = Counter(tuple(words[first : first + n]) for first in range(len(words) - n + 1))
+        top = max(counts.values())
+        longest = max(sum(map(len, gram)) for gram, count in counts.items() if count == top)
+        if top > 1 and top * longest / num_characters > most:
+            return "gopher_top_ngram"
+    for n, most in ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.1)):
+        seen, repeated = set(), set()
+        for first in range(len(words) - n + 1):
+            gram = tuple(words[first : first + n])
+            if gram in seen:
+                repeated |= set(range(first, first + n))
+            seen.add(gram)
+        if sum(len(words[place]) for place in repeated) / num_characters > most:
+            return "gopher_duplicate_ngrams"
+    return ""
+
+
+def plain_c4(text: str) -> Verdict:
+    """C4's rules in the order of the paper, over all lines."""
+    if "lorem ipsum" in text.lower():
+        return Verdict(text, "c4_lorem_ipsum")
+    if "{" in text:
+        return Verdict(text, "c4_curly_bracket")
+    removed, kept = Counter[str](), []
+    for line in re.sub(r"\[\d*\]|\[edit\]|\[citation needed\]", "", text).split("\n"):
+        line = line.strip()
+        if not line:
+            continue
+        if line[-1] not in '.!?"”':
+            removed["c4_no_end_mark"] += 1
+        elif len(line.split()) < 5:
+            removed["c4_few_words"] += 1
+        elif "javascript" in line.lower():
+            removed["c4_javascript"] += 1
+        elif any(phrase in line.lower() for phrase in quality.POLICY):
+            removed["c4_policy"] += 1
+        else:
+            kept.append(line)
+    sentences = [sentence for line in kept for sentence in quality.segment(line, "en")]
+    return Verdict("\n".join(kept), "" if len(sentences) >= 3 else "c4_sentences", removed)
+
+
+def test_real_documents_are_judged_as_by_the_slow_references(texts: list[str]) -> None:
+    some = texts[::4]
+    verdicts = [gopher(text) for text in some]
+    assert [verdict.reason for verdict in verdicts] == list(map(plain_gopher, some))
+    assert all(verdict.text is text for verdict, text in zip(verdicts, some, strict=True))
+    assert [c4(text) for text in some] == list(map(plain_c4, some))
+    kept = [sum(not verdict.reason for verdict in map(function, some)) for function in (gopher, c4)]
+    assert all(0.8 * len(some) < number < len(some) for number in kept)  # OpenWebText was filtered once
+
+
+repeating = st.lists(
+    st.sampled_from(["the", "cat", "and", "a", "very", "long", "winter", "to"]), min_size=1, max_size=9
+)
+
+
+@given(repeating, st.integers(1, 40), st.integers(0, 60), st.sampled_from([" ", "\n", "\n\n"]))
+@settings(max_examples=200, deadline=None)
+def test_repetition_is_found_as_by_the_slow_reference(part: list[str], times: int, others: int, end: str) -> None:
+    text = " ".join(f"word{number}" for number in range(others)) + end + end.join([" ".join(part)] * times)
+    assert gopher(text).reason == plain_gopher(text)
+
+
+WORDS = [f"{name}{number}" for number in range(30) for name in ("able", "baker", "charlie", "dog", "easy")]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (" ".join(WORDS[:40]), "gopher_words"),
+        ("the of " * 50_001, "gopher_words"),
+        ("a b of the " * 20, "gopher_word_length"),
+        (" ".join(f"#{word}" if number % 8 == 0 else word for number, word in enumerate(WORDS)), "gopher_symbols"),
+        ("\n".join(f"• the end of {word}" for word in WORDS), "gopher_bullets"),
+        ("\n".join(f"the end of the very long and very sad story of {word}..." for word in WORDS), "gopher_ellipses"),
+        (" ".join(f"{word} 12345" for word in WORDS), "gopher_alphabetic"),
+        (" ".join(WORDS), "gopher_stop_words"),
+        ("\n".join(["the end of it"] * 80 + WORDS), "gopher_duplicate_lines"),
+        ("\n\n".join(["the end\nof it"] * 9 + [" ".join(WORDS)]), "gopher_duplicate_lines"),
+        ("the end of it " * 20 + " ".join(WORDS), "gopher_top_ngram"),
+        (" ".join(["of the", *WORDS, *WORDS[:40]]), "gopher_duplicate_ngrams"),
+    ],
+)
+def test_each_rule_of_gopher_drops_what_it_is_for(text: str, reason: str) -> None:
+    assert gopher(text).reason == plain_gopher(text) == reason
+
+
+def test_stop_words_are_looked_for_in_english_only() -> None:
+    text = " ".join(WORDS)
+    assert [gopher(text, language).reason for language in ("en", "de", "zh")] == ["gopher_stop_words", "", ""]
+
+
+def test_c4_removes_lines_and_counts_them(paragraph: str) -> None:
+    text = (
+        f"{paragraph}.\nHome\nPlease enable Javascript to see this page.\nThis page uses cookies, as all do.\nRead on!"
+    )
+    verdict = c4(f"{text}\nIt rained [12] all day in Paris.[citation needed]\nHe said: “We will see what comes.”")
+    assert verdict.text == f"{paragraph}.\nIt rained  all day in Paris.\nHe said: “We will see what comes.”"
+    assert verdict.removed == {"c4_no_end_mark": 1, "c4_javascript": 1, "c4_policy": 1, "c4_few_words": 1}
+
+
+@pytest.mark.parametrize(
+    ("addition", "reason"), [("Lorem Ipsum dolor.", "c4_lorem_ipsum"), ("if (x) { y }", "c4_curly_bracket")]
+)
+def test_c4_drops_pages_with_code_or_filler(paragraph: str, addition: str, reason: str) -> None:
+    assert c4(f"{paragraph}.\n{addition}").reason == reason
+    assert c4("It is one sentence, no more.").reason == "c4_sentences"
+
+
+def summary(outcome) -> dict:
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+@pytest.mark.parametrize("kind", ["documents", "sentences"])
+def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_path: Path, kind: str) -> None:
+    texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
+    words = [kind, "--input", head, "--min-tokens", "1", "--json"]
+    found = summary(direct(*words, "--quality", "gopher", "--quality", "c4"))
+    expected, removed = Counter[str](), Counter[str]()
+    for text in texts:
+        verdict = c4(text) if not (reason := plain_gopher(text)) else Verdict("", reason)
+        expected[verdict.reason] += 1
+        removed.update(verdict.removed)
+    quality_reasons = {name: number for name, number in found["filtered"].items() if name.startswith(("gopher", "c4"))}
+    assert quality_reasons == {name: expected[name] for name in (*quality.REASONS["gopher"], *quality.REASONS["c4"])}
+    assert found["sums"] == removed and removed["c4_no_end_mark"]
+    if kind == "documents":
+        assert found["kept"] == expected[""] and sum(expected.values()) == len(texts)
+    options = Manifest.load(str(tmp_path / "out")).fingerprint["options"]
+    assert options["quality"] == {"filters": ["gopher", "c4"], "version": quality.VERSION}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--quality", "gophers"], "--quality gophers: there are gopher, c4"),
+        (["--quality", "c4,c4"], "--quality: c4 is named twice"),
+    ],
+)
+def test_an_unknown_filter_is_refused(direct, head: Path, words: list[str], message: str) -> None:
+    outcome = direct("--input", head, *words)
+    assert outcome.code == 2 and message in outcome.err

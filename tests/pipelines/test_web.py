@@ -1,0 +1,258 @@
+"""Web archives: each page once, skipped records counted, damaged ones rejected with their place."""
+
+import gzip
+import json
+import re
+import signal
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from fastwarc.warc import WarcRecordType
+
+from clearspan.pipelines import errors
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers import read_pieces, web
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.units.plan import cut, describe
+from clearspan.shards import Dataset
+from tests.pipelines.archives import html, info, members, record, response, warc, wet
+from tests.pipelines.conftest import killed
+from tests.pipelines.packings import read_all, tar
+from tests.pipelines.test_damage import flipped, unnoticed, zeroed
+
+LIMIT = 200_000
+
+
+@pytest.fixture(scope="module")
+def pages(texts: list[str]) -> list[str]:
+    """Thirty texts of at least 1,000 characters."""
+    return [text for text in texts if len(text) >= 1000][:30]
+
+
+def read(folder: Path, data: bytes, limit: int = LIMIT) -> list[Record]:
+    (folder / "a.warc").write_bytes(data)
+    (entry,) = describe(str(folder), {"a.warc": len(data)}, Reading())
+    assert entry.format == "warc"
+    (unit,) = cut([entry], 10**9)
+    return list(read_pieces(str(folder), unit.pieces, Reading(limit)))
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+PACKED: dict[str, Callable[[list[bytes]], bytes]] = {
+    "a.warc": b"".join,
+    "a.warc.gz": members,
+    "one.warc.gz": lambda records: gzip.compress(b"".join(records)),
+    "a.warc.zst": lambda records: zstandard.compress(b"".join(records)),
+    "a.tar": lambda records: tar({"a.warc.gz": members(records)}),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_pages_are_read_in_order_however_the_archive_is_packed(pages: list[str], tmp_path: Path, name: str) -> None:
+    found = read_all({name: PACKED[name](warc(pages))}, tmp_path, 10_000)
+    assert [one.skipped for one in found] == ["other_record", *["other_record", "", "other_record"] * len(pages)]
+    read = [one for one in found if not one.skipped]
+    assert not any(one.problem for one in read)
+    assert [one.value["url"] for one in read] == [f"https://example.org/{number}" for number in range(len(pages))]
+    assert [one.value["title"] for one in read] == [f"Page {number}" for number in range(len(pages))]
+    # A few lines (a list's short items) may be taken for a menu; the menu and the footer themselves are not text.
+    shares = [len(words(one.value["text"])) / len(words(page)) for one, page in zip(read, pages, strict=True)]
+    assert min(shares) > 0.9 and max(shares) <= 1
+    assert not any("Contact us" in one.value["text"] or "All rights" in one.value["text"] for one in read)
+
+
+def test_texts_of_a_wet_file_are_as_written_and_at_their_offsets(pages: list[str], tmp_path: Path) -> None:
+    data = b"".join(wet(pages))
+    _, *found = read(tmp_path, data)
+    assert [one.value["text"] for one in found] == pages
+    for one in found:
+        assert one.offset is not None and data[one.offset :].startswith(b"WARC/1")
+        assert data[one.offset :].partition(b"\r\n\r\n")[2].startswith(pages[found.index(one)].encode())
+
+
+def of(body: bytes, headers: str = "Content-Type: text/html; charset=utf-8", status: str = "200 OK") -> bytes:
+    return record(response(body, headers, status))
+
+
+TEXT = "Größe und Gewicht: ein Satz über Käse."
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        of(html(TEXT).encode()),
+        of(html(TEXT).encode("latin-1"), "Content-Type: text/html; charset=ISO-8859-1"),
+        of(b"<meta charset=windows-1252>" + html(TEXT).encode("cp1252"), "Content-Type: text/html"),
+        of(html(TEXT).encode(), "Content-Type: TEXT/HTML; charset=nonsense"),
+        of(gzip.compress(html(TEXT).encode()), "Content-Type: text/html\r\nContent-Encoding: gzip"),
+        of(
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(html(TEXT).encode()), html(TEXT).encode()),
+            "Content-Type: application/xhtml+xml\r\nTransfer-Encoding: chunked",
+        ),
+        record(html(TEXT).encode(), WarcRecordType.resource, content_type="text/html"),
+        record(TEXT.encode(), WarcRecordType.resource, content_type="text/plain; charset=utf-8"),
+    ],
+    ids=["utf-8", "latin-1", "meta", "unknown charset", "gzip", "chunked xhtml", "resource", "text resource"],
+)
+def test_a_page_is_decoded_as_its_headers_say(tmp_path: Path, data: bytes) -> None:
+    (found,) = read(tmp_path, data)
+    assert (found.problem, found.value["text"]) == ("", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (info(), web.OTHER),
+        (record(b"", WarcRecordType.revisit), web.OTHER),
+        (record(b"93.184.216.34", url="dns:example.org", content_type="text/dns"), web.OTHER),
+        (of(html(TEXT).encode(), status="404 Not Found"), web.STATUS),
+        (of(b"\x89PNG", "Content-Type: image/png"), web.NO_TEXT),
+        (of(b"User-agent: *", "Content-Type: text/plain"), web.NO_TEXT),
+        (of(b"%PDF" + b"x" * LIMIT * 2, "Content-Type: application/pdf"), web.NO_TEXT),
+        (record(b"{}", WarcRecordType.conversion, content_type="application/json"), web.NO_TEXT),
+    ],
+)
+def test_a_record_without_a_page_is_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+    found = read(tmp_path, data)
+    assert [(one.skipped, one.problem) for one in found] == [(reason, "")]
+
+
+def with_length(data: bytes, length: str) -> bytes:
+    return re.sub(rb"Content-Length: \d+", f"Content-Length: {length}".encode(), data, count=1)
+
+
+PAGE = of(html(TEXT).encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (PAGE.replace("Käse".encode(), b"Wurst"), "its bytes differ from its digest sha1:"),
+        (with_length(PAGE, "10"), "its Content-Length is false: "),
+        (with_length(PAGE, "900"), "its Content-Length is false: "),
+        (with_length(PAGE, "99999999999999"), "its Content-Length is false: "),
+        (PAGE.replace(b"Content-Length", b"Content-Width", 1), "its Content-Length is missing: "),
+        (b"lost and found\r\n" * 9, "not a WARC record: 144 bytes skipped"),
+        (PAGE.replace(b"WARC/1", b"WART/1", 1), "not a WARC record: "),
+        (b"WARC/1.1\r\nName: " + b"x" * 200_000 + b"\r\n\r\n", "its Content-Length is missing: 200,020 bytes skipped"),
+        (of(b"\xff\xff", "Content-Type: text/html\r\nContent-Encoding: gzip"), "not readable: "),
+        (of(b"5\r\nhel", "Content-Type: text/html\r\nTransfer-Encoding: chunked"), "not readable: "),
+        (of(gzip.compress(b" " * 10**8), "Content-Type: text/html\r\nContent-Encoding: gzip"), "longer than 200,000 b"),
+        (of(b"<p>" + b"x " * LIMIT), "longer than 200,000 bytes"),
+        (of(b"<div>" * 1000), "not readable: more than 400 HTML elements in one another"),
+        (record(b"nonsense\r\n\r\n"), "no HTTP status line"),
+        (record(b"\xe9", WarcRecordType.conversion, content_type="text/plain"), "invalid UTF-8 at byte 0 of the text"),
+    ],
+)
+def test_a_damaged_record_is_bad_and_its_neighbors_are_read(tmp_path: Path, data: bytes, problem: str) -> None:
+    found = read(tmp_path, PAGE + data + PAGE)
+    assert [one.problem.startswith(problem) for one in found] == [False, True, False]
+    assert found[0].value["text"] == found[2].value["text"] == TEXT
+    assert found[1].offset == len(PAGE) and found[1].value is None
+
+
+def test_after_a_damaged_gzip_member_the_next_one_is_read(pages: list[str], tmp_path: Path) -> None:
+    parts = [gzip.compress(one) for one in wet(pages)]
+    place = sum(map(len, parts[:4]))
+    middle = bytearray(parts[4])
+    middle[len(middle) // 2] ^= 1
+    found = read(tmp_path, b"".join([*parts[:4], bytes(middle), *parts[5:]]))
+    (bad,) = [one for one in found if one.problem]
+    assert bad.problem.startswith(f"the gzip member at byte {place:,} is damaged (")
+    assert [one.value["text"] for one in found if one.value] == [*pages[:3], *pages[4:]]
+
+
+@pytest.mark.parametrize(("pack", "damage"), [(members, flipped), (members, zeroed), (b"".join, zeroed)])
+def test_damage_anywhere_is_noticed(pages: list[str], tmp_path: Path, pack: Callable, damage: Callable) -> None:
+    data = pack(wet([page[:3000] for page in pages[:12]]))
+    assert unnoticed(tmp_path, "a.wet.gz" if pack is members else "a.wet", data, damage) == []
+
+
+@pytest.mark.parametrize("pack", [b"".join, members])
+def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Path, pack: Callable) -> None:
+    data = pack([info(), record(html(pages[0]).encode())])
+    for size in range(len(data) - 1000, len(data) - 8, 97):
+        with pytest.raises(PipelineError, match=r"a\.warc: damaged or cut short .* fetch or make it again"):
+            read(tmp_path, data[:size])
+
+
+def test_memory_is_bounded_by_the_longest_record(tmp_path: Path) -> None:
+    data = b"".join([PAGE, of(b"x" * 40_000_000, "Content-Type: video/mp4"), PAGE])
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(data))
+    (entry,) = describe(str(tmp_path), {"a.warc.gz": (tmp_path / "a.warc.gz").stat().st_size}, Reading())
+    (unit,) = cut([entry], 10**9)
+    tracemalloc.start()
+    try:
+        found = [one.skipped for one in read_pieces(str(tmp_path), unit.pieces, Reading(LIMIT))]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == ["", "not_text", ""]
+    assert peak < 6_000_000
+
+
+def _unpacked(path: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+
+
+def summary(outcome) -> dict:
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["read"] == found["kept"] + sum(found["filtered"].values()) + found["bad"]
+    return found
+
+
+def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str], tmp_path: Path, tree) -> None:
+    broken = with_length(PAGE, "10")
+    for number, name in enumerate(("a.warc.gz", "b.wet.gz")):
+        (tmp_path / name).write_bytes(members([*(warc(pages), wet(pages))[number], broken, PAGE]))
+    words = ["--input", tmp_path / "*.gz", "--min-tokens", "32", "--max-bad-fraction", "0.1"]
+    found = summary(direct(*words, "--unit-bytes", "1000", "--json"))
+    assert found["kept"] == 2 * len(pages) and found["bad"] == 2
+    assert found["filtered"] == {
+        "short_bytes": 0,
+        "short_tokens": 2,
+        "other_record": 2 * len(pages) + 2,
+    }
+    rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
+    assert len({row["source"] for row in rows}) == 2 * len(pages)
+    assert re.fullmatch(r"a\.warc\.gz:\d+", rows[0]["source"])
+    rejected = [_unpacked(path) for path in sorted((tmp_path / "out" / "_rejected").iterdir())]
+    assert [json.loads(line)["source"] for line in rejected] == ["a.warc.gz", "b.wet.gz"]
+    assert all(json.loads(line)["offset"] > 0 for line in rejected)
+
+
+@pytest.mark.slow
+def test_a_killed_run_over_archives_ends_with_the_same_bytes(
+    pipeline, pages: list[str], tmp_path: Path, tree, roberta_tokenizer: Path
+) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.warc.gz").write_bytes(members(warc(pages[number * 7 : number * 7 + 7])))
+    words = ["--input", tmp_path / "*.gz", "--min-tokens", "16", "--unit-bytes", "1000", "--quiet"]
+    words += ["--language", "en", "--quality", "gopher,c4", "--tokenizer", roberta_tokenizer]
+    assert pipeline(*words, "--output", tmp_path / "whole").code == 0
+    code = killed("before", "00002.json", "documents", *words, "--output", tmp_path / "killed")
+    assert code == -signal.SIGKILL and not (tmp_path / "killed" / "manifest.json").exists()
+    assert pipeline(*words, "--output", tmp_path / "killed").code == 0
+    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
+
+
+def test_titles_and_texts_of_pages_are_pairs(direct, pages: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.warc").write_bytes(b"".join([*warc(pages[:5]), *wet(pages[5:8])]))
+    words = ["--pair-fields", "title,text", "--max-tokens", "128", "--long", "cut"]
+    found = summary(direct("triplets", "--input", tmp_path / "a.warc", *words, "--json"))
+    assert (found["kept"], found["filtered"]["missing_field"]) == (5, 3)
+
+
+def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.warc.gz").write_bytes(members([info()]))
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
+    outcome = direct("--input", tmp_path / "a.warc.gz")
+    mend = "a web archive needs fastwarc, resiliparse: pip install 'clearspan[web]'"
+    assert (outcome.code, outcome.err.splitlines()) == (1, [f"pipelines: {tmp_path / 'a.warc.gz'}: {mend}"])
