@@ -15,8 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clearspan.common.encoder.sentence_encoder import Encoder
     from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.eval.models.sentence_encoder import Encoder
     from clearspan.pipelines.api import make_dataset, make_tokenizer
     from clearspan.shards import Dataset, verify
     from clearspan.train.api import Run, export_model, load_recipe, train_model
@@ -38,7 +38,7 @@ __all__ = [
 
 _PLACES = {
     "Dataset": "clearspan.shards:Dataset",
-    "Encoder": "clearspan.eval.models.sentence_encoder:Encoder",
+    "Encoder": "clearspan.common.encoder.sentence_encoder:Encoder",
     "Run": "clearspan.train.api:Run",
     "compare": "clearspan.eval.api:compare",
     "evaluate": "clearspan.eval.api:evaluate",

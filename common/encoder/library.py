@@ -20,13 +20,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from tqdm import tqdm
 
+from clearspan.common.encoder.batching import batches_by_length
+from clearspan.common.encoder.fingerprint import folder_fingerprint
+from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.settings import check_modules, check_transformer
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.eval.models.embed import batches_by_length
-from clearspan.eval.models.fingerprint import folder_fingerprint
-from clearspan.eval.models.pooling import as_float32, pooled
-from clearspan.eval.models.settings import check_modules, check_transformer
 
 
 class Model:
