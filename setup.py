@@ -98,6 +98,8 @@ setup(
         "gcp": ["apache-beam[gcp]>=2.77,<3"],
         "aws": ["apache-beam[aws]>=2.77,<3"],
         "dask": ["apache-beam[dask]>=2.77,<3"],
+        "embed": ["sentence-transformers>=6.0,<7", "torch>=2.11"],
+        "faiss": ["faiss-cpu>=1.12,<2"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",
