@@ -78,6 +78,8 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
+            "duckdb>=1.1",
+            "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",
             "google-apitools>=0.5.31",
             "google-auth-httplib2>=0.1",

@@ -91,7 +91,7 @@ class Results:
 
     folder: str
     queries: Sequence[str]
-    hits: Sequence[Sequence[Hit]]
+    hits: list[list[Hit]]
 
     def to_json(self) -> str:
         pairs = zip(self.queries, self.hits, strict=True)
