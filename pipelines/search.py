@@ -114,9 +114,9 @@ def run(options: Search) -> Results:
         ManifestError, ShardError: the dataset is damaged.
     """
     dataset = Dataset(options.folder)
-    if dataset.kind.name != "vectors":
-        raise PipelineError(f"{options.folder}: holds {dataset.kind.name}, not vectors: name a dataset of `embed`")
-    made = dataset.manifest.fingerprint["options"]
+    made = dataset.manifest.fingerprint.get("options", {})
+    if dataset.kind.name != "vectors" or "model" not in made:
+        raise PipelineError(f"{options.folder}: holds {dataset.kind.name}, not vectors that `embed` made: name others")
     model = load_model(
         options.model, made["model"], made["pooling"], options.device, made["precision"], options.prompt_name
     )

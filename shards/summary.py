@@ -66,7 +66,7 @@ def _labelled(settings: Mapping[str, Any]) -> str:
 def _embedded(settings: Mapping[str, Any]) -> str:
     if "model" not in settings:
         return ""
-    prompt = f", prompt {settings['prompt_name']!r}" if settings["prompt_name"] else ""
+    prompt = f", prompt {settings['prompt_name']!r}" if settings.get("prompt_name") else ""
     return f"{settings['dtype']} of the model {settings['model'][:16]}{prompt}"
 
 
