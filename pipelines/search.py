@@ -25,6 +25,8 @@ from clearspan.shards.reader import Dataset
 NAME = "search"
 SUMMARY = "find the texts of a dataset of vectors that are nearest to queries"
 EXAMPLE = "python -m pipelines search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
+WIDTH = 300
+"""Number of characters of a text that are printed; JSON holds all of it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,13 @@ class Results:
     def __str__(self) -> str:
         lines = []
         for query, hits in zip(self.queries, self.hits, strict=True):
-            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, " ".join((hit.text or "").split())) for hit in hits]
+            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, _beginning(hit.text or "")) for hit in hits]
             lines += [query, terminal.table(("score", "id", "source", "text"), rows, right=(0, 1))]
         return "\n".join(lines)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]} ..."
 
 
 def run(options: Search) -> Results:
