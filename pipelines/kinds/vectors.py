@@ -43,10 +43,10 @@ WINDOW_BYTES = 4_000_000
 """A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
 BATCH_BYTES = 1 << 22
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
-"""Input size of a unit: a minute of embedding short texts on a core, and some minutes."""
+"""Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes."""
 UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
-BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
 DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
 PRECISIONS = ("fp32", "bf16")
@@ -90,7 +90,7 @@ class Vectors(TextInputs):
         add("--dtype", choices=tuple(VECTOR_TYPES), default="float32", help=stored)
         add("--keep-text", action="store_true", help="store each text beside its vector")
         add("--precision", choices=PRECISIONS, default="fp32", help="precision of the transformer (default fp32)")
-        tokens = "tokens of a batch (default: 4096 on a CPU, 16384 on a GPU)"
+        tokens = "tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
         add("--batch-tokens", type=int, metavar="N", help=tokens)
         add("--dedup", action=argparse.BooleanOptionalAction, default=False, help="keep the first of equal texts")
 
