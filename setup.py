@@ -78,6 +78,8 @@ setup(
         "dev": [
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
+            "duckdb>=1.1",
+            "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",
             "google-apitools>=0.5.31",
             "google-auth-httplib2>=0.1",
@@ -104,6 +106,8 @@ setup(
         "dask": ["apache-beam[dask]>=2.77,<3"],
         "language": ["py3langid>=0.4,<0.5"],
         "web": ["fastwarc>=2.0,<3", "resiliparse>=2.0,<3"],
+        "embed": ["sentence-transformers>=6.0,<7", "torch>=2.11"],
+        "faiss": ["faiss-cpu>=1.12,<2"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10"],
         "benchmarks": [
             "datasets>=4",

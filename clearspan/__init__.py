@@ -4,7 +4,7 @@
     make_dataset     corpus to verified shards                train_model    recipe to a Run: model folder and metrics
     Dataset          the examples of a dataset, streamed      export_model   another checkpoint of a Run
     verify           full check of a dataset                  load_model     model folder to an Encoder: embed texts
-    evaluate         score a model by the published protocols
+    search           nearest vectors of a dataset             evaluate       score a model by the published protocols
     compare          test which differences between two evaluations exceed noise
 
 Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
@@ -15,9 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clearspan.common.encoder.sentence_encoder import Encoder
     from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.eval.models.sentence_encoder import Encoder
-    from clearspan.pipelines.api import make_dataset, make_tokenizer
+    from clearspan.pipelines.api import make_dataset, make_tokenizer, search
     from clearspan.shards import Dataset, verify
     from clearspan.train.api import Run, export_model, load_recipe, train_model
 
@@ -32,13 +32,14 @@ __all__ = [
     "load_recipe",
     "make_dataset",
     "make_tokenizer",
+    "search",
     "train_model",
     "verify",
 ]
 
 _PLACES = {
     "Dataset": "clearspan.shards:Dataset",
-    "Encoder": "clearspan.eval.models.sentence_encoder:Encoder",
+    "Encoder": "clearspan.common.encoder.sentence_encoder:Encoder",
     "Run": "clearspan.train.api:Run",
     "compare": "clearspan.eval.api:compare",
     "evaluate": "clearspan.eval.api:evaluate",
@@ -47,6 +48,7 @@ _PLACES = {
     "load_recipe": "clearspan.train.api:load_recipe",
     "make_dataset": "clearspan.pipelines.api:make_dataset",
     "make_tokenizer": "clearspan.pipelines.api:make_tokenizer",
+    "search": "clearspan.pipelines.api:search",
     "train_model": "clearspan.train.api:train_model",
     "verify": "clearspan.shards:verify",
 }

@@ -13,13 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from clearspan.common.commands import UsageError
+from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import Parser, version
 from clearspan.eval.command import run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
-from clearspan.eval.models.sentence_encoder import POOLINGS
 from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from clearspan.eval.saved import EXAMPLES, RESULTS
 from clearspan.eval.summary import terminal_summary

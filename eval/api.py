@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clearspan.common.commands import Option, RaisingParser, words
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
-from clearspan.eval.models.sentence_encoder import Encoder
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
 

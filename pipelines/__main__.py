@@ -1,4 +1,4 @@
-"""The command `python -m pipelines KIND ...`: make a folder of verified shards, or a tokenizer, from a raw corpus."""
+"""The command `python -m pipelines KIND ...`: make verified shards or a tokenizer from a raw corpus; search vectors."""
 
 import argparse
 import contextlib
@@ -9,10 +9,11 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any
 
 from clearspan.common import plugins, terminal
-from clearspan.pipelines import kinds, vocabulary
+from clearspan.pipelines import kinds, search, vocabulary
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind, add_common_arguments, check_positive
@@ -22,15 +23,23 @@ from clearspan.shards import storage
 
 
 def find_kinds() -> dict[str, type[Kind]]:
-    """Return the kinds of dataset that the modules of `pipelines.kinds` define, by name."""
+    """Return the kinds of dataset that the modules of `pipelines.kinds` define, by the name of their command."""
     names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
     modules = map(importlib.import_module, names)
     classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
     concrete = [cls for cls in classes if issubclass(cls, Kind) and not inspect.isabstract(cls)]
-    return {kind.name: kind for kind in sorted(concrete, key=lambda kind: kind.name)}
+    named = {kind.command or kind.name: kind for kind in concrete}
+    return dict(sorted(named.items()))
 
 
 KINDS = find_kinds()
+OTHERS: dict[str, tuple[ModuleType, Any]] = {
+    vocabulary.NAME: (vocabulary, vocabulary.Vocabulary),
+    search.NAME: (search, search.Search),
+}
+"""The commands that make no dataset: the module, and the class of its options."""
+Report = Summary | vocabulary.Summary | search.Results
+"""The result of a command, as text and as JSON."""
 OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
 AFTER = "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
 
@@ -53,7 +62,7 @@ def parser(
     known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser
 ) -> terminal.Parser:
     """Return the argument parser of the command, with a subcommand for each kind."""
-    examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE]
+    examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE, search.EXAMPLE]
     root = parser_class(
         prog="python -m pipelines",
         description=__doc__,
@@ -83,14 +92,15 @@ def parser(
         longest = f"count longer records as bad (default {kind.max_bytes // 1_000_000} MB)"
         add("--max-document-bytes", type=int, metavar="N", help=longest)
         add_common_arguments(command)
-    learn = commands.add_parser(
-        vocabulary.NAME,
-        help=vocabulary.SUMMARY,
-        description=vocabulary.SUMMARY,
-        epilog=f"example:\n  {vocabulary.EXAMPLE}\n",
-    )
-    vocabulary.Vocabulary.add_arguments(learn)
-    learn.set_defaults(parser=learn)
+    for module, options in OTHERS.values():
+        command = commands.add_parser(
+            module.NAME,
+            help=module.SUMMARY,
+            description=module.SUMMARY,
+            epilog=f"example:\n  {module.EXAMPLE}\n",
+        )
+        options.add_arguments(command)
+        command.set_defaults(parser=command)
     return root
 
 
@@ -136,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def prepare(
     argv: Sequence[str], parser_class: type[terminal.Parser] = terminal.Parser
-) -> tuple[argparse.Namespace, Callable[[], Summary | vocabulary.Summary | None]]:
+) -> tuple[argparse.Namespace, Callable[[], Report | None]]:
     """Parse and check a command line; return its arguments, and the function that does the work.
 
     That function returns None where Beam's options only ask for a description of the job. An error in the arguments
@@ -151,8 +161,8 @@ def prepare(
             parser(parser_class=parser_class).error(str(error))
     root = parser(known, parser_class)
     arguments, rest = root.parse_known_args(words)
-    if arguments.kind == vocabulary.NAME:
-        return arguments, prepare_vocabulary(arguments, rest)
+    if arguments.kind in OTHERS:
+        return arguments, prepare_other(arguments, rest)
     try:
         check(arguments)
         kind = known[arguments.kind].from_arguments(arguments)
@@ -194,23 +204,26 @@ def finish(work: Callable[[], int]) -> int:
             signal.signal(number, handler)
 
 
-def prepare_vocabulary(arguments: argparse.Namespace, rest: list[str]) -> Callable[[], vocabulary.Summary]:
-    """Check the options of the command that makes a tokenizer; return the function that makes it."""
+def prepare_other(arguments: argparse.Namespace, rest: list[str]) -> Callable[[], Report]:
+    """Check the options of a command that makes no dataset; return the function that does its work."""
+    module, options_class = OTHERS[arguments.kind]
     try:
-        options = vocabulary.Vocabulary.from_arguments(arguments)
+        options: Any = options_class.from_arguments(arguments)
+        is_remote = any(map(storage.is_remote, options.inputs))
         if rest:
-            if not any(map(storage.is_remote, options.inputs)):
+            if not is_remote:
                 raise ValueError(arguments.parser.unknown(rest))
             check_beam(arguments.parser, rest)
     except ValueError as error:
         arguments.parser.error(str(error))
 
-    def make() -> vocabulary.Summary:
-        if any(map(storage.is_remote, options.inputs)):
+    def work() -> Report:
+        if is_remote:
             storage.use_options(rest)
-        return vocabulary.run(options)
+        result: Report = module.run(options)
+        return result
 
-    return make
+    return work
 
 
 def make_dataset(kind: Kind, options: Options) -> Summary | None:
@@ -219,8 +232,8 @@ def make_dataset(kind: Kind, options: Options) -> Summary | None:
         return run(kind, options)
 
 
-def report(arguments: argparse.Namespace, summary: Summary | vocabulary.Summary | None) -> int:
-    """Print the summary of what was made."""
+def report(arguments: argparse.Namespace, summary: Report | None) -> int:
+    """Print the summary of what was made, or what was found."""
     if summary is None:
         terminal.say(f"{arguments.output}: planned; the job was only described, not run")
     else:

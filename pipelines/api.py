@@ -1,6 +1,7 @@
-"""Datasets and tokenizers from Python: `python -m pipelines` in a process of its own, with keyword arguments.
+"""Datasets, tokenizers and search from Python: the command `python -m pipelines` with keyword arguments.
 
-In the process of a notebook Beam would look for its interactive runner, and a worker that dies would end the notebook.
+Datasets and tokenizers are made in a process of their own: in that of a notebook Beam would look for its interactive
+runner, and a worker that dies would end the notebook.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,9 @@ from pathlib import Path
 
 from clearspan.common.commands import CommandError, Option, run_module, words
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.nearest import Hit
+from clearspan.pipelines.search import Search
+from clearspan.pipelines.search import run as run_search
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Sequence[str | Path]
@@ -25,7 +29,8 @@ def make_dataset(
     """Make a dataset of verified shards from a corpus. A call that was stopped continues when it is repeated.
 
     Args:
-        kind: `documents`, `sentences`, `triplets`, `images`, `audio`, or `module:Class` for a kind of your own.
+        kind: `documents`, `sentences`, `triplets`, `images`, `audio`, `embed` for the vectors of texts, or
+            `module:Class` for a kind of your own.
         inputs: files, folders and globs.
         output: a new or empty folder, or that of the same call to continue.
         beam: options of Beam, such as `["--runner=DataflowRunner"]`.
@@ -66,6 +71,43 @@ def make_tokenizer(
     """
     _run(["vocabulary", *words({"input": _listed(inputs), "output": output, "size": size, **options})], quiet)
     return Path(output)
+
+
+def search(
+    vectors: str | Path,
+    queries: str | Sequence[str],
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    device: str = "cpu",
+) -> list[list[Hit]]:
+    """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
+
+    Args:
+        vectors: a dataset that `make_dataset("embed", ...)` made.
+        model: the folder of the model that made it.
+        prompt_name: the model's prompt to put before each query.
+        index: `faiss` for an approximate index, built on first use; None for exact search.
+        device: cpu, cuda, cuda:1, ...
+
+    Raises:
+        PipelineError: the dataset holds no vectors, or another model made them.
+        ManifestError, ShardError: the dataset is missing or damaged.
+    """
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    options = Search(
+        folder=str(vectors),
+        model=str(model),
+        queries=texts,
+        top=top,
+        prompt_name=prompt_name,
+        index=index,
+        device=device,
+        quiet=True,
+    )
+    return run_search(options).hits
 
 
 def _listed(inputs: Inputs) -> list[str | Path]:

@@ -1,4 +1,4 @@
-"""The command `python -m shards ls|verify|cat DIR`: summarize a dataset, verify it, print its examples."""
+"""The command `python -m shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
 
 import argparse
 import json
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from clearspan.common import terminal
 from clearspan.common.terminal import say
-from clearspan.shards import classes, lengths, reader, sheet, storage, summary, verification
+from clearspan.shards import classes, export, lengths, reader, sheet, storage, summary, verification
 from clearspan.shards.layouts import array_of, is_array
 from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
-from clearspan.shards.schema import KINDS, LABEL, token_columns
+from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 from clearspan.shards.values import for_programs, in_words
 
 EXAMPLES = """examples:
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   python -m shards verify data/train
   python -m shards cat data/train --limit 3
   python -m shards cat data/images --picture sheet.png
+  python -m shards export data/vectors vectors-parquet
 
 For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
 GOOGLE_APPLICATION_CREDENTIALS, ...) or Beam's options, e.g. --s3_endpoint_url.
@@ -47,12 +49,21 @@ def parser() -> terminal.Parser:
     root = terminal.Parser(prog="python -m shards", description=__doc__, epilog=EXAMPLES)
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
-    summaries = {"ls": "print a summary", "verify": "read and check everything", "cat": "print examples as text"}
+    summaries = {
+        "ls": "print a summary",
+        "verify": "read and check everything",
+        "cat": "print examples as text",
+        "export": "write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB",
+    }
     for name, text in summaries.items():
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(parser=command)
         command.add_argument("folder", metavar="DIR", help="the dataset's folder, local or gs://... or s3://...")
         command.add_argument("--json", action="store_true", help="print JSON")
+        if name == "export":
+            command.add_argument("output", type=Path, metavar="OUT", help="a folder on this machine, new or empty")
+            command.add_argument("--format", choices=("parquet",), default="parquet", help="(default parquet)")
+            command.add_argument("--quiet", action="store_true", help="no progress bar")
         if name == "ls":
             drawn = "also draw a histogram of the examples' lengths"
             command.add_argument("--histogram", type=picture_file, metavar="FILE.png", help=drawn)
@@ -126,14 +137,18 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, An
     """Yield the first `limit` examples as (values by column, names of the columns of token ids)."""
     for batch in dataset:
         part = batch.slice(0, limit)
-        columns = [
-            [array_of(value) for value in column] if is_array(column.type) else column.to_pylist() for column in part
-        ]
-        for values in zip(*columns, strict=True):
+        for values in zip(*map(_values, part), strict=True):
             yield dict(zip(part.schema.names, values, strict=True)), token_columns(part.schema)
         limit -= part.num_rows
         if limit <= 0:
             return
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; arrays and vectors as numpy arrays."""
+    if is_array(column.type):
+        return [array_of(value) for value in column]
+    return [value.values.to_numpy() for value in column] if is_vector(column.type) else column.to_pylist()
 
 
 def load_tokenizer(dataset: reader.Dataset, tokenizer_path: str | None) -> Any:
@@ -202,13 +217,29 @@ def draw(folder: str, as_json: bool, limit: int, path: Path) -> int:
     cells = []
     for row, _ in examples(dataset, limit):
         caption = with_class(row, names).get("class", f"id {row['id']}")
-        cells += [sheet.Cell(value, caption) for value in row.values() if isinstance(value, (bytes, np.ndarray))][:1]
+        cells += [sheet.Cell(value, caption) for value in row.values() if _is_drawable(value)][:1]
     if not cells:
         raise reader.ShardError(nothing)
     sheet.draw(cells, path, folder)
     drawn = {"picture": str(path), "examples": len(cells), "classes": len({cell.caption for cell in cells})}
     of_classes = f" of {drawn['classes']:,} classes" if names else ""
     say(json.dumps(drawn) if as_json else f"{path}: {len(cells):,} examples{of_classes}")
+    return 0
+
+
+def _is_drawable(value: Any) -> bool:
+    return isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.ndim == 2)
+
+
+def run_export(folder: str, output: Path, as_json: bool, quiet: bool) -> int:
+    """Write a dataset as Parquet files; return the exit code."""
+    written = export.export(folder, output, quiet)
+    files = sorted(output.glob("*.parquet"))
+    num_bytes = sum(path.stat().st_size for path in files)
+    if as_json:
+        say(json.dumps({"output": str(output), "files": len(files), "written": written, "bytes": num_bytes}))
+    else:
+        say(f"{output}: {len(files):,} files, {written:,} of them written now, {num_bytes:,} bytes")
     return 0
 
 
@@ -251,6 +282,8 @@ def work(options: argparse.Namespace, beam_options: list[str]) -> int:
         return ls(options.folder, options.json, options.histogram, options.classes)
     if options.command == "verify":
         return verify(options.folder, options.json)
+    if options.command == "export":
+        return run_export(options.folder, options.output, options.json, options.quiet)
     if options.picture:
         return draw(options.folder, options.json, options.limit, options.picture)
     return cat(options.folder, options.json, options.limit, options.tokenizer, options.width)

@@ -5,6 +5,7 @@
     triplets   id, tokens, positive, and optionally negative
     images     id, image, label
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
+    vectors    id, source, vector, scale for int8 vectors, and optionally text
 
 No column is nullable. Every kind has an `id`, which is not negative.
 """
@@ -22,13 +23,21 @@ TOKENS = "tokens"
 """Type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same for all columns of a
 batch.
 """
-TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+VECTOR = "vector"
+"""Type of a column of embeddings: lists of one of VECTOR_TYPES, all of the dataset's dimension."""
+VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
+TYPES = {"int64": pa.int64(), "string": pa.string(), "binary": pa.binary(), "float32": pa.float32()}
 ARRAY = re.compile(r"float16\[(\d+)\]")
 """Type of a column of arrays, e.g. float16[128]: each (n, 128) with an n of its own."""
 LABEL = "label"
 """Name of the column of class numbers."""
 MEL_BINS = 128
 """Number of mel bins of a frame of audio."""
+
+
+def vector_type(dtype: str, dim: int) -> pa.DataType:
+    """Return the type of a column of embeddings, of one of VECTOR_TYPES and this dimension."""
+    return pa.list_(pa.field("item", VECTOR_TYPES[dtype], nullable=False), dim)
 
 
 def token_type(vocab_size: int) -> pa.DataType:
@@ -59,17 +68,21 @@ class Kind:
         """Whether examples hold token ids, so that a dataset must have a tokenizer."""
         return any(column.endswith(f":{TOKENS}") for column in self.columns)
 
-    def schema(self, tokens: pa.DataType | None = None, optional: Sequence[str] = ()) -> pa.Schema:
+    def schema(
+        self, tokens: pa.DataType | None = None, optional: Sequence[str] = (), vector: pa.DataType | None = None
+    ) -> pa.Schema:
         """Return the Arrow schema.
 
         Args:
             tokens: type of the token ids, for a kind that has them.
             optional: the optional columns that are present.
+            vector: type of the embeddings, for a kind that has them.
 
         Raises:
             KeyError: the kind has no such optional column.
         """
         types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
+        types = {**types, VECTOR: vector_type("float32", 1) if vector is None else vector}
         known = dict(column.split(":") for column in self.optional)
         columns = [column.split(":") for column in self.columns]
         columns += [[name, known[name if name in known else f"{name.rstrip('0123456789')}*"]] for name in optional]
@@ -80,9 +93,12 @@ class Kind:
     def check(self, actual: pa.Schema) -> None:
         """Raise MemberError unless a batch's columns are those of this kind."""
         optional = list(self._in_order(actual.names[len(self.columns) :]))
-        expected = [self.schema(tokens, optional) for tokens in (pa.uint16(), pa.uint32())]
+        vector = next((field.type for field in actual if is_vector(field.type)), None)
+        expected = [self.schema(tokens, optional, vector) for tokens in (pa.uint16(), pa.uint32())]
         if not any(actual.equals(schema) for schema in expected):
             raise MemberError(f"columns {actual.names} are not those of {self.name} ({', '.join(expected[0].names)})")
+        if vector is not None and pa.types.is_int8(vector.value_type) != ("scale" in optional):
+            raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the optional columns among these names, in the kind's order, views numbered from 0 without gaps."""
@@ -107,6 +123,7 @@ KINDS: dict[str, Kind] = {
             layout=Samples(frames=npy(MEL_BINS), label="cls"),
             statistics="frames",
         ),
+        Kind("vectors", ("id:int64", "source:string", "vector:vector"), optional=("scale:float32", "text:string")),
     )
 }
 
@@ -130,6 +147,12 @@ def register(kind: Kind) -> None:
 def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:
     """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`."""
     return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
+
+
+def is_vector(column_type: pa.DataType) -> bool:
+    """Return whether a type is a `vector_type`."""
+    is_list = pa.types.is_fixed_size_list(column_type)
+    return bool(is_list and column_type.value_type in VECTOR_TYPES.values() and column_type.list_size > 0)
 
 
 def num_views(batch_schema: pa.Schema) -> int:

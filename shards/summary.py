@@ -30,7 +30,7 @@ def tokens(manifest: Manifest) -> str:
 
 def options(settings: Mapping[str, Any]) -> list[str]:
     """Return lines about the examples, the preparation of text, and views, from a fingerprint's options."""
-    lines = [_examples(settings), _labelled(settings), _prepared(settings)]
+    lines = [_examples(settings), _labelled(settings), _embedded(settings), _prepared(settings)]
     if augmentation := settings.get("augmentation"):
         steps = augmentation["steps"].split("+")
         values = [f"{name} {augmentation[name]}" for step in steps for name in STEP_OPTIONS.get(step, ())]
@@ -61,6 +61,13 @@ def _labelled(settings: Mapping[str, Any]) -> str:
         classes = f"{taken['classes']:,} of {taken['of_classes']:,} classes"
         parts.append(f"of {taken['files']:,} of {taken['of_files']:,} files, {classes}")
     return ", ".join(parts)
+
+
+def _embedded(settings: Mapping[str, Any]) -> str:
+    if "model" not in settings:
+        return ""
+    prompt = f", prompt {settings['prompt_name']!r}" if settings.get("prompt_name") else ""
+    return f"{settings['dtype']} of the model {settings['model'][:16]}{prompt}"
 
 
 def _prepared(settings: Mapping[str, Any]) -> str:

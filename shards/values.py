@@ -33,7 +33,9 @@ def in_words(value: Any) -> str:
 
 
 def for_programs(value: Any) -> Any:
-    """Return a value for JSON: for bytes and arrays their size and hash."""
+    """Return a value for JSON: for bytes and arrays their size and hash, for a vector its values."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return value.tolist()
     if isinstance(value, np.ndarray):
         mean = float(value.mean(dtype=np.float64)) if value.size else None
         return {"shape": list(value.shape), "mean": mean, "sha256": hashlib.sha256(value.tobytes()).hexdigest()}

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from clearspan.shards import classes, storage
+import numpy as np
+
+from clearspan.shards import classes, storage, vectors
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
 from clearspan.shards.reader import Dataset, ShardError
-from clearspan.shards.schema import token_columns
+from clearspan.shards.schema import VECTOR, token_columns
 
 
 def verify(folder: str | Path) -> list[str]:
@@ -45,8 +47,12 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError if a shard differs from the manifest, or a token id is outside the vocabulary."""
+    """Raise ShardError if a shard differs from the manifest, a token id is outside the vocabulary, or a vector is not
+    finite.
+    """
     for batch in dataset.batches(shard, Contents):
+        if VECTOR in batch.schema.names and not np.isfinite(vectors.decoded(batch)).all():
+            raise ShardError(f"{shard.name}: holds a vector with a NaN or an infinity")
         for column in token_columns(batch.schema):
             ids = batch.column(column).flatten().to_numpy()
             if len(ids) and ids.max() >= dataset.vocab_size:

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import RobertaForMaskedLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-import clearspan.eval.models.library
+import clearspan.common.encoder.library
 import clearspan.eval.report.html
 import clearspan.eval.run
 import clearspan.eval.tasks.sts

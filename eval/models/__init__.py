@@ -1,1 +1,1 @@
-"""Models to score: model folders, word vectors and Python functions, with one interface, `sentence_encoder.Encoder`."""
+"""Models to score: model folders, word vectors and Python functions, with one interface, `Encoder`."""

@@ -5,7 +5,7 @@ evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,20 +153,3 @@ def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
     product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
     cosine: NDArray[np.float64] = product.sum(axis=1).round(12)
     return cosine
-
-
-def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield the row numbers, longest row first, in batches of at most `batch_tokens` tokens including padding.
-
-    A row longer than that has a batch of its own. A batch also ends where lengths fall below seven eighths of its
-    longest row; otherwise padding would take a quarter of few, large batches.
-    """
-    rows: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        longest = lengths[rows[0]] if rows else 0
-        if rows and (longest * (len(rows) + 1) > batch_tokens or lengths[row] < longest * 7 // 8):
-            yield rows
-            rows = []
-        rows.append(row)
-    if rows:
-        yield rows

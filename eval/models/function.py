@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from clearspan.common import plugins
+from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.eval.models.embed import batches_by_length
 
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.lexical import is_baseline
-from clearspan.eval.models.sentence_encoder import Encoder
 
 
 def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:
@@ -12,7 +12,7 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
 
     Args:
         spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
-        pooling: pooling of a plain Hugging Face folder, one of `eval.models.sentence_encoder.POOLINGS`; None: mean.
+        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.sentence_encoder.POOLINGS`; None: mean.
         dtype: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
@@ -24,7 +24,7 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
             f"{spec}: a baseline that compares words and embeds no text; evaluate it with --model {spec}"
         )
     if path.is_dir():
-        from clearspan.eval.models import library  # imports torch, which takes seconds
+        from clearspan.common.encoder import library  # imports torch, which takes seconds
 
         return library.load(path, pooling, device, dtype)
     if pooling:

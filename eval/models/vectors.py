@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tqdm import tqdm
 
+from clearspan.common.encoder.fingerprint import digest
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.fingerprint import digest
 from clearspan.eval.models.vector_files import open_vectors
 
 EMPTY = "."

@@ -59,7 +59,9 @@ class Kind(ABC):
     """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds."""
 
     name: ClassVar[str]
-    """Name in `shards.schema` and of the command: what the examples are, in the plural."""
+    """Name in `shards.schema`: what the examples are, in the plural."""
+    command: ClassVar[str] = ""
+    """Name of the command, if it is not that of the kind."""
     summary: ClassVar[str]
     """One line for the command's help."""
     example: ClassVar[str]
@@ -112,6 +114,10 @@ class Kind(ABC):
     def bytes_per_s(self) -> float:
         """Approximate input rate of one process, from which the default number of processes follows."""
         return 50e6
+
+    def unit_bytes(self, inputs: Inputs) -> int | None:
+        """Return the input size of a work unit; None for the size that suits a kind limited by reading."""
+        return None
 
     def options(self) -> dict[str, Any]:
         """Return the options that shape the dataset, for its fingerprint."""

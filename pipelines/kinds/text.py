@@ -55,21 +55,61 @@ class Selected(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextKind(Kind):
-    """A kind of text.
+class TextInputs(Kind):
+    """A kind whose records are texts: where the inputs hold them.
 
     `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
-    plain text, `header` says that csv files begin with column names, `exclude` are files of texts that must not occur,
-    and `formats` are input formats from outside this package. `languages` are the languages to keep, with at least the
+    plain text, `header` says that csv files begin with column names, and `formats` are input formats from outside this
+    package.
+    """
+
+    text_field: str | None = None
+    text_per: str = "file"
+    document_separator: str | None = None
+    header: bool = True
+    formats: tuple[str, ...] = ()
+
+    @classmethod
+    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Add the options that say where the inputs hold the text."""
+        add = parser.add_argument
+        add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
+        add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
+        separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
+        add("--document-separator", metavar="TEXT", help=separator)
+        cls.add_file_arguments(parser)
+
+    @classmethod
+    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        without = "csv files begin with data: their columns are named 1, 2, ..."
+        parser.add_argument("--no-header", dest="header", action="store_false", help=without)
+        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
+        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        return super().from_arguments(arguments, **reading_options(arguments), **changed)
+
+    def reading(self) -> Reading:
+        return Reading(
+            field=self.text_field,
+            text_per=self.text_per,
+            separator=self.document_separator,
+            header=self.header,
+            formats=self.formats,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextKind(TextInputs):
+    """A kind of tokenized text.
+
+    `exclude` are files of texts that must not occur. `languages` are the languages to keep, with at least the
     probability `language_threshold`, and `quality` names filters of `text.quality`. `whitespace`, `lowercase`,
     `prefix_space` and `min_words` reproduce DeCLUTR's published preparation.
     """
 
     tokenizer: str = ""
-    text_field: str | None = None
-    text_per: str = "file"
-    document_separator: str | None = None
-    header: bool = True
     whitespace: str = "keep"
     lowercase: bool = False
     prefix_space: bool = False
@@ -81,7 +121,6 @@ class TextKind(Kind):
     near_dedup: float | None = None
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
-    formats: tuple[str, ...] = ()
 
     finds_near_duplicates: ClassVar[bool] = True
     """Whether the kind has --near-dedup."""
@@ -138,29 +177,12 @@ class TextKind(Kind):
         return listed("--language", [arguments.language or ""])
 
     @classmethod
-    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Add the options that say where the inputs hold the text."""
-        add = parser.add_argument
-        add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
-        add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
-        separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
-        add("--document-separator", metavar="TEXT", help=separator)
-        cls.add_file_arguments(parser)
-
-    @classmethod
-    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        without = "csv files begin with data: their columns are named 1, 2, ..."
-        parser.add_argument("--no-header", dest="header", action="store_false", help=without)
-        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
-        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
-
-    @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         check_positive(arguments, "min_words")
         if arguments.near_dedup is not None and not LOWEST <= arguments.near_dedup <= 1:
             raise ValueError(f"--near-dedup must be from {LOWEST:g} to 1")
         selection = selection_options(arguments, cls.kept_languages(arguments))
-        return super().from_arguments(arguments, **selection, **reading_options(arguments), **changed)
+        return super().from_arguments(arguments, **selection, **changed)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -205,15 +227,6 @@ class TextKind(Kind):
         if self.quality:
             own["quality"] = {"filters": list(self.quality), "version": VERSION}
         return {**{name: getattr(self, name) for name in names}, **own}
-
-    def reading(self) -> Reading:
-        return Reading(
-            field=self.text_field,
-            text_per=self.text_per,
-            separator=self.document_separator,
-            header=self.header,
-            formats=self.formats,
-        )
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the tokenizer's files, and the hashes of the excluded texts."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearspan.eval.models.library import load as load_model
+from clearspan.common.encoder.library import load as load_model
 from clearspan.pipelines.__main__ import main
 from clearspan.shards import Dataset, storage
 from clearspan.shards.__main__ import main as look

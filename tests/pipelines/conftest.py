@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from clearspan.pipelines.__main__ import KINDS, main
+from clearspan.pipelines.__main__ import KINDS, OTHERS, main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
@@ -49,10 +49,10 @@ def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_pa
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
-        if words[0] not in KINDS and ":" not in words[0]:
+        if words[0] not in {**KINDS, **OTHERS} and ":" not in words[0]:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
-            takes = name == "--output" or issubclass(KINDS.get(words[0], Kind), TextKind)
+            takes = (name == "--output" and words[0] not in OTHERS) or issubclass(KINDS.get(words[0], Kind), TextKind)
             if takes and name not in words:
                 words += [name, str(value)]
         capsys.readouterr()
@@ -252,3 +252,26 @@ def zoo(caltech: Path, tmp_path: Path) -> Path:
         for path in sorted((caltech / name).iterdir())[:4]:
             shutil.copy(path, tmp_path / "zoo" / name)
     return tmp_path / "zoo"
+
+
+@pytest.fixture(scope="session")
+def encoder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small untrained sentence-transformers folder: 48 tokens, two prompts, none of them its default.
+
+    Its transformer alone is beside it, in a plain Hugging Face folder `bert`.
+    """
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models")
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    BertModel(BertConfig(**size, max_position_embeddings=64)).save_pretrained(folder / "bert")
+    tokenizer = BertTokenizerFast.from_pretrained(str(shared_data / "tokenizers" / "bert-base-uncased"))
+    tokenizer.save_pretrained(folder / "bert")
+    modules = [Transformer(str(folder / "bert"), max_seq_length=48), Pooling(32, "mean"), Normalize()]
+    prompts = {"query": "query: ", "passage": "passage: "}
+    SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder / "encoder"))
+    return folder / "encoder"

@@ -111,7 +111,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from clearspan.eval.models.library import load
+    from clearspan.common.encoder.library import load
 
     folder = learned[0] / "model"
     texts = ["A sentence.", "[DEL] one, of several [DEL] words.", ""]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.data.heldout import read_dataset
-from clearspan.eval.models.library import load as load_model
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card
 from clearspan.train.config.recipe import load

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, RobertaConfig
 
-from clearspan.eval.models.library import load as load_model
+from clearspan.common.encoder.library import load as load_model
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.engine.integrity import read_manifest
 from clearspan.train.export import _trained, load_skeleton, main, save_skeleton

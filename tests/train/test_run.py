@@ -205,7 +205,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from clearspan.eval.models.library import load
+    from clearspan.common.encoder.library import load
 
     folder = whole_runs[1] / "model"
     chosen = ["", "A sentence.", "A longer one, of several words.", texts[0]]

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
+from clearspan.common.encoder.library import load as load_model
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.library import load as load_model
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load
 from clearspan.train.export import load_skeleton, save_model, save_skeleton

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from tokenizers import Tokenizer
 
-from clearspan.eval.models.library import load as load_model
+from clearspan.common.encoder.library import load as load_model
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
 from clearspan.train.model.encoder import encode_texts

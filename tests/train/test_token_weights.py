@@ -10,8 +10,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 
+from clearspan.common.encoder.library import load as load_model
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.library import load as load_model
 from clearspan.shards import Dataset
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position
-from clearspan.eval.models.embed import batches_by_length
 from clearspan.train.losses import in_fp32
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.dropout import replace_dropout

@@ -72,7 +72,7 @@ def read_source(folder: Path) -> Source:
         WordWeights,
     )
 
-    from clearspan.eval.models.library import load
+    from clearspan.common.encoder.library import load
 
     model = load(folder).modules
     weighting = next((module for module in list(model)[1:2] if isinstance(module, WordWeights)), None)

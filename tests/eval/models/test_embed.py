@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.encoder.batching import batches_by_length
 from clearspan.eval.models.cache import Cache
-from clearspan.eval.models.embed import Embedder, batches_by_length, unit_vectors
+from clearspan.eval.models.embed import Embedder, unit_vectors
 
 
 class Recorder:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.function import FunctionEncoder
-from clearspan.eval.models.library import Model
 from clearspan.eval.models.load import default_name, load
 from clearspan.eval.models.vectors import WordVectors
 

@@ -16,9 +16,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from tokenizers import Tokenizer, models
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, MPNetConfig, PretrainedConfig
 
+from clearspan.common.encoder.library import load
 from clearspan.common.model_folder import EncoderError, check_tokenizer
 from clearspan.common.pretrained import load_model
-from clearspan.eval.models.library import load
 from tests.train.test_encoder import CONFIGS, SIZE
 
 Weights = dict[str, torch.Tensor]

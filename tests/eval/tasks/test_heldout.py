@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clearspan import compare
+from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.__main__ import main
 from clearspan.eval.data.heldout import read_dataset
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.library import load as load_model
 from clearspan.eval.tasks.heldout import load, mean_mrr
 from clearspan.eval.tasks.task import Run
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.data.retrieval import Collection, read_collection
 from clearspan.eval.models.embed import Embedder
-from clearspan.eval.models.library import load as load_model
 from clearspan.eval.scores import figure
 from clearspan.eval.tasks import retrieval
 from clearspan.eval.tasks.retrieval import first, load, search, shown_queries

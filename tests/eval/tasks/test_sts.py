@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
+from clearspan.common.encoder.library import load
 from clearspan.eval.files import MissingDataError
 from clearspan.eval.models.embed import Embedder, cosines
-from clearspan.eval.models.library import load
 from clearspan.eval.tasks import sts
 from clearspan.eval.tasks.task import Run
 

@@ -15,8 +15,8 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
+from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.sentence_encoder import POOLINGS
 
 HEAD = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import clearspan.eval.models.fingerprint
-from clearspan.eval.models.fingerprint import folder_fingerprint
+import clearspan.common.encoder.fingerprint
+from clearspan.common.encoder.fingerprint import folder_fingerprint
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_copy_elsewhere_has_the_same(folder: Path, tmp_path: Path) -> None:
 
 def test_settings_and_the_libraries_versions_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {fingerprint(folder), fingerprint(folder, pooling="cls"), fingerprint(folder, dtype="cls")}
-    monkeypatch.setattr(clearspan.eval.models.fingerprint, "version", lambda name: "1.0")
+    monkeypatch.setattr(clearspan.common.encoder.fingerprint, "version", lambda name: "1.0")
     assert len(found | {fingerprint(folder)}) == 4
 
 

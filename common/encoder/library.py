@@ -11,7 +11,7 @@ import copy
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,13 +20,23 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from tqdm import tqdm
 
+from clearspan.common.encoder.batching import batches_by_length
+from clearspan.common.encoder.fingerprint import folder_fingerprint
+from clearspan.common.encoder.pooling import as_float32, pooled
+from clearspan.common.encoder.settings import check_modules, check_transformer
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
-from clearspan.eval.models.embed import batches_by_length
-from clearspan.eval.models.fingerprint import folder_fingerprint
-from clearspan.eval.models.pooling import as_float32, pooled
-from clearspan.eval.models.settings import check_modules, check_transformer
+
+LONGEST = 1 << 30
+"""Number of tokens that no text has: tokenizers without a limit state one that is too large for the library."""
+
+
+class Embedded(NamedTuple):
+    """Embeddings of n texts, (n, dim) float32, and which texts are longer than the model's limit, (n,) bool."""
+
+    vectors: NDArray[np.float32]
+    truncated: NDArray[np.bool_]
 
 
 class Model:
@@ -54,10 +64,15 @@ class Model:
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
+        return self.embed(texts, batch_tokens, progress).vectors
+
+    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:
+        """Return the embeddings of the texts as `encode` does, and which texts were truncated."""
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         try:
+            lengths, limit = self._lengths(texts)
             with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
-                for rows in batches_by_length(self._lengths(texts), batch_tokens):
+                for rows in batches_by_length([min(length, limit) for length in lengths], batch_tokens):
                     batch = [texts[row] for row in rows]
                     out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
                     bar.update(len(batch))
@@ -65,16 +80,34 @@ class Model:
             raise
         except Exception as error:  # tokenizers and modules raise exceptions of any type
             raise EncoderError(f"{self.name}: cannot encode every text ({one_line(error, MOST_SAID)})") from None
-        return out
+        return Embedded(out, np.array(lengths) > limit)
 
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, with the prompt; of characters if the model has no tokenizer."""
+    def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the model's similarity of each embedding (n, dim) with each other one (m, dim): (n, m), high if near.
+
+        It is the cosine, unless the folder names another; distances are negated.
+        """
+        device = self.modules.device
+        scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
+        return np.asarray(scores.cpu().numpy(), np.float32)
+
+    def _lengths(self, texts: Sequence[str]) -> tuple[list[int], int]:
+        """Return the number of tokens of each text, with the prompt, and the model's limit.
+
+        A length may exceed the limit, which shows that the text is truncated.
+        The lengths are numbers of characters if the model has no tokenizer; it then has no limit.
+        """
         first = self.modules[0]
         if not isinstance(first, Transformer) or not texts:
-            return [len(text) for text in texts]
+            return [len(text) for text in texts], LONGEST
         prompt = self.modules.prompts.get(self.modules.default_prompt_name) or ""
+        limit = min(first.max_seq_length, LONGEST)
         ids = first.tokenizer(
-            [prompt + text for text in texts], truncation=True, return_attention_mask=False, return_token_type_ids=False
+            [prompt + text for text in texts],
+            truncation=True,
+            max_length=limit + 1,  # one more token than the model reads shows that a text is longer
+            return_attention_mask=False,
+            return_token_type_ids=False,
         )["input_ids"]
         largest, rows = max(max(row, default=0) for row in ids), first.model.get_input_embeddings().num_embeddings
         if largest >= rows:
@@ -82,16 +115,23 @@ class Model:
                 f"{self.name}: its tokenizer gives id {largest:,}, but its model has {rows:,} embeddings: they "
                 "do not belong together"
             )
-        return [len(row) for row in ids]
+        return [len(row) for row in ids], limit
 
 
-def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: str = "fp32") -> Model:
+def load(
+    folder: Path,
+    pooling: str | None = None,
+    device: str = "cpu",
+    dtype: str = "fp32",
+    prompt_name: str | None = None,
+) -> Model:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
         pooling: pooling of a plain Hugging Face folder; None: mean.
         dtype: with bf16, the transformer's weights are rounded to bfloat16 after they are checked; pooling and later
             modules run in float32.
+        prompt_name: one of the folder's prompts, put before each text; None: the folder's default.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
@@ -117,8 +157,11 @@ def load(folder: Path, pooling: str | None = None, device: str = "cpu", dtype: s
                 check_values(module_folder, module)
             if isinstance(module, StaticEmbedding):
                 check_tokenizer(module_folder, module.tokenizer.get_vocab(), module.num_embeddings)
+        if prompt_name is not None:
+            loaded.default_prompt_name = prompt_name
         # The type of device affects embeddings in bfloat16.
-        model = Model(loaded, folder, {"pooling": pooling, "dtype": dtype, "device": torch.device(device).type})
+        settings = {"pooling": pooling, "dtype": dtype, "device": torch.device(device).type}
+        model = Model(loaded, folder, settings | ({"prompt": prompt_name} if prompt_name is not None else {}))
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
         raise

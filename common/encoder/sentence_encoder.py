@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 POOLINGS = ("mean", "cls", "first-last", "cls-before-head")
-"""Poolings of a plain Hugging Face folder; `eval.models.pooling` defines them."""
+"""Poolings of a plain Hugging Face folder; `common.encoder.pooling` defines them."""
 
 
 class Encoder(Protocol):

@@ -29,9 +29,9 @@ from transformers import (
     T5EncoderModel,
 )
 
+from clearspan.common.encoder.library import Model, load
+from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError
-from clearspan.eval.models.library import Model, load
-from clearspan.eval.models.sentence_encoder import POOLINGS
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}

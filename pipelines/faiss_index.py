@@ -1,0 +1,105 @@
+"""Approximate search of a dataset of vectors by faiss (extra `faiss`): an inverted index, built once.
+
+    dataset -> a sample -> centroids -> vectors by nearest centroid -> CLEARSPAN_CACHE/HASH.faiss -> a query's lists
+
+The index is named by the manifest's hash, so that of another dataset is never used. Building it holds all vectors in
+memory as float32; a search maps the file. Scores are those of the exact search, but a near vector is missed if its list
+is not read. Vectors too few for lists are searched exactly.
+"""
+
+import hashlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from clearspan.common.files import move, temporary_name
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.nearest import Hit, contents
+from clearspan.shards import vectors
+from clearspan.shards.reader import Dataset, cache_folder
+
+SAMPLED = 64
+"""Number of sampled vectors for each list; faiss advises 39 to 256."""
+LEAST_LISTS = 8
+PART_READ = 16
+"""A query reads one of this many lists, and at least LEAST_LISTS."""
+
+
+def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
+    """Return about the `top` nearest vectors of a dataset to each query (n, dim), best first.
+
+    Args:
+        similarity: cosine or dot.
+
+    Raises:
+        PipelineError: faiss is not installed, or has no index for this similarity.
+    """
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        raise PipelineError("--index faiss: install clearspan with its extra `faiss`") from None
+    if similarity not in ("cosine", "dot"):
+        raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
+    is_cosine = similarity == "cosine"
+    name = hashlib.sha256(similarity.encode() + dataset.manifest.to_json()).hexdigest()
+    path = cache_folder() / f"{name}.faiss"
+    if not path.exists():
+        _build(faiss, dataset, is_cosine, path, quiet)
+    try:
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+    except RuntimeError:
+        raise PipelineError(f"{path}: not a readable index: delete it, and run again to build it") from None
+    scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
+    known = _contents(dataset, sorted(set(rows[rows >= 0].tolist())))
+    return [
+        [Hit(score, *known[row]) for score, row in zip(*of_query, strict=True) if row >= 0]
+        for of_query in zip(scores.tolist(), rows.tolist(), strict=True)
+    ]
+
+
+def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
+    """Return a copy of vectors (n, dim), for the cosine of unit length."""
+    rows = np.array(rows, np.float32, order="C")
+    if is_cosine:
+        faiss.normalize_L2(rows)
+    return rows
+
+
+def _build(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: bool) -> None:
+    """Write the index of a dataset to a file."""
+    lists = min(4 * int(dataset.num_examples**0.5), dataset.num_examples // SAMPLED)
+    step = max(1, dataset.num_examples // (SAMPLED * max(lists, 1)))
+    sample = _prepared(faiss, np.concatenate([vectors.decoded(batch)[::step] for batch in dataset]), is_cosine)
+    index = faiss.IndexFlatIP(sample.shape[1])
+    if lists >= LEAST_LISTS:
+        index = faiss.IndexIVFFlat(index, sample.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        index.train(sample)
+        index.nprobe = max(LEAST_LISTS, lists // PART_READ)
+    with tqdm(total=dataset.num_examples, desc="index", unit="vector", disable=True if quiet else None) as bar:
+        for batch in dataset:
+            index.add(_prepared(faiss, vectors.decoded(batch), is_cosine))
+            bar.update(batch.num_rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(temporary_name(path.name))
+    try:
+        faiss.write_index(index, str(temporary))
+        move(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _contents(dataset: Dataset, rows: list[int]) -> dict[int, tuple[int, str, str | None]]:
+    """Return the id, source and text of rows, given by their ascending numbers in the dataset."""
+    known, ends = {}, list(itertools.accumulate(shard.examples for shard in dataset.shards))
+    for shard, end in zip(dataset.shards, ends, strict=True):
+        first = end - shard.examples
+        wanted = [row for row in rows if first <= row < end]
+        for batch in dataset.batches(shard) if wanted else ():
+            for row in wanted:
+                if first <= row < first + batch.num_rows:
+                    known[row] = contents(batch, row - first)
+            first += batch.num_rows
+    return known

@@ -1,0 +1,315 @@
+"""Vectors: the embeddings of texts by a model in a local folder, the command `embed`.
+
+    records -> texts (empty ones dropped) -> windows of 4 MB -> batches of similar length -> vectors -> batches (4 MiB)
+
+An example is {id, source, vector}, with `scale` for int8 and on demand with `text`; the id is a hash of the text's
+bytes, as that of a document. The vectors are those of sentence-transformers' `encode`, to 1e-5 in float32. A text whose
+vector is not finite is a bad record.
+
+The model is loaded once a worker process and is not copied into the dataset: the fingerprint holds the hash of its
+files, which each worker compares with the folder that it loads. On a CPU a process computes in one thread, so that the
+bytes do not depend on the number of processes.
+"""
+
+import argparse
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.common.encoder.fingerprint import digest, model_files
+from clearspan.common.encoder.sentence_encoder import POOLINGS
+from clearspan.common.model_folder import EncoderError, read_json, read_modules
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds.text import TextInputs, text_id, text_of
+from clearspan.pipelines.records import Inputs, Record
+from clearspan.pipelines.stopwatch import Stopwatch
+from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.shards import vectors
+from clearspan.shards.schema import KINDS, VECTOR_TYPES
+
+if TYPE_CHECKING:
+    from clearspan.common.encoder.library import Model
+
+WINDOW_TEXTS = 8192
+WINDOW_BYTES = 4_000_000
+"""A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
+BATCH_BYTES = 1 << 22
+LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
+"""Input size of a unit: a quarter of a minute of short texts on a core, enough to sort them by length, and minutes."""
+UNITS, MOST_UNITS = 64, 50_000
+"""Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
+DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vectors(TextInputs):
+    """The kind `vectors`.
+
+    `model` is the folder, `model_sha256` the hash of its files (`model_hash`). `dtype` is the type of the stored
+    values, `precision` that of the transformer's computation.
+    """
+
+    model: str
+    model_sha256: str
+    pooling: str | None = None
+    prompt_name: str | None = None
+    dtype: str = "float32"
+    keep_text: bool = False
+    device: str = "cpu"
+    precision: str = "fp32"
+    batch_tokens: int
+    dedup: bool = False
+
+    name: ClassVar[str] = "vectors"
+    command: ClassVar[str] = "embed"
+    summary: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
+    example: ClassVar[str] = (
+        "python -m pipelines embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
+    )
+    max_bytes: ClassVar[int] = 8_000_000
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add_model_arguments(parser)
+        pooling = "pooling of a plain Hugging Face folder (default mean)"
+        add("--pooling", choices=POOLINGS, help=pooling)
+        cls.add_reading_arguments(parser)
+        stored = "type of the stored values; int8 has a scale for each vector (default float32)"
+        add("--dtype", choices=tuple(VECTOR_TYPES), default="float32", help=stored)
+        add("--keep-text", action="store_true", help="store each text beside its vector")
+        add("--precision", choices=PRECISIONS, default="fp32", help="precision of the transformer (default fp32)")
+        tokens = "tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
+        add("--batch-tokens", type=int, metavar="N", help=tokens)
+        add("--dedup", action=argparse.BooleanOptionalAction, default=False, help="keep the first of equal texts")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
+        check_positive(arguments, "batch_tokens")
+        device = check_device(arguments.device)
+        model_sha256 = model_hash(arguments.model)
+        if arguments.pooling and read_modules(Path(arguments.model)):
+            raise ValueError(f"--model {arguments.model} defines its own pooling: leave out --pooling")
+        check_prompt(arguments.model, arguments.prompt_name)
+        tokens = arguments.batch_tokens or BATCH_TOKENS[device]
+        return super().from_arguments(arguments, model_sha256=model_sha256, batch_tokens=tokens, **changed)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ("empty",)
+
+    @property
+    def drops_duplicates(self) -> bool:
+        return self.dedup
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate of all-MiniLM-L6-v2 on a core; a GPU is best used by one process."""
+        return 2e4 if check_device(self.device) == "cpu" else float("inf")
+
+    def unit_bytes(self, inputs: Inputs) -> int:
+        num_bytes = sum(entry.bytes for entry in inputs.files)
+        small = min(MOST_UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // UNITS))
+        return max(small, num_bytes // MOST_UNITS)
+
+    def options(self) -> dict[str, Any]:
+        own = {"formats": list(self.formats)} if self.formats else {}
+        names = ("pooling", "prompt_name", "precision", "batch_tokens", "dtype", "keep_text")
+        reading = ("text_field", "text_per", "document_separator", "header")
+        return {
+            "model": self.model_sha256,
+            "device": check_device(self.device),
+            **{name: getattr(self, name) for name in (*names, *reading)},
+            **own,
+        }
+
+    def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
+        return VectorWorker(self, loaded(self))
+
+    def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
+        """Return how many texts were truncated, and the model's prompts if none was used."""
+        lines = []
+        if sums.get("truncated"):
+            lines.append(f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off")
+        named, default = prompts(self.model)
+        if named and self.prompt_name is None and default is None:
+            lines.append(f"the model has the prompts {', '.join(named)}, and none was used: see --prompt-name")
+        return lines
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a model that embeds."""
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR", help="a local folder of sentence-transformers or Hugging Face")
+    add("--prompt-name", metavar="NAME", help="the model's prompt to put before each text (default: its default)")
+    add("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1, ... (default cpu)")
+
+
+def check_device(device: str) -> str:
+    """Return the type of a device, cpu or cuda; raise ValueError for any other."""
+    if not (match := DEVICE.fullmatch(device)):
+        raise ValueError(f"--device {device}: choose cpu, cuda, or one GPU as cuda:1")
+    return match[1]
+
+
+def model_hash(folder: str) -> str:
+    """Return the hash of all files of a model folder that affect its embeddings.
+
+    Raises:
+        EncoderError: there is no such folder, or its list of modules cannot be read.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
+    return digest(files=model_files(path, [module.folder for module in read_modules(path)]))
+
+
+def prompts(folder: str) -> tuple[list[str], str | None]:
+    """Return the names of a model folder's prompts that are not empty, and the name of its default prompt."""
+    path = Path(folder) / "config_sentence_transformers.json"
+    config = read_json(path) if path.is_file() else {}
+    known = config.get("prompts")
+    named = [name for name, prompt in known.items() if prompt] if isinstance(known, dict) else []
+    return named, config.get("default_prompt_name")
+
+
+def check_prompt(folder: str, name: str | None) -> None:
+    """Raise ValueError if a prompt is named that the model does not have."""
+    named, _ = prompts(folder)
+    if name is not None and name not in named:
+        known = f"the model has {', '.join(named)}" if named else "the model has none: leave it out"
+        raise ValueError(f"--prompt-name {name}: {known}")
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(kind: Vectors) -> "Model":
+    """Return the model of these options; a process loads it once.
+
+    Raises:
+        PipelineError: the folder holds no usable model, or another one than when the run was planned.
+    """
+    return load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision, kind.prompt_name)
+
+
+def load_model(
+    folder: str, sha256: str, pooling: str | None, device: str, precision: str, prompt_name: str | None
+) -> "Model":
+    """Load the model whose files have this hash.
+
+    Raises:
+        PipelineError: it cannot be loaded, or has another hash; the message says why.
+    """
+    try:
+        import torch
+
+        from clearspan.common.encoder import library
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"embedding needs {error.name}: install clearspan with its extra `embed`") from None
+    try:
+        if model_hash(folder) != sha256:
+            raise PipelineError(f"--model {folder}: not the model that made the vectors: its files differ")
+        if device != "cpu" and not torch.cuda.is_available():
+            raise PipelineError(f"--device {device}: no such device here: leave it out to compute on the CPU")
+        return library.load(Path(folder), pooling, device, precision, prompt_name)
+    except EncoderError as error:
+        raise PipelineError(one_line(error)) from None
+
+
+@dataclasses.dataclass
+class _Window:
+    """Texts that are embedded together, with their records and UTF-8 bytes."""
+
+    records: list[Record] = dataclasses.field(default_factory=list)
+    texts: list[str] = dataclasses.field(default_factory=list)
+    data: list[bytes] = dataclasses.field(default_factory=list)
+    num_bytes: int = 0
+
+    def add(self, record: Record, text: str, data: bytes) -> None:
+        self.records.append(record)
+        self.texts.append(text)
+        self.data.append(data)
+        self.num_bytes += len(data)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.texts) >= WINDOW_TEXTS or self.num_bytes >= WINDOW_BYTES
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorWorker:
+    """Worker of the kind `vectors`."""
+
+    kind: Vectors
+    model: "Model"
+
+    def examples(self, records: Iterable[Record], tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
+        if self.kind.device == "cpu":
+            import torch
+
+            torch.set_num_threads(1)
+        window = _Window()
+        for record in records:
+            tally.counts.read += 1
+            try:
+                text, data = text_of(record, self.kind.text_field)
+            except RecordError as problem:
+                tally.reject(record, problem)
+                continue
+            if not text.strip():
+                tally.counts.filtered["empty"] += 1
+                continue
+            window.add(record, text, data)
+            if window.is_full:
+                yield from self._embedded(window, tally, watch)
+                window = _Window()
+        if window.texts:
+            yield from self._embedded(window, tally, watch)
+
+    def _embedded(self, window: _Window, tally: Tally, watch: Stopwatch) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
+        with watch.timing("embed"):
+            place = {text: row for row, text in enumerate(dict.fromkeys(window.texts))}
+            try:
+                made = self.model.embed(list(place), self.kind.batch_tokens)
+            except EncoderError as error:
+                raise PipelineError(one_line(error)) from None
+        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
+        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.dtype)
+        table = pa.record_batch(list(stored.values()), names=list(stored))
+        is_finite &= np.isfinite(vectors.decoded(table)).all(axis=1)
+        rows = []
+        for number, (record, text) in enumerate(zip(window.records, window.texts, strict=True)):
+            if is_finite[place[text]]:
+                rows.append(number)
+                tally.counts.count("truncated", int(made.truncated[place[text]]))
+            else:
+                tally.reject(record, RecordError(f"its vector is not finite in {self.kind.dtype}"))
+        tally.counts.kept += len(rows)
+        size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
+        for first in range(0, len(rows), size):
+            yield self._batch(window, rows[first : first + size], place, table)
+
+    def _batch(self, window: _Window, rows: list[int], place: dict[str, int], table: pa.RecordBatch) -> pa.RecordBatch:
+        taken = table.take(pa.array([place[window.texts[row]] for row in rows], pa.int64()))
+        columns = {
+            "id": pa.array([text_id(window.data[row]) for row in rows], pa.int64()),
+            "source": pa.array([window.records[row].source for row in rows], pa.string()),
+            **dict(zip(table.schema.names, taken.columns, strict=True)),
+        }
+        if self.kind.keep_text:
+            columns["text"] = pa.array([window.texts[row] for row in rows], pa.string())
+        optional = [name for name in ("scale", "text") if name in columns]
+        schema = KINDS["vectors"].schema(optional=optional, vector=table.schema.field("vector").type)
+        return pa.record_batch(list(columns.values()), schema=schema)

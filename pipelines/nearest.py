@@ -1,0 +1,90 @@
+"""Exact search: the vectors of a dataset that are nearest to queries, streamed shard by shard.
+
+    batch of a shard -> similarity with every query (n, rows) -> rows better than the worst hit -> the best hits so far
+
+Memory holds one batch and the hits. Of equal scores the first vector in the dataset's order wins.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from tqdm import tqdm
+
+from clearspan.shards import vectors
+from clearspan.shards.reader import Dataset, ShardError
+
+TOGETHER = 1024
+"""Number of queries that are compared with a batch at once."""
+
+Similarity = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Function of queries (n, dim) and vectors (rows, dim), float32, that returns scores (n, rows); higher is nearer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+    """A vector near a query. `text` is None if the dataset does not keep the texts."""
+
+    score: float
+    id: int
+    source: str
+    text: str | None = None
+
+
+class Best:
+    """The best hits of n queries among the batches added so far, `top` for each."""
+
+    def __init__(self, num_queries: int, top: int) -> None:
+        self.top = top
+        self._hits: list[list[tuple[float, int, Hit]]] = [[] for _ in range(num_queries)]
+        self._worst = np.full(num_queries, -np.inf, np.float32)
+        self._seen = 0
+
+    def add(self, scores: np.ndarray, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch, whose scores are (n, rows) float32."""
+        for query in np.flatnonzero((scores > self._worst[:, None]).any(axis=1)):
+            rows = np.flatnonzero(scores[query] > self._worst[query])
+            rows = rows[np.argsort(-scores[query, rows], kind="stable")[: self.top]]
+            hits = self._hits[query]
+            for row, score in zip(rows.tolist(), scores[query, rows].tolist(), strict=True):
+                hits.append((-score, self._seen + row, Hit(score, *contents(batch, row))))
+            hits.sort(key=lambda hit: hit[:2])
+            del hits[self.top :]
+            if len(hits) == self.top:
+                self._worst[query] = -hits[-1][0]
+        self._seen += batch.num_rows
+
+    @property
+    def hits(self) -> list[list[Hit]]:
+        """The hits of each query, best first."""
+        return [[hit for *_, hit in hits] for hits in self._hits]
+
+
+def contents(batch: pa.RecordBatch, row: int) -> tuple[int, str, str | None]:
+    """Return the id, the source and, if the dataset keeps it, the text of a row."""
+    text = batch.column("text")[row].as_py() if "text" in batch.schema.names else None
+    return batch.column("id")[row].as_py(), batch.column("source")[row].as_py(), text
+
+
+def search(
+    dataset: Dataset, similarity: Similarity, queries: np.ndarray, top: int, quiet: bool = False
+) -> list[list[Hit]]:
+    """Return the `top` nearest vectors of a dataset to each query (n, dim), best first.
+
+    Raises:
+        ShardError: a shard is damaged, or holds a vector that is not finite.
+    """
+    blocks = [queries[first : first + TOGETHER] for first in range(0, len(queries), TOGETHER)]
+    best = [Best(len(block), top) for block in blocks]
+    with tqdm(total=dataset.num_examples, unit="vector", disable=True if quiet else None) as bar:
+        for shard in dataset.shards:
+            for batch in dataset.batches(shard):
+                others = vectors.decoded(batch)
+                for block, found in zip(blocks, best, strict=True):
+                    scores = similarity(block, others)
+                    if not np.isfinite(scores).all():
+                        raise ShardError(f"{dataset.folder}: {shard.name}: holds a vector with a NaN or an infinity")
+                    found.add(scores, batch)
+                bar.update(batch.num_rows)
+    return [hits for found in best for hits in found.hits]

@@ -1,0 +1,139 @@
+"""`python -m pipelines search`: the texts of a dataset of vectors that are nearest to queries.
+
+    queries -> vectors, by the model that made the dataset -> exact search (`nearest`), or an index -> hits
+
+The score is the model's own similarity: the cosine, unless its folder names another.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from clearspan.common import terminal
+from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import one_line
+from clearspan.pipelines import faiss_index, nearest
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.vectors import add_model_arguments, check_device, check_prompt, load_model
+from clearspan.pipelines.nearest import Hit
+from clearspan.shards.reader import Dataset
+
+NAME = "search"
+SUMMARY = "find the texts of a dataset of vectors that are nearest to queries"
+EXAMPLE = "python -m pipelines search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
+WIDTH = 300
+"""Number of characters of a text that are printed; JSON holds all of it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Options of the command."""
+
+    folder: str
+    model: str
+    queries: Sequence[str]
+    top: int = 10
+    index: str | None = None
+    prompt_name: str | None = None
+    device: str = "cpu"
+    quiet: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        """What the command reads, perhaps in a bucket."""
+        return [self.folder]
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("folder", metavar="VECTORS", help="a dataset that `embed` made, local or on gs:// or s3://")
+        add_model_arguments(parser)
+        add("--query", action="append", default=[], metavar="TEXT", help="a text to search for; may be repeated")
+        add("--queries", metavar="FILE", help="a file with a query on each line")
+        add("--top", type=int, default=10, metavar="N", help="hits of each query (default 10)")
+        approximate = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
+        add("--index", choices=("faiss",), help=approximate)
+        add("--quiet", action="store_true", help="no progress bar")
+        add("--json", action="store_true", help="print the hits as JSON")
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> "Search":
+        """Return the options of a command line. Raise ValueError if an option has an impossible value."""
+        if arguments.top < 1:
+            raise ValueError("--top must be at least 1")
+        if any(not query.strip() for query in arguments.query):
+            raise ValueError("--query must not be empty")
+        queries = [*arguments.query, *(_read_queries(arguments.queries) if arguments.queries else [])]
+        if not queries:
+            raise ValueError("no query: pass --query TEXT or --queries FILE")
+        check_device(arguments.device)
+        check_prompt(arguments.model, arguments.prompt_name)
+        names = ("folder", "model", "top", "index", "prompt_name", "device", "quiet")
+        return cls(queries=queries, **{name: getattr(arguments, name) for name in names})
+
+
+def _read_queries(path: str) -> list[str]:
+    """Return the lines of a file that are not blank. Raise ValueError if it is unreadable or has none."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--queries {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not (queries := [line.strip() for line in lines if line.strip()]):
+        raise ValueError(f"--queries {path}: holds no query")
+    return queries
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """Hits of each query, best first."""
+
+    folder: str
+    queries: Sequence[str]
+    hits: list[list[Hit]]
+
+    def to_json(self) -> str:
+        pairs = zip(self.queries, self.hits, strict=True)
+        results = [{"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs]
+        return json.dumps({"vectors": self.folder, "results": results})
+
+    def __str__(self) -> str:
+        lines = []
+        for query, hits in zip(self.queries, self.hits, strict=True):
+            rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, _beginning(hit.text or "")) for hit in hits]
+            lines += [query, terminal.table(("score", "id", "source", "text"), rows, right=(0, 1))]
+        return "\n".join(lines)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]} ..."
+
+
+def run(options: Search) -> Results:
+    """Search a dataset.
+
+    Raises:
+        PipelineError: the dataset holds no vectors, or the model is not the one that made them.
+        ManifestError, ShardError: the dataset is damaged.
+    """
+    dataset = Dataset(options.folder)
+    made = dataset.manifest.fingerprint.get("options", {})
+    if dataset.kind.name != "vectors" or "model" not in made:
+        raise PipelineError(f"{options.folder}: holds {dataset.kind.name}, not vectors that `embed` made: name others")
+    model = load_model(
+        options.model, made["model"], made["pooling"], options.device, made["precision"], options.prompt_name
+    )
+    try:
+        queries = model.encode(options.queries)
+    except EncoderError as error:
+        raise PipelineError(one_line(error)) from None
+    if not np.isfinite(queries).all():
+        raise PipelineError(f"--model {options.model}: the vector of a query is not finite")
+    if options.index:
+        hits = faiss_index.search(dataset, model.modules.similarity_fn_name, queries, options.top, options.quiet)
+    else:
+        hits = nearest.search(dataset, model.similarity, queries, options.top, options.quiet)
+    return Results(options.folder, options.queries, hits)

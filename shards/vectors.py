@@ -1,0 +1,45 @@
+"""Embeddings as columns of a batch: float32 or float16 as they are, int8 with a scale for each vector.
+
+    vectors (n, dim) float32 -> columns -> {vector, scale} -> decoded -> vectors (n, dim) float32
+
+An int8 vector is rounded to 127 steps of its scale, so each value is off by at most half the scale, which is the
+vector's largest absolute value / 127.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from clearspan.shards.schema import VECTOR_TYPES, vector_type
+
+STEPS = 127
+"""Number of steps from 0 to the largest value of an int8 vector."""
+
+
+def columns(vectors: np.ndarray, dtype: str) -> dict[str, pa.Array]:
+    """Return the columns that hold vectors (n, dim) of finite float32: `vector`, and for int8 `scale`.
+
+    Args:
+        dtype: float32, float16 or int8. A value outside float16's range becomes an infinity.
+    """
+    if dtype != "int8":
+        with np.errstate(over="ignore"):
+            return {"vector": _column(vectors.astype(dtype, copy=False), dtype)}
+    scales = (np.abs(vectors).max(axis=1, initial=0) / STEPS).astype(np.float32)
+    codes = np.divide(vectors, scales[:, None], out=np.zeros_like(vectors), where=scales[:, None] > 0)
+    # Rounding a subnormal scale can give a code just above 127.
+    codes = np.rint(codes).clip(-STEPS, STEPS).astype(np.int8)
+    return {"vector": _column(codes, dtype), "scale": pa.array(scales)}
+
+
+def _column(values: np.ndarray, dtype: str) -> pa.Array:
+    flat = pa.array(values.reshape(-1), VECTOR_TYPES[dtype])
+    return pa.FixedSizeListArray.from_arrays(flat, type=vector_type(dtype, values.shape[1]))
+
+
+def decoded(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the vectors of a batch, (n, dim) float32."""
+    column = batch.column("vector")
+    values = column.flatten().to_numpy(zero_copy_only=True).reshape(len(column), column.type.list_size)
+    if "scale" in batch.schema.names:
+        return np.asarray(values * batch.column("scale").to_numpy()[:, None], np.float32)
+    return np.asarray(values, np.float32)

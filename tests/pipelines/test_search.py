@@ -1,0 +1,149 @@
+"""The nearest vectors: those that sorting all of them finds, from the dataset's own model alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import clearspan
+from clearspan.pipelines import nearest
+from clearspan.pipelines.errors import PipelineError
+from clearspan.shards import Dataset, vectors
+from clearspan.shards.schema import KINDS
+from tests.pipelines.conftest import Command
+
+QUERIES = ["An owl hunts at night.", "A political party of the north", "1980s"]
+
+
+@pytest.fixture
+def made(direct: Command, wiki: Path, encoder: Path, tmp_path: Path) -> Path:
+    """A thousand lines of Wikipedia in several shards."""
+    lines = wiki.read_text(encoding="utf-8").split("\n")[:1000]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder, "--keep-text"]
+    assert direct("embed", *words, "--unit-bytes", "30000").code == 0
+    return tmp_path / "out"
+
+
+def scores(encoder: Path, made: Path) -> np.ndarray:
+    """The cosines of the queries with every vector, (queries, vectors)."""
+    library = SentenceTransformer(str(encoder), device="cpu")
+    rows = np.concatenate([vectors.decoded(batch) for batch in Dataset(made)])
+    return library.similarity(library.encode(QUERIES), rows).numpy()
+
+
+def test_the_hits_are_those_of_sorting_all_scores(
+    pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nearest, "TOGETHER", 2)
+    (tmp_path / "queries.txt").write_text("\n".join(QUERIES[1:]))
+    words = ["search", made, "--model", encoder, "--query", QUERIES[0], "--queries", tmp_path / "queries.txt"]
+    ended = pipeline(*words, "--top", "7", "--json")
+    assert ended.code == 0, ended.err
+    results = json.loads(ended.out)["results"]
+    table = pa.Table.from_batches(list(Dataset(made)))
+    assert [result["query"] for result in results] == QUERIES
+    for result, row in zip(results, scores(encoder, made), strict=True):
+        best = np.argsort(-row, kind="stable")[:7]
+        assert [hit["id"] for hit in result["hits"]] == [table["id"][place].as_py() for place in best]
+        assert [hit["text"] for hit in result["hits"]] == [table["text"][place].as_py() for place in best]
+        assert [hit["source"] for hit in result["hits"]] == [table["source"][place].as_py() for place in best]
+        np.testing.assert_allclose([hit["score"] for hit in result["hits"]], row[best], atol=1e-6)
+    shown = pipeline(*words, "--top", "2").out
+    assert QUERIES[0] in shown and results[0]["hits"][1]["source"] in shown and "-0." not in shown
+
+
+def test_of_equal_scores_the_first_in_the_datasets_order_wins() -> None:
+    schema = KINDS["vectors"].schema(vector=vectors.columns(np.zeros((1, 2), np.float32), "float32")["vector"].type)
+    found = nearest.Best(1, 3)
+    for first, row in ((0, [0.5, 0.1, 0.5]), (3, [0.5, 0.9, 0.1])):
+        columns = vectors.columns(np.zeros((3, 2), np.float32), "float32")
+        ids, sources = pa.array(range(first, first + 3)), pa.array(["a"] * 3)
+        found.add(np.array([row], np.float32), pa.record_batch([ids, sources, columns["vector"]], schema=schema))
+    assert [(hit.id, round(hit.score, 2)) for hit in found.hits[0]] == [(4, 0.9), (0, 0.5), (2, 0.5)]
+
+
+def test_fewer_vectors_than_asked_for_are_all_hits(made: Path, encoder: Path) -> None:
+    (hits,) = clearspan.search(made, QUERIES[0], encoder, top=5000)
+    assert len(hits) == Dataset(made).num_examples
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_an_index_of_faiss_finds_nearly_the_same(
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    exact = clearspan.search(made, QUERIES, encoder, top=10)
+    approximate = clearspan.search(made, QUERIES, encoder, top=10, index="faiss")
+    (index,) = (tmp_path / "cache").iterdir()
+    for some, every in zip(approximate, exact, strict=True):
+        assert len({hit.id for hit in some} & {hit.id for hit in every}) >= 5
+        known = {hit.id: hit for hit in every}
+        for hit in some:
+            if hit.id in known:
+                assert hit.score == pytest.approx(known[hit.id].score, abs=1e-5) and hit.text == known[hit.id].text
+    time = index.stat().st_mtime_ns
+    assert clearspan.search(made, QUERIES, encoder, top=10, index="faiss") == approximate
+    assert index.stat().st_mtime_ns == time
+    index.write_bytes(b"damaged")
+    with pytest.raises(PipelineError, match="not a readable index: delete it"):
+        clearspan.search(made, QUERIES, encoder, index="faiss")
+
+
+def test_a_prompt_is_put_before_the_queries(made: Path, encoder: Path) -> None:
+    with_prompt = clearspan.search(made, QUERIES, encoder, prompt_name="query")
+    typed = clearspan.search(made, [f"query: {query}" for query in QUERIES], encoder)
+    assert [[hit.id for hit in hits] for hits in with_prompt] == [[hit.id for hit in hits] for hits in typed]
+
+
+def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(encoder, tmp_path / "other")
+    (other / "config_sentence_transformers.json").write_text("{}")
+    ended = pipeline("search", made, "--model", other, "--query", "owl")
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"--model {other}: not the model that made the vectors" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        ([], 2, "no query: pass --query TEXT or --queries FILE"),
+        (["--query", " "], 2, "--query must not be empty"),
+        (["--queries", "nowhere.txt"], 2, "--queries nowhere.txt: No such file"),
+        (["--query", "owl", "--top", "0"], 2, "--top must be at least 1"),
+        (["--query", "owl", "--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
+        (["--query", "owl", "--output", "x"], 2, "no such option: --output"),
+        (["--query", "owl"], 1, "nowhere: no manifest.json"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    encoder: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, complaint: str
+) -> None:
+    from clearspan.pipelines.__main__ import main
+
+    try:
+        ended = main(["search", "nowhere", "--model", str(encoder), *words])
+    except SystemExit as error:
+        ended = int(str(error.code))
+    shown = capsys.readouterr().err
+    assert ended == code and complaint in shown and shown.count("\n") == 1
+
+
+def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encoder: Path, tmp_path: Path) -> None:
+    assert direct("--input", head).code == 0
+    ended = direct("search", tmp_path / "out", "--model", encoder, "--query", "owl")
+    assert ended.code == 1 and "holds documents, not vectors that `embed` made" in ended.err
+
+
+def test_without_a_shard_nothing_is_lost_silently(
+    pipeline: Command, made: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = made / Dataset(made).shards[1].name
+    shard.write_bytes(shard.read_bytes()[:-1024])
+    ended = pipeline("search", made, "--model", encoder, "--query", "owl")
+    assert ended.code == 1 and shard.name in ended.err and ended.out == ""

@@ -1,0 +1,292 @@
+"""Texts to vectors: the library's own embeddings, whatever the batches, the kills and the processes."""
+
+import dataclasses
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+from clearspan.common.encoder.library import Embedded, Model
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import vectors as kind
+from clearspan.shards import Dataset, vectors, verify
+from clearspan.shards.__main__ import main as shards
+from tests.pipelines.conftest import KILLING, Command
+from tests.processes import environment, run_commands
+
+MOST_TOKENS = 48
+
+
+@pytest.fixture(scope="module")
+def other_model(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same encoder with one prompt changed."""
+    folder = shutil.copytree(encoder, tmp_path_factory.mktemp("models") / "other")
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text(settings.read_text().replace("passage: ", "document: "))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentences(wiki: Path) -> list[str]:
+    """Texts of all lengths: 300 sentences, one of them twice, one very long, one blank."""
+    lines = [line for line in wiki.read_text(encoding="utf-8").split("\n") if line.strip()][:300]
+    return [*lines, lines[7], " ".join(lines[:40]), "  ", "一只猫头鹰 🦉"]
+
+
+@pytest.fixture(scope="module")
+def corpus(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "sentences.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(encoder: Path, sentences: list[str]) -> Callable[..., np.ndarray]:
+    """The library's own embeddings of the texts that are not blank."""
+    library = SentenceTransformer(str(encoder), device="cpu")
+    return lambda **options: library.encode([text for text in sentences if text.strip()], **options)
+
+
+@pytest.fixture
+def embed(direct: Command, corpus: Path, encoder: Path) -> Command:
+    """Run the command without Beam, on several units."""
+    return lambda *words: direct("embed", "--input", corpus, "--model", encoder, "--unit-bytes", "16000", *words)
+
+
+def rows(folder: Path) -> pa.Table:
+    return pa.Table.from_batches(list(Dataset(folder)))
+
+
+def stored(folder: Path) -> np.ndarray:
+    return np.concatenate([vectors.decoded(batch) for batch in Dataset(folder)])
+
+
+def test_the_vectors_are_the_librarys_and_every_text_is_counted(
+    embed: Command, encoder: Path, sentences: list[str], expected, tmp_path: Path
+) -> None:
+    ended = embed("--keep-text", "--json")
+    assert ended.code == 0, ended.err
+    summary = json.loads(ended.out)
+    assert (summary["read"], summary["kept"], summary["filtered"]) == (304, 303, {"empty": 1})
+    tokenizer = SentenceTransformer(str(encoder), device="cpu").tokenizer
+    truncated = [text for text in sentences if len(tokenizer(text, verbose=False)["input_ids"]) > MOST_TOKENS]
+    assert summary["sums"] == {"truncated": len(truncated)} and len(truncated) > 1
+    table = rows(tmp_path / "out")
+    assert table.column_names == ["id", "source", "vector", "text"]
+    assert table["text"].to_pylist() == [text for text in sentences if text.strip()]
+    np.testing.assert_allclose(stored(tmp_path / "out"), expected(), atol=1e-5)
+    assert len(set(table["id"].to_pylist())) == 302
+    assert not verify(tmp_path / "out") and len(Dataset(tmp_path / "out").shards) > 1
+
+
+@pytest.mark.parametrize("name", ["query", "passage"])
+def test_a_prompt_of_the_model_is_put_before_each_text(embed: Command, expected, name: str, tmp_path: Path) -> None:
+    ended = embed("--prompt-name", name)
+    assert ended.code == 0 and "which need" not in ended.out
+    np.testing.assert_allclose(stored(tmp_path / "out"), expected(prompt_name=name), atol=1e-5)
+    assert np.abs(stored(tmp_path / "out") - expected()).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, dtype: str, tmp_path: Path) -> None:
+    assert embed("--dtype", dtype).code == 0
+    table, theirs = rows(tmp_path / "out"), expected()
+    assert table.schema.field("vector").type.value_type == {"float16": pa.float16(), "int8": pa.int8()}[dtype]
+    scales = np.abs(theirs).max(axis=1) / 127
+    step = scales[:, None] / 2 if dtype == "int8" else np.abs(theirs) * 2**-11
+    assert (np.abs(stored(tmp_path / "out") - theirs) <= step + 2e-6).all()
+    if dtype == "int8":
+        np.testing.assert_allclose(table["scale"].to_numpy(), scales, rtol=1e-3)
+        assert max(map(max, table["vector"].to_pylist())) == 127
+
+
+def test_a_vector_that_is_not_finite_is_a_bad_record(
+    embed: Command, sentences: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usual = Model.embed
+
+    def broken(self: Model, texts: list[str], *options: int) -> Embedded:
+        made = usual(self, texts, *options)
+        made.vectors[[text == sentences[7] for text in texts]] = np.nan
+        return made
+
+    monkeypatch.setattr(Model, "embed", broken)
+    ended = embed()
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert "2 of 304 records are bad" in ended.err and "its vector is not finite in float32" in ended.err
+    assert embed("--max-bad-fraction", "0.1", "--dtype", "int8", "--output", tmp_path / "some").code == 0
+    assert Dataset(tmp_path / "some").manifest.counts["bad"] == 2
+
+
+@dataclasses.dataclass
+class Beyond:
+    """Vectors outside float16's range."""
+
+    def embed(self, texts: list[str], batch_tokens: int) -> Embedded:
+        return Embedded(np.full((len(texts), 4), 1e5, np.float32), np.zeros(len(texts), bool))
+
+
+def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
+    embed: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "loaded", lambda options: Beyond())
+    ended = embed("--dtype", "float16")
+    assert ended.code == 1 and "its vector is not finite in float16" in ended.err
+
+
+def test_equal_texts_once_and_a_held_out_part(embed: Command, tmp_path: Path) -> None:
+    ended = embed("--dedup", "--holdout-fraction", "0.3", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["filtered"]["duplicate"] == 1
+    assert not verify(tmp_path / "out") and not verify(tmp_path / "out" / "validation")
+    assert rows(tmp_path / "out").num_rows + rows(tmp_path / "out" / "validation").num_rows == 302
+
+
+def test_other_models_and_options_do_not_continue_an_output(embed: Command, other_model: Path) -> None:
+    assert embed().code == 0
+    for words, named in ((("--model", other_model), "options.model: "), (("--dtype", "int8"), "options.dtype: ")):
+        ended = embed(*words)
+        assert ended.code == 1 and named in ended.err and ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
+        (["--dtype", "float64"], 2, "invalid choice: 'float64'"),
+        (["--device", "gpu"], 2, "--device gpu: choose cpu, cuda"),
+        (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
+        (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
+        (["--batch-tokens", "0"], 2, "--batch-tokens must be at least 1"),
+        (["--text-field", "body"], 1, 'no field "body" in any record: there are text'),
+    ],
+)
+def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, complaint: str) -> None:
+    ended = embed(*words)
+    assert (ended.code, ended.err.count("\n")) == (code, 1) and complaint in ended.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here")
+def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
+    ended = embed("--device", "cuda")
+    assert ended.code == 1 and "--device cuda: no such device here" in ended.err
+
+
+def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(PipelineError, match="embedding needs torch: install clearspan with its extra `embed`"):
+        kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32", None)
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_model_folder_that_lacks_a_file_is_one_line(embed: Command, encoder: Path, lost: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(encoder, tmp_path / "incomplete")
+    for path in folder.rglob(lost):
+        if path.parent == folder:
+            path.unlink()
+    ended = embed("--model", folder)
+    assert ended.code == 1 and str(folder) in ended.err and ended.err.count("\n") == 1
+
+
+def test_a_plain_folder_takes_a_pooling(embed: Command, encoder: Path, sentences: list[str], tmp_path: Path) -> None:
+    plain = encoder.parent / "bert"
+    assert embed("--model", plain, "--pooling", "cls-before-head").code == 0
+    modules = [Transformer(str(plain)), Pooling(32, "cls")]
+    theirs = SentenceTransformer(modules=modules, device="cpu").encode(sentences[:5])
+    np.testing.assert_allclose(stored(tmp_path / "out")[:5], theirs, atol=1e-5)
+
+
+def test_the_shards_commands_read_vectors(
+    embed: Command, expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed("--keep-text", "--prompt-name", "query").code == 0
+    out = str(tmp_path / "out")
+    assert shards(["verify", out]) == 0 and shards(["ls", out]) == 0
+    assert "float32 of the model" in capsys.readouterr().out
+    assert shards(["cat", out, "--limit", "2", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose([line["vector"] for line in lines], expected(prompt_name="query")[:2], atol=1e-5)
+    assert shards(["cat", out, "--limit", "1"]) == 0
+    assert "vector 32  text " in capsys.readouterr().out
+    assert shards(["cat", out, "--picture", str(tmp_path / "x.png")]) == 1
+    assert "vectors have nothing to draw" in capsys.readouterr().err
+
+
+def test_an_export_to_parquet_opens_in_other_programs(
+    embed: Command, expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed("--keep-text").code == 0
+    out, files = str(tmp_path / "out"), tmp_path / "parquet"
+    assert shards(["export", out, str(files), "--quiet"]) == 0
+    table = pq.read_table(files)
+    assert table.replace_schema_metadata(None).equals(rows(tmp_path / "out"))
+    written = {path: path.stat().st_mtime_ns for path in files.iterdir()}
+    next(iter(written)).unlink()
+    assert shards(["export", out, str(files), "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["written"] == 1
+    assert sum(path.stat().st_mtime_ns == time for path, time in written.items()) == len(written) - 1
+    (files / next(iter(written)).name).write_bytes(b"PAR1")
+    assert shards(["export", out, str(files), "--quiet"]) == 1
+    assert "not the export of this dataset's vectors-" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("program", ["duckdb", "pandas"])
+def test_other_programs_read_each_type(embed: Command, program: str, dtype: str, tmp_path: Path) -> None:
+    reader = pytest.importorskip(program)
+    assert embed("--dtype", dtype).code == 0
+    assert shards(["export", str(tmp_path / "out"), str(tmp_path / "parquet"), "--quiet"]) == 0
+    table = rows(tmp_path / "out")
+    if program == "duckdb":
+        ids, found = zip(*reader.sql(f"select id, vector from '{tmp_path}/parquet/*.parquet'").fetchall(), strict=True)
+    else:
+        frame = reader.read_parquet(tmp_path / "parquet")
+        ids, found = frame["id"].tolist(), frame["vector"].tolist()
+    assert list(ids) == table["id"].to_pylist()
+    np.testing.assert_array_equal(np.stack(found), np.stack(table["vector"].to_numpy()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "name"), [("1", "vectors-00001-000.tar"), ("2", "vectors-00002-000.tar")])
+def test_killed_and_run_again_it_ends_with_the_same_bytes(
+    embed: Command, corpus: Path, encoder: Path, tree, workers: str, name: str, tmp_path: Path
+) -> None:
+    assert embed("--output", tmp_path / "whole").code == 0
+    words = [
+        "embed",
+        "--input",
+        corpus,
+        "--model",
+        encoder,
+        "--unit-bytes",
+        "16000",
+        "--output",
+        tmp_path / "out",
+    ]
+    for published in (name, "manifest.json"):
+        killing = [KILLING, workers, "before", published, str(tmp_path / "wrapper"), *map(str, words)]
+        if workers == "2" and published == "manifest.json":
+            continue
+        assert run_commands(killing, [environment()]).returncode == -signal.SIGKILL
+        assert not (tmp_path / "out" / "manifest.json").exists()
+    assert embed().code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_real_model_embeds_as_its_library_does(
+    direct: Command, corpus: Path, minilm: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    assert direct("embed", "--input", corpus, "--model", minilm).code == 0
+    theirs = SentenceTransformer(str(minilm), device="cpu").encode(sentences[:60])
+    np.testing.assert_allclose(stored(tmp_path / "out")[:60], theirs, atol=1e-5)
