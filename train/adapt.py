@@ -138,13 +138,18 @@ def steps(options: argparse.Namespace) -> Iterator[Step]:
     unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
     choice = planned(options, texts) if (texts / "manifest.json").is_file() else unknown
     terminal.notice(choice.reason)
-    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": options.model}
-    keys = [f"{key}={value}" for key, value in {**paths, "output": folder / "run"}.items()]
-    keys += ["training.eval_data=heldout", *choice.changes, *options.overrides]
+    keys = [*recipe_keys(options, texts), *choice.changes, *options.overrides]
     yield Step("train", "clearspan.train", "train", (*words({"recipe": choice.recipe, "resume": True}), *keys))
     models = {BEFORE: options.model, AFTER: folder / "run" / "model", **{name: name for name in BASELINES}}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
     yield Step("eval", "clearspan.eval", "python -m clearspan.eval", tuple(words({**scored, "output": folder})))
+
+
+def recipe_keys(options: argparse.Namespace, texts: Path) -> list[str]:
+    """Return the keys that any recipe needs here, as key=value."""
+    paths = {"data.text.path": texts, "data.text.validation": texts / "validation", "model.path": options.model}
+    keys = {**paths, "output": options.output / "run", "training.eval_data": "heldout"}
+    return [f"{key}={value}" for key, value in keys.items()]
 
 
 def planned(options: argparse.Namespace, texts: Path) -> Choice:
@@ -152,7 +157,6 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
 
     Raises:
         DataError: too few texts are held out.
-        UsageError: the recipe has no dataset for the texts.
         RecipeError: there is no such recipe, or a key or value cannot work.
     """
     from clearspan.common.model_folder import read_modules
@@ -166,10 +170,9 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(options.model))
     num_texts = manifest.totals["examples"]
     choice = choose(num_texts, median(manifest.lengths["tokens"]), is_static, options.recipe)
-    paths = [f"data.text.path={texts}", "output=run", f"model.path={options.model}"]
-    recipe = load_recipe(choice.recipe, [*paths, *choice.changes, *options.overrides])
-    if "text" not in recipe.data:
-        raise UsageError(f"--recipe {choice.recipe}: has no dataset called text, which the texts could be")
+    # How often to evaluate follows from the number of steps, which the recipe says.
+    keys = [*recipe_keys(options, texts), "training.eval_steps=1", *choice.changes, *options.overrides]
+    recipe = load_recipe(choice.recipe, keys)
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
     return Choice(choice.recipe, (*choice.changes, evaluations), choice.reason)

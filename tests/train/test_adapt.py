@@ -88,6 +88,10 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
     assert adapt.main([*command, "training.seed=5"]) == 2
     assert "its step train is that of another command; name another folder" in capsys.readouterr().err
 
+    recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
+    assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
+    assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
+
 
 @pytest.mark.parametrize(
     ("low", "high", "word"),
