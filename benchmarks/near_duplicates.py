@@ -47,8 +47,9 @@ def passages(patterns: Sequence[str], count: int) -> list[str]:
                     size = rng.randint(*WORDS)
                     if place + size > len(words):
                         break
-                    found.append(" ".join(words[place : place + size]))
-                    place += size
+                    passage, place = " ".join(words[place : place + size]), place + size
+                    if len(ngrams(passage)) > size / 2:  # not a table, or spaces
+                        found.append(passage)
     rng.shuffle(found)
     return list(dict.fromkeys(found))[:count]
 
