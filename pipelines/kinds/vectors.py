@@ -6,9 +6,11 @@ An example is {id, source, vector}, with `scale` for int8 and on demand with `te
 bytes, as that of a document. The vectors are those of sentence-transformers' `encode`, to 1e-5 in float32. A text whose
 vector is not finite is a bad record.
 
-The model is loaded once a worker process and is not copied into the dataset: the fingerprint holds the hash of its
-files, which each worker compares with the folder that it loads. On a CPU a process computes in one thread, so that the
-bytes do not depend on the number of processes.
+The model is loaded once in each worker process and is not copied into the dataset: the fingerprint holds the hash of
+its files, which each worker compares with the folder that it loads. (Beam's RunInference, which shares a model too, would
+pass every text and vector through Beam, and batch texts as they arrive: a unit could not sort them by length, nor end
+with the same bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the
+number of processes.
 """
 
 import argparse
