@@ -25,7 +25,7 @@ from clearspan.pipelines.readers.sniff import SAMPLES
 from clearspan.pipelines.run import Options
 from clearspan.pipelines.units.decisions import SLICE_BYTES
 from clearspan.pipelines.units.exchange import BUCKETS
-from clearspan.pipelines.units.job import DONE, Job
+from clearspan.pipelines.units.job import DONE, KEYS, Job
 from clearspan.pipelines.units.keys import KEY
 from clearspan.pipelines.units.plan import MANY_UNITS, UNIT_BYTES, Unit
 from clearspan.shards.manifest import NAME as MANIFEST
@@ -78,7 +78,7 @@ def sizes_of(job: Job, units: list[Unit]) -> Sizes:
     plan, manifest = (json.loads(Path(job.path(name)).read_bytes()) for name in ("plan.json", MANIFEST))
     examples = sum(shard["examples"] for shard in manifest["shards"])
     results = [path.stat().st_size for path in Path(job.path(DONE)).iterdir()]
-    keys = sum(Path(job.path(job.keys_name(unit.number))).stat().st_size for unit in units)
+    keys = sum(Path(job.path(job.entries_name(KEYS, unit.number))).stat().st_size for unit in units)
     return Sizes(
         plan_of_input=mean(plan["inputs"]),
         plan_of_unit=mean(plan["units"]),

@@ -1,9 +1,9 @@
-"""Global decisions on synthetic keys: time and memory of a worker, with the keys dealt out in slices or in one piece.
+"""Decisions on duplicates of synthetic keys: time and memory of workers, beside Beam's shuffle.
 
     python -m benchmarks.duplicates --keys 10000000 100000000 300000000
 
 A tenth of the keys repeats earlier ones. Rows: `slices` are decided as a run of `--dedup` does, by two processes;
-`one worker` decides on the same slices one after the other, as releases before did; `shuffle` is Beam's GroupByKey on
+`one worker` decides on the same slices one after the other; `shuffle` is Beam's GroupByKey on
 the local runner, up to --shuffle keys, since it keeps all elements in memory. Memory is the peak of the largest
 process, less what it had before.
 """
@@ -27,7 +27,8 @@ from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units import decisions
 from clearspan.pipelines.units.curation import Curation
-from clearspan.pipelines.units.job import Job
+from clearspan.pipelines.units.exchange import BUCKETS, gather
+from clearspan.pipelines.units.job import KEYS, Job
 from clearspan.pipelines.units.keys import KEY, pack_keys
 from clearspan.shards import keyed, storage
 
@@ -47,7 +48,7 @@ def staged(folder: Path, num_keys: int) -> Job:
         entries = np.empty(number, KEY)
         entries["id"] = keyed.finalize(documents + 1).view(np.uint64) >> np.uint64(1)
         entries["content"], entries["row"] = entries["id"], np.arange(number)
-        storage.publish_bytes(pack_keys([entries]), job.path(job.keys_name(unit)))
+        storage.publish_bytes(pack_keys([entries]), job.path(job.entries_name(KEYS, unit)))
     return job
 
 
@@ -71,7 +72,7 @@ def shuffled(job: Job) -> dict[str, Any]:
     import apache_beam as beam
 
     def entries(unit: int) -> list[tuple[int, tuple[int, int]]]:
-        found = decisions.gather([job.path(job.keys_name(unit))], decisions.BUCKETS, 0, decisions.BUCKETS, KEY)[0]
+        found = gather([job.path(job.entries_name(KEYS, unit))], BUCKETS, 0, BUCKETS, KEY)[0]
         return [(int(key), (unit, int(row))) for key, row in zip(found["id"], found["row"], strict=True)]
 
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Seconds, alternating, columns, command, finish, machine, option, timed
+from benchmarks.report import alternating, columns, command, finish, machine, option, timed
 from clearspan.pipelines.text.minhash import sketches
 from clearspan.pipelines.text.word_hashes import comparable
 from clearspan.pipelines.units import near
@@ -133,10 +133,6 @@ def datasketch() -> tuple[Callable[[Sequence[str]], Any], Callable[[Any], np.nda
         return result
 
     return sketch, dropped
-
-
-def _time(make: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Seconds:
-    return timed(lambda: make(texts))[0]
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -83,12 +83,8 @@ def parser(
         holdout_fraction_help = "fraction to hold out in OUTPUT/validation, by id (default 0)"
         add("--holdout-fraction", type=float, default=0.0, metavar="F", help=holdout_fraction_help)
         add("--workers", type=int, metavar="N", help="processes (default: the fewest that finish soonest)")
-        add(
-            "--unit-bytes",
-            type=int,
-            metavar="N",
-            help="input bytes of a work unit (default: 128 MB at most; above 5 TB more)",
-        )
+        of_unit = "input bytes of a work unit (default: by kind and size of the input)"
+        add("--unit-bytes", type=int, metavar="N", help=of_unit)
         longest = f"count longer records as bad (default {kind.max_bytes // 1_000_000} MB)"
         add("--max-document-bytes", type=int, metavar="N", help=longest)
         add_common_arguments(command)

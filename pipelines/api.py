@@ -6,8 +6,9 @@ runner, and a worker that dies would end the notebook.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from clearspan.common.commands import CommandError, Option, run_module, words
+from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.nearest import Hit
 from clearspan.pipelines.search import Search
@@ -87,26 +88,24 @@ def search(
 
     Args:
         vectors: a dataset that `make_dataset("embed", ...)` made.
+        queries: a text, or several.
         model: the folder of the model that made it.
+        top: number of hits of each query.
         prompt_name: the model's prompt to put before each query.
         index: `faiss` for an approximate index, built on first use; None for exact search.
         device: cpu, cuda, cuda:1, ...
 
     Raises:
+        UsageError: an option cannot work.
         PipelineError: the dataset holds no vectors, or another model made them.
         ManifestError, ShardError: the dataset is missing or damaged.
     """
     texts = [queries] if isinstance(queries, str) else list(queries)
-    options = Search(
-        folder=str(vectors),
-        model=str(model),
-        queries=texts,
-        top=top,
-        prompt_name=prompt_name,
-        index=index,
-        device=device,
-        quiet=True,
-    )
+    given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "device": device}
+    try:
+        options = Search(folder=str(vectors), model=str(model), queries=texts, quiet=True, **given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return run_search(options).hits
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from tqdm import tqdm
 
 from clearspan.common.files import move, temporary_name
-from clearspan.pipelines.errors import PipelineError
+from clearspan.common.terminal import one_line
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.nearest import Hit, contents
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset, cache_folder
@@ -37,10 +38,9 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
     Raises:
         PipelineError: faiss is not installed, or has no index for this similarity.
     """
-    try:
-        import faiss
-    except ModuleNotFoundError:
-        raise PipelineError("--index faiss: install clearspan with its extra `faiss`") from None
+    check_extra("faiss", "faiss", what="--index faiss")
+    import faiss
+
     if similarity not in ("cosine", "dot"):
         raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
     is_cosine = similarity == "cosine"
@@ -87,6 +87,8 @@ def _build(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: boo
     try:
         faiss.write_index(index, str(temporary))
         move(temporary, path)
+    except RuntimeError as error:
+        raise PipelineError(f"{path}: the index cannot be written (is the disk full?): {one_line(error)}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

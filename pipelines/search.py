@@ -25,13 +25,14 @@ from clearspan.shards.reader import Dataset
 NAME = "search"
 SUMMARY = "find the texts of a dataset of vectors that are nearest to queries"
 EXAMPLE = "python -m pipelines search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
+INDEXES = ("faiss",)
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """Options of the command."""
+    """Options of the command. Raise ValueError for an impossible value."""
 
     folder: str
     model: str
@@ -41,6 +42,20 @@ class Search:
     prompt_name: str | None = None
     device: str = "cpu"
     quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.top, int) or self.top < 1:
+            raise ValueError("--top must be at least 1")
+        if not self.queries:
+            raise ValueError("no query: pass --query TEXT or --queries FILE")
+        if any(not isinstance(query, str) or not query.strip() for query in self.queries):
+            raise ValueError("--query must be a text, and not empty")
+        if any(_is_broken(query) for query in self.queries):
+            raise ValueError("--query must be valid UTF-8")
+        if self.index not in (None, *INDEXES):
+            raise ValueError(f"--index {self.index}: choose {', '.join(INDEXES)}, or leave it out")
+        check_device(self.device)
+        check_prompt(self.model, self.prompt_name)
 
     @property
     def inputs(self) -> list[str]:
@@ -56,30 +71,27 @@ class Search:
         add("--queries", metavar="FILE", help="a file with a query on each line")
         add("--top", type=int, default=10, metavar="N", help="hits of each query (default 10)")
         approximate = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
-        add("--index", choices=("faiss",), help=approximate)
+        add("--index", choices=INDEXES, help=approximate)
         add("--quiet", action="store_true", help="no progress bar")
         add("--json", action="store_true", help="print the hits as JSON")
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> "Search":
         """Return the options of a command line. Raise ValueError if an option has an impossible value."""
-        if arguments.top < 1:
-            raise ValueError("--top must be at least 1")
-        if any(not query.strip() for query in arguments.query):
-            raise ValueError("--query must not be empty")
         queries = [*arguments.query, *(_read_queries(arguments.queries) if arguments.queries else [])]
-        if not queries:
-            raise ValueError("no query: pass --query TEXT or --queries FILE")
-        check_device(arguments.device)
-        check_prompt(arguments.model, arguments.prompt_name)
         names = ("folder", "model", "top", "index", "prompt_name", "device", "quiet")
         return cls(queries=queries, **{name: getattr(arguments, name) for name in names})
+
+
+def _is_broken(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, as that of bytes that are not UTF-8."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _read_queries(path: str) -> list[str]:
     """Return the lines of a file that are not blank. Raise ValueError if it is unreadable or has none."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--queries {path}: {getattr(error, 'strerror', None) or error}") from None
     if not (queries := [line.strip() for line in lines if line.strip()]):

@@ -62,7 +62,6 @@ def parser() -> terminal.Parser:
         command.add_argument("--json", action="store_true", help="print JSON")
         if name == "export":
             command.add_argument("output", type=Path, metavar="OUT", help="a folder on this machine, new or empty")
-            command.add_argument("--format", choices=("parquet",), default="parquet", help="(default parquet)")
             command.add_argument("--quiet", action="store_true", help="no progress bar")
         if name == "ls":
             drawn = "also draw a histogram of the examples' lengths"

@@ -31,12 +31,13 @@ def export(folder: str, output: Path, quiet: bool = False) -> int:
     """
     dataset = Dataset(folder)
     targets = {output / f"{shard.name.removesuffix('.tar')}.parquet": shard for shard in dataset.shards}
+    if output.exists() and not output.is_dir():
+        raise ShardError(f"{output}: is a file: choose a new or empty folder")
     remove_temporaries(output)
-    if output.exists():
-        others = sorted(path for path in output.iterdir() if not path.name.startswith(".") and path not in targets)
-        if not output.is_dir() or others:
-            held = f" ({others[0].name})" if others else ""
-            raise ShardError(f"{output}: holds other files{held}: choose a new or empty folder")
+    found = output.iterdir() if output.exists() else ()
+    others = sorted(path.name for path in found if not path.name.startswith(".") and path not in targets)
+    if others:
+        raise ShardError(f"{output}: holds other files ({others[0]}): choose a new or empty folder")
     missing = [path for path, shard in targets.items() if not _holds(path, shard)]
     for path in tqdm(missing, "export", unit="shard", disable=True if quiet else None):
         _write(dataset, targets[path], path)

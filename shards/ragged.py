@@ -64,6 +64,11 @@ class Ragged:
         return segments(self.values, self.offsets[indices], self.lengths[indices])
 
 
+def starts_run(values: np.ndarray) -> np.ndarray:
+    """Return which values differ from their predecessor, (n,) bool; the first does."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
 def bounds(lengths: np.ndarray) -> np.ndarray:
     """Return the offsets (n + 1,) int64 of lists with these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int64)

@@ -31,6 +31,7 @@ from clearspan.shards import finding
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 READERS = 16
+"""Number of requests to an object store at a time."""
 AHEAD = 1000
 """Number of files whose results may wait, so that memory does not grow with the number of files."""
 

@@ -39,6 +39,8 @@ FEW_TEXTS = 10_000
 NUM_EVALUATIONS = 8
 STATIC = ("model.config=null", "optimizer.learning_rate=0.01")
 """Keys of the recipe `static` for a table that is trained already: it keeps its own, and moves a tenth as fast."""
+SENTENCES = ("model.pooling=''",)
+"""The model's own pooling, not that of BERT in SimCSE."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
@@ -182,7 +184,7 @@ def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | No
     """Return the recipe for texts of which half have at least `median_tokens` tokens."""
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT:
-        lengths += "; crops of single sentences can harm similarity unseen: score labeled pairs too (docs/adapt.md)"
+        lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"
     epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS else ()
     if recipe:
         return Choice(recipe, (), f"recipe {recipe}, as given: {lengths}")
@@ -190,6 +192,8 @@ def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | No
         return Choice("static", STATIC, f"recipe static, since the model is static token vectors: {lengths}")
     if median_tokens >= LONG:
         return Choice("contrastive-only", LONG_TEXTS, f"recipe contrastive-only, DeCLUTR's spans: {lengths}")
+    if median_tokens < SHORT:
+        return Choice("simcse-unsup-bert-base", SENTENCES, f"recipe simcse-unsup-bert-base, two dropouts: {lengths}")
     return Choice("crops", epochs, f"recipe crops, two neighboring crops of each text: {lengths}")
 
 

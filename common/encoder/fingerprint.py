@@ -1,4 +1,6 @@
-"""Fingerprint of everything that affects a model's embeddings: the key under which they are cached.
+"""Fingerprint of everything that affects a model's embeddings.
+
+It is the key of the evaluator's cache, and the hash by which a dataset of vectors names its model.
 
 Hashing something irrelevant only costs a recomputation; leaving out something relevant would give wrong scores. So all
 files of a folder count, except those known to be for something else.

@@ -76,7 +76,7 @@ class _RoundStep(_Step):
 
 
 class Deal(_RoundStep):
-    """Once the step before has ended, yield the elements of a round."""
+    """Yield the elements of a round, once the step before has ended."""
 
     def process(self, num_done: int) -> Iterator[Element]:
         with carrying():

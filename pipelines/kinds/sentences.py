@@ -64,6 +64,8 @@ STEP_OF = {
     "reorder_span": "reorder",
 }
 """Options that need a step of --augment, and the step."""
+NEAR_UNIT_BYTES = 16_000_000
+"""Input of a unit with --near-dedup: a worker holds 650 to 1,300 bytes for each sentence of a unit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,9 @@ class Sentences(TextKind):
             del_token=arguments.del_token or (augmentation is not None and augmentation.deletes),
             **changed,
         )
+
+    def unit_bytes(self, inputs: Inputs) -> int | None:
+        return NEAR_UNIT_BYTES if self.near_dedup is not None else super().unit_bytes(inputs)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -122,8 +122,6 @@ class TextKind(TextInputs):
     exclude: Sequence[str] = ()
     tokenization: str = "auto"
 
-    finds_near_duplicates: ClassVar[bool] = True
-    """Whether the kind has --near-dedup."""
     whitespaces: ClassVar[tuple[str, ...]] = ("keep", "collapse")
     """Choices of --whitespace."""
 
@@ -144,11 +142,7 @@ class TextKind(TextInputs):
         cls.add_quality_argument(parser)
         once = f"keep the first of equal {name} (default: {'yes' if cls.dedup else 'no'})"
         add("--dedup", action=argparse.BooleanOptionalAction, default=cls.dedup, help=once)
-        if cls.finds_near_duplicates:
-            similar = f"drop {name} similar to an earlier one: Jaccard similarity of 5-word sequences, such as 0.8"
-            add("--near-dedup", type=float, metavar="S", help=similar)
-        else:
-            parser.set_defaults(near_dedup=None)
+        cls.add_near_argument(parser)
         drop = f"drop {name} that contain a text of FILE"
         add("--exclude", nargs="+", action="extend", default=[], metavar="FILE", help=drop)
         proved = "auto: gigatoken if it gives the same ids, else tokenizers"
@@ -172,9 +166,14 @@ class TextKind(TextInputs):
         parser.add_argument("--quality", action="append", default=[], metavar="NAMES", help=published)
 
     @classmethod
+    def add_near_argument(cls, parser: argparse.ArgumentParser) -> None:
+        similar = f"drop {cls.name} similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
+        parser.add_argument("--near-dedup", type=float, metavar="S", help=similar)
+
+    @classmethod
     def kept_languages(cls, arguments: argparse.Namespace) -> tuple[str, ...]:
         """Return the languages to keep; none if texts of any language are kept."""
-        return listed("--language", [arguments.language or ""])
+        return listed("--language", [] if arguments.language is None else [arguments.language])
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
@@ -252,18 +251,18 @@ class TextKind(TextInputs):
         """Build the tokenization from the tokenizer among the resources."""
         return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization)
 
-    def selected(self, text: str, counts: Counts, fewest: str | None = None) -> Selected | None:
+    def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
         """Return what the filters leave of a text, and its language; None if one of them drops it, which is counted.
 
         Args:
-            fewest: the part of the text whose words are counted, if not the whole.
+            counted: the part of the text whose words are counted, if not the whole.
 
         Raises:
             RecordError: a filter fails on the text.
         """
         language = None
         if self.min_words is not None:
-            number = len((text if fewest is None else fewest).split())
+            number = len((text if counted is None else counted).split())
             counts.measure("words", number)
             if number < self.min_words:
                 counts.filtered["few_words"] += 1
@@ -344,7 +343,9 @@ def selection_options(arguments: argparse.Namespace, languages: tuple[str, ...])
 
 
 def listed(option: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in comma-separated values of an option; raise ValueError if one is there twice."""
+    """Return the names in comma-separated values of an option; raise ValueError if one is empty or a name repeats."""
+    if not all(value.replace(",", "").strip() for value in values):
+        raise ValueError(f"{option}: names nothing: leave it out")
     names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{option}: {twice[0]} is named twice")

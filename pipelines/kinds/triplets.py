@@ -84,7 +84,6 @@ class Triplets(TextKind):
     nli: bool = False
     long: str = "drop"
 
-    finds_near_duplicates: ClassVar[bool] = False
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (
@@ -104,6 +103,10 @@ class Triplets(TextKind):
     @classmethod
     def add_quality_argument(cls, parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(quality=[])  # the heuristics are for pages
+
+    @classmethod
+    def add_near_argument(cls, parser: argparse.ArgumentParser) -> None:
+        parser.set_defaults(near_dedup=None)  # a row holds several texts
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:

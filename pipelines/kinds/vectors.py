@@ -7,10 +7,10 @@ bytes, as that of a document. The vectors are those of sentence-transformers' `e
 vector is not finite is a bad record.
 
 The model is loaded once in each worker process and is not copied into the dataset: the fingerprint holds the hash of
-its files, which each worker compares with the folder that it loads. (Beam's RunInference, which shares a model too, would
-pass every text and vector through Beam, and batch texts as they arrive: a unit could not sort them by length, nor end
-with the same bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the
-number of processes.
+its files, which each worker compares with the folder that it loads. (Beam's RunInference would pass every text and
+vector through Beam and batch texts as they arrive; a unit could then neither sort them by length nor end with the same
+bytes after a kill.) On a CPU a process computes in one thread, so that the bytes do not depend on the number of
+processes.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from clearspan.common.encoder.fingerprint import digest, model_files
 from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text import TextInputs, text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
@@ -172,8 +172,8 @@ def model_hash(folder: str) -> str:
         EncoderError: there is no such folder, or its list of modules cannot be read.
     """
     path = Path(folder)
-    if not path.is_dir():
-        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
+    if not folder or not path.is_dir():
+        raise EncoderError(f"--model {folder or repr(folder)}: no such folder: name a local folder with a model")
     return digest(files=model_files(path, [module.folder for module in read_modules(path)]))
 
 
@@ -212,15 +212,14 @@ def load_model(
     Raises:
         PipelineError: it cannot be loaded, or has another hash; the message says why.
     """
-    try:
-        import torch
+    check_extra("embed", "torch", "sentence_transformers", what="embedding")
+    import torch
 
-        from clearspan.common.encoder import library
-    except ModuleNotFoundError as error:
-        raise PipelineError(f"embedding needs {error.name}: install clearspan with its extra `embed`") from None
+    from clearspan.common.encoder import library
+
     try:
         if model_hash(folder) != sha256:
-            raise PipelineError(f"--model {folder}: not the model that made the vectors: its files differ")
+            raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
         if device != "cpu" and not torch.cuda.is_available():
             raise PipelineError(f"--device {device}: no such device here: leave it out to compute on the CPU")
         return library.load(Path(folder), pooling, device, precision, prompt_name)

@@ -32,12 +32,12 @@ HEADER_BYTES = 1 << 16
 HTML_BYTES = 1 << 24
 """Largest HTML page: crawls cut pages at 1 to 5 MiB."""
 DEPTH = 400
-"""Most elements in one another. Browsers stop at 512; extraction takes n^2 steps for n elements in one another."""
+"""Deepest nesting of elements. Browsers stop at 512; extraction takes n^2 steps for a depth of n."""
 OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
 """Reasons for which a record is skipped: its type holds no page, its HTTP status is not 200, or it holds no HTML or
 text."""
 LINE_ENDS = 8
-"""Most bytes of line ends behind a record. The standard has 4."""
+"""Most bytes of line ends after a record. The standard has 4."""
 HTML = ("text/html", "application/xhtml+xml")
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _NEXT = re.compile(rb"\n(?=WARC/1\.\d\r?\n)")
@@ -81,7 +81,7 @@ class _Window:
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.data, self.offset = stream, bytearray(), 0
         self.damage: MemberError | None = None
-        """Damage behind these bytes, until `drop_damaged`."""
+        """Damage after these bytes, until `drop_damaged`."""
 
     def has(self, size: int) -> bool:
         """Read ahead; return whether there are as many bytes before the end or the next damage."""
@@ -101,7 +101,7 @@ class _Window:
         self.offset += size
 
     def drop_damaged(self) -> None:
-        """Drop the bytes before the damage; reading continues behind it."""
+        """Drop the bytes before the damage; reading continues after it."""
         self.drop(len(self.data))
         self.damage = None
 
@@ -173,13 +173,13 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         return bad(frame.problem)
     try:
         record = WarcRecord.from_bytes(frame.data)
-        kind = str(record.record_type)
-        if kind not in ("response", "resource", "conversion"):
+        record_type = str(record.record_type)
+        if record_type not in ("response", "resource", "conversion"):
             return skipped(OTHER)
         if frame.is_whole and (problem := _check_digest(record, frame.data)):
             return bad(problem)
         content_type = record.headers.get("Content-Type") or ""
-        if kind == "response":
+        if record_type == "response":
             if not record.is_http:
                 return skipped(OTHER)
             record.parse_http("all")
@@ -190,7 +190,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
                 return skipped(STATUS)
             content_type = record.http_content_type or record.headers.get("WARC-Identified-Payload-Type") or ""
         media_type = content_type.partition(";")[0].strip().lower()
-        if media_type not in HTML and (kind == "response" or media_type != "text/plain"):
+        if media_type not in HTML and (record_type == "response" or media_type != "text/plain"):
             return skipped(NO_TEXT)
         if not frame.is_whole:
             return bad(f"longer than {max_bytes:,} bytes")
@@ -200,7 +200,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
             return bad(f"longer than {limit:,} bytes")
         value = {"url": (record.headers.get("WARC-Target-URI") or "").strip("<>")}
         if media_type in HTML:
-            value |= _page(data, record.http_charset if kind == "response" else None)
+            value |= _page(data, record.http_charset if record_type == "response" else None)
         else:
             value["text"] = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -237,7 +237,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
     tree = HTMLTree.parse(html)
     has_many = html.count("<") - html.count("</") >= DEPTH  # opening tags; the search takes a quarter of a page's time
     if has_many and tree.document and tree.document.query_selector(_TOO_DEEP):
-        raise ValueError(f"more than {DEPTH} HTML elements in one another")
+        raise ValueError(f"elements nested more than {DEPTH} deep")
     text = extract_plain_text(tree, main_content=True, alt_texts=False, comments=False, post_meta=False)
     return {"title": " ".join((tree.title or "").split()), "text": text}
 

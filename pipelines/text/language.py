@@ -1,10 +1,10 @@
-"""Language identification with py3langid, of an excerpt of each text.
+"""Identification of a text's language by py3langid, from an excerpt.
 
 py3langid (BSD) knows 140 languages, has its model in its wheel (4.5 MB), and takes 130 MB of memory in each process.
 `benchmarks.languages` measures it beside lingua, whose models for all languages take 1 GB.
 
-Its probabilities are of a softmax, scaled for the length of the text. Two of its languages may be one of the user's:
-those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and Cantonese.
+The probabilities are a softmax, scaled by the length of the text. The detector separates some languages that users name
+as one: those of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and Cantonese.
 """
 
 import functools
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "py3langid"
 EXCERPT = 300
-"""Characters that are examined at a text's beginning, and as many from its middle on: on the texts of
-`benchmarks.languages`, more change the result for less than 0.5 % of them and take as many times longer."""
+"""Characters examined at the beginning of a text, and as many again from its middle. More change the result for less
+than 0.5 % of the texts of `benchmarks.languages`, and take longer in proportion."""
 MEMBERS = {
     "ar": ("ary", "arz"),
     "ku": ("sdh",),

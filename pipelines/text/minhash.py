@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clearspan.pipelines.text.word_hashes import Words
 from clearspan.shards import keyed
+from clearspan.shards.ragged import starts_run
 
 NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
@@ -22,9 +23,11 @@ NGRAM, NGRAM_LETTERS = 5, 8
 COLUMN = "sketch"
 """Column of a batch between the kind of text and the unit, which does not write it."""
 LOWEST = 0.5
-"""The lowest similarity to look for: below it, most candidates are none."""
+"""The lowest similarity to look for: below it, most candidates are not similar."""
 VERSION = 1
 """Version of the sketches, part of a dataset's fingerprint."""
+DISTINCT_FROM = 16
+"""The round that drops repeated n-grams. Sets of many are finished by then; those of few would take every round."""
 _EMPTY = np.iinfo(np.int64).max
 _FACTORS, _TERMS = (keyed.draw(np.array([seed]), np.arange(1, 2 * NUM_HASHES + 1)) for seed in (1, 2))
 _FACTORS |= 1
@@ -73,6 +76,11 @@ def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
     for number in range(2 * NUM_HASHES):
         if not len(rows):
             break
+        if number == DISTINCT_FROM:
+            order = np.lexsort((grams, rows))
+            grams, rows = grams[order], rows[order]
+            is_new = starts_run(grams) | starts_run(rows)
+            grams, rows = grams[is_new], rows[is_new]
         drawn = (grams * _FACTORS[number] + _TERMS[number]) & _EMPTY
         # In the first rounds a hash draws its place; later rounds fill one place each, so that none stays empty.
         place = drawn >> _PLACE_SHIFT if number < NUM_HASHES else number - NUM_HASHES

@@ -95,20 +95,24 @@ def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
 
 
 def staged_units(job: Job) -> set[int]:
-    """Return the units whose first stage is complete: result, shards and keys are unchanged."""
-    files = storage.file_sizes(job.staged_folder)
-    return {
-        unit
+    """Return the units whose first stage is complete: shards of the right size, other files unchanged.
+
+    The worker that reads a shard again checks its bytes.
+    """
+    sizes = storage.file_sizes(job.staged_folder)
+    sized = {
+        unit: done
         for unit, done in load_results(job, STAGED).items()
-        if all(files.get(shard.name) == shard.bytes for shard in done.shards) and _same(job, done)
+        if all(sizes.get(shard.name) == shard.bytes for shard in done.shards)
     }
+    same = storage.each(job.folder, lambda done: _same(job, done), sized.values())
+    return {unit for unit, is_same in zip(sized, same, strict=True) if is_same}
 
 
 def _same(job: Job, staged: UnitResult) -> bool:
-    """Return whether a unit's staged files have the hashes in its result."""
-    sums = {f"{STAGED}/{shard.name}": shard.sha256 for shard in staged.shards} | staged.files
+    """Return whether the files besides shards have the hashes in a unit's staged result."""
     try:
-        return all(storage.sha256(job.path(name)) == expected for name, expected in sums.items())
+        return all(storage.sha256(job.path(name)) == expected for name, expected in staged.files.items())
     except FileNotFoundError:
         return False
 

@@ -1,7 +1,7 @@
 """Options of curation, which drop or hold out documents that the kind keeps, and the verdicts on them.
 
-A verdict is a number for each document of a unit. Some decisions need all documents (exact duplicates, the first N,
-groups that share texts): `decisions` makes them between two stages of a run.
+A verdict is a number for each document of a unit. Some decisions need all documents (duplicates, near-duplicates, the
+first N, groups that share texts): `decisions` makes them between two stages of a run.
 
 "Document" stands for an example of any kind.
 """
@@ -60,9 +60,8 @@ class Curation:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons for which an example that the kind keeps may be dropped."""
-        near = self.near_dedup is not None
-        on = {"duplicate": self.dedup, "near_duplicate": near, "over_limit": self.limit is not None}
-        return tuple(reason for reason, used in on.items() if used)
+        used = {DUPLICATE: self.dedup, NEAR_DUPLICATE: self.near_dedup is not None, OVER_LIMIT: self.limit is not None}
+        return tuple(REASONS[verdict] for verdict, is_used in used.items() if is_used)
 
     def held_out(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the mask of held-out examples, (n,) bool, by the upper bits of the id: equal texts, and examples of

@@ -28,14 +28,18 @@ from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
 from clearspan.pipelines.units.job import (
+    BANDS,
     CANDIDATES,
     CODES,
     CURATED,
     DUPLICATES,
     HELD,
+    KEYS,
     LIMIT,
+    LINKS,
     NEAR,
     SIMILAR,
+    SKETCHES,
     Job,
     UnitResult,
     load_result,
@@ -45,6 +49,9 @@ from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
 """The size of a slice at most, if keys are spread evenly: eight million keys."""
+WEIGHTS = {KEYS: 1, LINKS: 1, BANDS: 4}
+"""Bytes that a slice may come to hold for each byte of these entries. A candidate is 23 times as large as a band; one
+band in six may be shared."""
 ROW = np.dtype("<u4")
 NUMBER = np.dtype("<u8")
 
@@ -68,17 +75,17 @@ def units_with_verdicts(job: Job) -> set[int]:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices, by the size of all units' keys, links or bands, whichever take most."""
-    sizes = storage.file_sizes(job.staged_folder)
-    suffixes = {Path(name(0)).suffix for name in (job.keys_name, job.links_name, job.bands_name)}
-    totals = [sum(size for name, size in sizes.items() if Path(name).suffix == suffix) for suffix in suffixes]
-    return min(BUCKETS, max(1, -(-max(totals) // SLICE_BYTES)))
+    """Return the number of slices, by the entries of all units that take most."""
+    totals = dict.fromkeys(WEIGHTS, 0)
+    for name, size in storage.file_sizes(job.staged_folder).items():
+        if (entries := name.rpartition(".")[2]) in totals:
+            totals[entries] += WEIGHTS[entries] * size
+    return min(BUCKETS, max(1, -(-max(totals.values()) // SLICE_BYTES)))
 
 
 def find_duplicates(job: Job, number: int, slices: int) -> None:
     """Write the rows whose key equals an earlier one, of the keys in one slice."""
-    paths = [job.path(job.keys_name(unit)) for unit in range(job.num_units)]
-    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), KEY)
+    part, offsets = gather(job.entries_paths(KEYS), BUCKETS, *exchange.slice_of(number, slices), KEY)
     repeats = _repeats(part)
     _write(job, DUPLICATES, number, part["row"][repeats], _files(offsets, repeats))
 
@@ -104,8 +111,7 @@ def _equals_previous(values: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def find_candidates(job: Job, number: int, slices: int) -> None:
     """Write the rows that share a band with another, of the bands in one slice."""
-    paths = [job.path(job.bands_name(unit)) for unit in range(job.num_units)]
-    part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), near.BAND)
+    part, offsets = gather(job.entries_paths(BANDS), BUCKETS, *exchange.slice_of(number, slices), near.BAND)
     chosen = near.shared(part["band"])
     _write(job, CANDIDATES, number, part[chosen], _files(offsets, chosen))
 
@@ -117,7 +123,7 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
         entries = entries[~np.isin(entries["row"], _decided(job, DUPLICATES, unit, slices, ROW))]
     candidates = np.empty(len(entries), near.CANDIDATE)
     if len(entries):
-        described = np.frombuffer(storage.read_bytes(job.path(job.codes_name(unit))), near.DESCRIBED)
+        described = np.frombuffer(storage.read_bytes(job.path(job.entries_name(SKETCHES, unit))), near.DESCRIBED)
         for name in ("id", "code"):
             candidates[name] = described[name][entries["row"]]
         for name in ("band", "row"):
@@ -177,8 +183,9 @@ def find_held_out(job: Job, _: int, slices: int) -> None:
     """Write the rows to hold out, of examples that share texts."""
     units = range(job.num_units)
     verdicts = [_dropped(job, unit, staged(job, unit).counts.kept, slices) for unit in units]
-    paths = [job.path(job.links_name(unit)) for unit in units]
-    masks = linking.held_out([each == KEEP for each in verdicts], paths, slices, job.curation.holdout_fraction)
+    masks = linking.held_out(
+        [each == KEEP for each in verdicts], job.entries_paths(LINKS), slices, job.curation.holdout_fraction
+    )
     rows = [np.flatnonzero(mask).astype(ROW) for mask in masks]
     _write(job, HELD, 0, np.concatenate([np.empty(0, ROW), *rows]), np.repeat(units, [len(each) for each in rows]))
 

@@ -1,7 +1,7 @@
 """Files through which units and slices of the key space exchange entries: sorted by destination, with an index.
 
     unit  -> _staged/00003.keys             -> slice: all entries of a key meet
-    slice -> _staged/duplicates-00017.rows  -> unit: the rows of it that were decided on
+    slice -> _staged/duplicates-00017.rows  -> unit: its rows that were decided on
 
 A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
 from each of many files. Memory holds that range alone, and Beam passes no entry on.

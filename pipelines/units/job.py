@@ -30,6 +30,8 @@ VALIDATION = "validation"
 REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
+KEYS, LINKS, BANDS, SKETCHES = ENTRIES = ("keys", "links", "bands", "sketches")
+"""What a unit writes of its examples for decisions; the name is the suffix of the file."""
 DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, HELD = DECISIONS = (
     "duplicates", "candidates", "codes", "similar", "near", "limit", "held",
 )  # fmt: skip
@@ -37,7 +39,7 @@ LASTING = (NEAR,)
 """Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-_OF_UNIT = re.compile(r"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{5})(?(kind)-\d{3}\.tar|\.(?:json|keys|links|bands|codes))")
+_OF_UNIT = re.compile(rf"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{{5}})(?(kind)-\d{{3}}\.tar|\.(?:json|{'|'.join(ENTRIES)}))")
 _OF_DECISION = re.compile(rf"(?:{'|'.join(DECISIONS)})-\d{{5}}\.rows")
 
 
@@ -104,24 +106,13 @@ class Job:
         return storage.join(self.staged_folder, f"{unit:05d}.json")
 
     @staticmethod
-    def keys_name(unit: int) -> str:
-        """Return the name of the file with the keys of a unit's documents."""
-        return f"{STAGED}/{unit:05d}.keys"
+    def entries_name(entries: str, unit: int) -> str:
+        """Return the name of the file with a unit's entries of this sort, one of ENTRIES."""
+        return f"{STAGED}/{unit:05d}.{entries}"
 
-    @staticmethod
-    def links_name(unit: int) -> str:
-        """Return the name of the file with the keys of all texts of a unit's examples."""
-        return f"{STAGED}/{unit:05d}.links"
-
-    @staticmethod
-    def bands_name(unit: int) -> str:
-        """Return the name of the file with the bands of a unit's sketches."""
-        return f"{STAGED}/{unit:05d}.bands"
-
-    @staticmethod
-    def codes_name(unit: int) -> str:
-        """Return the name of the file with the codes of a unit's sketches."""
-        return f"{STAGED}/{unit:05d}.codes"
+    def entries_paths(self, entries: str) -> list[str]:
+        """Return the paths of all units' entries of this sort, in plan order."""
+        return [self.path(self.entries_name(entries, unit)) for unit in range(self.num_units)]
 
     @staticmethod
     def decision_name(decision: str, number: int) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from clearspan.pipelines.units.exchange import BUCKETS, gather, slice_of
 from clearspan.pipelines.units.keys import KEY, token_hashes
 from clearspan.shards import keyed
-from clearspan.shards.ragged import Ragged, bounds
+from clearspan.shards.ragged import Ragged, bounds, starts_run
 from clearspan.shards.schema import token_columns
 
 
@@ -66,7 +66,7 @@ def _shared(texts: np.ndarray, rows: np.ndarray, is_kept: np.ndarray) -> tuple[n
     """Return pairs of rows that connect all rows of each text: its first kept row with each other kept row."""
     chosen = np.flatnonzero(is_kept[rows])
     chosen = chosen[np.argsort(texts[chosen], kind="stable")]
-    is_first = np.append(True, texts[chosen[1:]] != texts[chosen[:-1]])[: len(chosen)]
+    is_first = starts_run(texts[chosen])
     (firsts,) = np.nonzero(is_first)
     others = np.flatnonzero(~is_first)
     return rows[chosen[firsts[np.searchsorted(firsts, others) - 1]]], rows[chosen[others]]

@@ -21,6 +21,7 @@ import numpy as np
 from clearspan.pipelines.text.minhash import NUM_HASHES
 from clearspan.pipelines.units.exchange import BUCKETS, bucket, pack
 from clearspan.shards import keyed
+from clearspan.shards.ragged import starts_run
 
 RECALL = 0.99
 CODE = np.dtype((np.uint8, NUM_HASHES))
@@ -44,7 +45,7 @@ class Banding:
 
     @property
     def width(self) -> int:
-        return max(r for r in range(1, NUM_HASHES) if self._found(r) >= RECALL)
+        return max(r for r in range(1, NUM_HASHES) if self._recall(r) >= RECALL)
 
     @property
     def num_bands(self) -> int:
@@ -55,11 +56,12 @@ class Banding:
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
-    def _found(self, width: int) -> float:
+    def _recall(self, width: int) -> float:
+        """Return the probability that documents at the threshold share a band of this width."""
         return 1 - (1 - self.threshold**width) ** (NUM_HASHES // width)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return the bands of sketches, (n * num_bands,) BAND; a sketch of zeros, of no words, has none.
+        """Return the bands of sketches, (n * num_bands,) BAND; that of a text without words, zeros, has none.
 
         Args:
             sketches: (n, NUM_HASHES) int64.
@@ -77,6 +79,11 @@ def pack_bands(parts: Iterable[np.ndarray]) -> bytes:
     """Return the content of a unit's file of bands, each part (n,) BAND: in order of rows, by bucket of the band."""
     entries = np.concatenate([np.empty(0, BAND), *parts])
     return pack(entries, bucket(entries["band"], 64), BUCKETS)
+
+
+def pack_described(parts: Iterable[np.ndarray]) -> bytes:
+    """Return the content of a unit's file of sketches, each part (n,) DESCRIBED."""
+    return b"".join(part.tobytes() for part in parts)
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
@@ -113,10 +120,10 @@ def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarra
         their similarity, (m,) float64.
     """
     left = np.argsort(entries["band"], kind="stable")
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    drops: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for _ in range(MAX_KEPT):
         band = entries["band"][left]
-        is_first = np.append(True, band[1:] != band[:-1])[: len(left)]
+        is_first = starts_run(band)
         leaders = left[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]] if len(left) else left
         others = np.flatnonzero(~is_first)
         if not len(others):
@@ -124,9 +131,9 @@ def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarra
         similar = _similarities(entries, left[others], leaders[others])
         is_near = similar >= accepted
         near = others[is_near]
-        found.append((left[near], leaders[near], similar[is_near]))
+        drops.append((left[near], leaders[near], similar[is_near]))
         left = left[others[~is_near]]
-    columns = zip(*found, strict=True) if found else ([], [], [])
+    columns = zip(*drops, strict=True) if drops else ([], [], [])
     dropped, kept, values = (np.concatenate([np.empty(0, dtype), *c]) for dtype, c in zip("iif", columns, strict=True))
     return dropped.astype(np.int64), kept.astype(np.int64), values
 
@@ -141,6 +148,5 @@ def merge(dropped: np.ndarray) -> np.ndarray:
     """Return one entry (DROPPED) a row, ascending: the most similar document, of equally similar ones the lowest id."""
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]
-    is_first = np.append(True, ordered["row"][1:] != ordered["row"][:-1])[: len(ordered)]
-    merged: np.ndarray = ordered[is_first]
+    merged: np.ndarray = ordered[starts_run(ordered["row"])]
     return merged

@@ -17,14 +17,25 @@ import zstandard
 
 from clearspan.pipelines.units.curation import pack_verdicts
 from clearspan.pipelines.units.decisions import decides_nothing
-from clearspan.pipelines.units.job import CURATED, DONE, EXCLUDED, REJECTED, STAGED, STOPPED, VALIDATION, UnitResult
+from clearspan.pipelines.units.job import (
+    CURATED,
+    DECISIONS,
+    DONE,
+    ENTRIES,
+    EXCLUDED,
+    REJECTED,
+    STAGED,
+    STOPPED,
+    VALIDATION,
+    UnitResult,
+)
 from clearspan.pipelines.units.plan import NAME
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
-_KEYS = "keys|links|bands|codes"
-_OF_DECISION = re.compile(rf"({STAGED}|{CURATED})/[a-z]+-\d{{5}}\.rows")
-_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.(json|jsonl\.zst|{_KEYS}|zst)")
+_OF_DECISION = re.compile(rf"({STAGED}|{CURATED})/({'|'.join(DECISIONS)})-\d{{5}}\.rows")
+_SUFFIXES = "|".join(("json", r"jsonl\.zst", "zst", *ENTRIES))
+_OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.({_SUFFIXES})")
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:

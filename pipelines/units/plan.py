@@ -27,8 +27,8 @@ from clearspan.pipelines.units.plan_media import unit_bytes as small_units
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 6
-"""Version of the output, increased whenever the same inputs and options give other bytes."""
+FORMAT = 7
+"""Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
 MANY_UNITS = 40_000

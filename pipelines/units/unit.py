@@ -34,12 +34,22 @@ from clearspan.pipelines.units.curation import (
     pack_verdicts,
     unpack_verdicts,
 )
-from clearspan.pipelines.units.job import STAGED, VALIDATION, Job, UnitResult
+from clearspan.pipelines.units.job import (
+    BANDS,
+    ENTRIES,
+    KEYS,
+    LINKS,
+    SKETCHES,
+    STAGED,
+    VALIDATION,
+    Job,
+    UnitResult,
+)
 from clearspan.pipelines.units.keys import keys, pack_keys
 from clearspan.pipelines.units.linking import links
 from clearspan.pipelines.units.plan import Unit
 from clearspan.shards import ShardInfo, ShardWriter, storage
-from clearspan.shards.reader import check_bytes, read_back, read_batches
+from clearspan.shards.reader import ShardError, check_bytes, read_back, read_batches
 from clearspan.shards.schema import KINDS, token_columns
 
 BATCH_BYTES = 1 << 20
@@ -83,39 +93,36 @@ class _Shards:
 
 
 class _Collected:
-    """What decisions need of a unit's examples: keys, links, bands and codes, as far as its curation uses them."""
+    """What decisions need of a unit's examples, as far as its curation uses it."""
 
     def __init__(self, job: Job, unit: int) -> None:
-        self.curation, self.rows = job.curation, 0
+        self.job, self.curation, self.unit, self.rows = job, job.curation, unit, 0
         self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
-        self.names = [name(unit) for name in (job.keys_name, job.links_name, job.bands_name, job.codes_name)]
-        self.keys, self.links, self.bands, self.described = (list[np.ndarray]() for _ in self.names)
+        self.parts: dict[str, list[np.ndarray]] = {entries: [] for entries in ENTRIES}
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Collect the examples of a batch; return it as it is to be written."""
         if self.curation.near_dedup is not None:
             batch, sketches = detach(batch)
-            self.bands.append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
-            self.described.append(near.describe(batch.column("id").to_numpy(), sketches))
+            self.parts[BANDS].append(near.Banding(self.curation.near_dedup).bands(sketches, self.rows))
+            self.parts[SKETCHES].append(near.describe(batch.column("id").to_numpy(), sketches))
         if self.curation.dedup:
-            self.keys.append(keys(batch, self.rows, self.columns))
+            self.parts[KEYS].append(keys(batch, self.rows, self.columns))
         if self.curation.is_linked:
-            self.links.append(links(batch, self.rows))
+            self.parts[LINKS].append(links(batch, self.rows))
         self.rows += batch.num_rows
         return batch
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the files by name."""
-        of_keys, of_links, of_bands, of_codes = self.names
-        files: dict[str, bytes] = {}
-        if self.curation.dedup:
-            files[of_keys] = pack_keys(self.keys)
-        if self.curation.is_linked:
-            files[of_links] = pack_keys(self.links)
-        if self.curation.near_dedup is not None:
-            files[of_bands] = near.pack_bands(self.bands)
-            files[of_codes] = b"".join(part.tobytes() for part in self.described)
-        return files
+        is_near = self.curation.near_dedup is not None
+        used = {KEYS: self.curation.dedup, LINKS: self.curation.is_linked, BANDS: is_near, SKETCHES: is_near}
+        packed = {KEYS: pack_keys, LINKS: pack_keys, BANDS: near.pack_bands, SKETCHES: near.pack_described}
+        return {
+            self.job.entries_name(entries, self.unit): packed[entries](parts)
+            for entries, parts in self.parts.items()
+            if used[entries]
+        }
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
@@ -157,10 +164,10 @@ def finish_unit(job: Job, unit: int, slices: int) -> UnitResult:
     staged = decisions.staged(job, unit)
     verdicts = _verdicts(job, unit, staged.counts.kept, slices)
     with _spool(job.folder) as spool:
-        remaining = watch.each("read", _remaining(job, staged, verdicts == KEEP, spool))
+        remaining = watch.each("read", _remaining(job, unit, staged, verdicts == KEEP, spool))
         if job.curation.is_linked:
             shards = _write(remaining, _Shards(spool, job.folder, job, unit, watch))
-            remaining = watch.each("read", _remaining(job, staged, verdicts == HELD_OUT, spool))
+            remaining = watch.each("read", _remaining(job, unit, staged, verdicts == HELD_OUT, spool))
             held = _write(remaining, _Shards(spool / VALIDATION, job.validation_folder, job, unit, watch))
         else:
             shards, held = _finish(remaining, job, unit, spool, watch)
@@ -168,7 +175,7 @@ def finish_unit(job: Job, unit: int, slices: int) -> UnitResult:
     files = {name: sha256 for name, sha256 in staged.files.items() if name in lasting}
     if (verdicts == NEAR_DUPLICATE).any():
         with _spool(job.folder) as spool:
-            listed = _near_duplicates(job, unit, _remaining(job, staged, verdicts == NEAR_DUPLICATE, spool))
+            listed = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
         storage.publish_bytes(listed, job.path(job.near_name(unit)))
         files[job.near_name(unit)] = hashlib.sha256(listed).hexdigest()
     counts.kept = int(np.isin(verdicts, (KEEP, HELD_OUT)).sum())
@@ -193,8 +200,12 @@ def _verdicts(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
         raise PipelineError(f"{path}: damaged ({error}): delete it and run again") from None
 
 
-def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the staged documents that a mask (n,) bool selects, in batches."""
+def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
+    """Yield a unit's staged documents that a mask (n,) bool selects, in batches.
+
+    Raises:
+        ShardError: a staged shard is missing or damaged; the next run makes it again.
+    """
     joined = Rebatcher(BATCH_BYTES)
     row = 0
     for shard in staged.shards:
@@ -202,7 +213,11 @@ def _remaining(job: Job, staged: UnitResult, wanted: np.ndarray, spool: Path) ->
         local = spool / STAGED / shard.name if storage.is_remote(path) else Path(path)
         if storage.is_remote(path):
             storage.download(path, local)
-        check_bytes(local, shard)
+        try:
+            check_bytes(local, shard)
+        except ShardError:
+            storage.remove(job.staged_path(unit))  # so that the next run repeats the unit
+            raise
         for batch in read_batches(local, shard):
             yield from joined.add(batch.filter(pa.array(wanted[row : row + batch.num_rows])))
             row += batch.num_rows

@@ -16,7 +16,7 @@ from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import decisions, exchange
 from clearspan.pipelines.units.curation import Curation, Rebatcher
 from clearspan.pipelines.units.decisions import decide, staged
-from clearspan.pipelines.units.job import Job, UnitResult
+from clearspan.pipelines.units.job import KEYS, Job, UnitResult
 from clearspan.pipelines.units.keys import KEY, keys, pack_keys
 from clearspan.pipelines.units.rounds import rounds
 from clearspan.shards import Dataset, storage, verify
@@ -178,7 +178,7 @@ def staged_job(folder: Path, units: list[np.ndarray], limit: int | None = None) 
     """Return a job whose units have been staged, with these keys."""
     job = Job(str(folder), "", "", Documents, {}, len(units), None, 0, curation=Curation(dedup=True, limit=limit))
     for unit, found in enumerate(units):
-        storage.publish_bytes(pack_keys([found]), job.path(job.keys_name(unit)))
+        storage.publish_bytes(pack_keys([found]), job.path(job.entries_name(KEYS, unit)))
         storage.publish_bytes(UnitResult([], Counts(kept=len(found))).to_json("", unit), job.staged_path(unit))
     return job
 

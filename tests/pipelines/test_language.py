@@ -98,6 +98,7 @@ def test_rows_of_triplets_are_judged_by_all_their_texts(direct, mixed: Path, tmp
     ("words", "message"),
     [
         (["--language", "deutsch"], "--language deutsch: the detector knows ace af "),
+        (["--language", " , "], "--language: names nothing: leave it out"),
         (["--language", "de,de"], "--language: de is named twice"),
         (["--language-threshold", "0.9"], "--language-threshold has no effect without --language: add it"),
         (["--language", "de", "--language-threshold", "90"], "--language-threshold must be above 0 and at most 1"),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,14 +107,16 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
     (other / "config_sentence_transformers.json").write_text("{}")
     ended = pipeline("search", made, "--model", other, "--query", "owl")
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"--model {other}: not the model that made the vectors" in ended.err
+    assert f"--model {other}: not the model of these vectors" in ended.err
 
 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
         ([], 2, "no query: pass --query TEXT or --queries FILE"),
-        (["--query", " "], 2, "--query must not be empty"),
+        (["--query", " "], 2, "--query must be a text, and not empty"),
+        (["--query", "a\udcff"], 2, "--query must be valid UTF-8"),
+        (["--query", "owl", "--model", ""], 2, "--model '': no such folder"),
         (["--queries", "nowhere.txt"], 2, "--queries nowhere.txt: No such file"),
         (["--query", "owl", "--top", "0"], 2, "--top must be at least 1"),
         (["--query", "owl", "--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
@@ -132,6 +135,30 @@ def test_bad_usage_is_one_line(
         ended = int(str(error.code))
     shown = capsys.readouterr().err
     assert ended == code and complaint in shown and shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"top": 0}, {"top": 2.5}, {"queries": []}, {"queries": [1]}, {"index": "annoy"}, {"prompt_name": "title"}]
+)
+def test_the_python_call_checks_its_options(encoder: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(clearspan.UsageError):
+        clearspan.search("nowhere", **{"queries": ["owl"], "model": encoder, **wrong})
+
+
+def test_a_full_disk_leaves_no_index(
+    pipeline: Command, made: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faiss = pytest.importorskip("faiss")
+
+    def fail(index: Any, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise RuntimeError("write error: No space left on device")
+
+    monkeypatch.setattr(faiss, "write_index", fail)
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    ended = pipeline("search", made, "--model", encoder, "--query", "owl", "--index", "faiss")
+    assert ended.code == 1 and "the index cannot be written (is the disk full?)" in ended.err
+    assert ended.err.count("\n") == 1 and not list((tmp_path / "cache").iterdir())
 
 
 def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encoder: Path, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PipelineError, match="embedding needs torch: install clearspan with its extra `embed`"):
+    with pytest.raises(PipelineError, match=r"embedding needs torch: pip install 'clearspan\[embed\]'"):
         kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32", None)
 
 

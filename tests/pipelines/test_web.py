@@ -145,7 +145,7 @@ PAGE = of(html(TEXT).encode())
         (of(b"5\r\nhel", "Content-Type: text/html\r\nTransfer-Encoding: chunked"), "not readable: "),
         (of(gzip.compress(b" " * 10**8), "Content-Type: text/html\r\nContent-Encoding: gzip"), "longer than 200,000 b"),
         (of(b"<p>" + b"x " * LIMIT), "longer than 200,000 bytes"),
-        (of(b"<div>" * 1000), "not readable: more than 400 HTML elements in one another"),
+        (of(b"<div>" * 1000), "not readable: elements nested more than 400 deep"),
         (record(b"nonsense\r\n\r\n"), "no HTTP status line"),
         (record(b"\xe9", WarcRecordType.conversion, content_type="text/plain"), "invalid UTF-8 at byte 0 of the text"),
     ],

@@ -128,7 +128,8 @@ def test_the_better_model_is_delivered(
 @pytest.mark.parametrize(
     ("num_texts", "median", "is_static", "recipe", "changes"),
     [
-        (5_000, 30, False, "crops", ("training.epochs=3",)),
+        (5_000, 30, False, "simcse-unsup-bert-base", adapt.SENTENCES),
+        (5_000, 100, False, "crops", ("training.epochs=3",)),
         (50_000, 400, False, "crops", ()),
         (50_000, 2_048, False, "contrastive-only", adapt.LONG_TEXTS),
         (5_000, 30, True, "static", adapt.STATIC),
