@@ -97,7 +97,9 @@ def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: t
     expected = tree(undisturbed)
     assert counting.count > 60
     failed = set()
-    for at in counting.changing if when == "after" else range(counting.count):
+    # Of the calls that only read, every third: each is made for both units, and for every slice and round.
+    read = range(0, counting.count, 3) if when == "before" else ()
+    for at in sorted({*counting.changing, *read}):
         folder, faults = tmp_path / f"{at}", Faults(at, when)
         with faults.installed():
             outcome = command(*switches, "--output", folder)
