@@ -18,7 +18,7 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines import faiss_index, nearest
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.vectors import add_model_arguments, check_device, check_prompt, load_model
+from clearspan.pipelines.kinds.vectors import add_model_arguments, check_device, check_folder, check_prompt, load_model
 from clearspan.pipelines.nearest import Hit
 from clearspan.shards.reader import Dataset
 
@@ -55,6 +55,7 @@ class Search:
         if self.index not in (None, *INDEXES):
             raise ValueError(f"--index {self.index}: choose {', '.join(INDEXES)}, or leave it out")
         check_device(self.device)
+        check_folder(self.model)
         check_prompt(self.model, self.prompt_name)
 
     @property

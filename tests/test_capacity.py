@@ -35,7 +35,7 @@ def test_units_grow_where_there_would_be_too_many() -> None:
 def test_a_small_run_measures_what_each_part_adds(shared_data: Path, roberta_tokenizer: Path) -> None:
     found = measure_sizes(shared_data / "text", str(roberta_tokenizer), 1.0)
     assert (found.keys_of_document, found.keys_of_unit) == (20, 8 * 4097)
-    assert all(0 < size < 2000 for size in vars(found).values())
+    assert all(0 < size < 2000 for name, size in vars(found).items() if name != "keys_of_unit")
     result = {"sizes": vars(found), "scenarios": [], "limits": {}}
     result["scenarios"] = [{"documents": 10**9, "workers": 100, **scenario(10**9, 100, found, ASSUMED)}]
     assert "1e09 on 100" in table(result)

@@ -165,15 +165,20 @@ def check_device(device: str) -> str:
     return match[1]
 
 
+def check_folder(folder: str) -> None:
+    """Raise EncoderError unless there is a folder of a model."""
+    if not folder or not Path(folder).is_dir():
+        raise EncoderError(f"--model {folder or repr(folder)}: no such folder: name a local folder with a model")
+
+
 def model_hash(folder: str) -> str:
     """Return the hash of all files of a model folder that affect its embeddings.
 
     Raises:
         EncoderError: there is no such folder, or its list of modules cannot be read.
     """
+    check_folder(folder)
     path = Path(folder)
-    if not folder or not path.is_dir():
-        raise EncoderError(f"--model {folder or repr(folder)}: no such folder: name a local folder with a model")
     return digest(files=model_files(path, [module.folder for module in read_modules(path)]))
 
 

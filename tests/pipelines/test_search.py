@@ -11,6 +11,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import clearspan
+from clearspan.common.commands import UsageError
 from clearspan.pipelines import nearest
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import Dataset, vectors
@@ -141,7 +142,7 @@ def test_bad_usage_is_one_line(
     "wrong", [{"top": 0}, {"top": 2.5}, {"queries": []}, {"queries": [1]}, {"index": "annoy"}, {"prompt_name": "title"}]
 )
 def test_the_python_call_checks_its_options(encoder: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(clearspan.UsageError):
+    with pytest.raises(UsageError):
         clearspan.search("nowhere", **{"queries": ["owl"], "model": encoder, **wrong})
 
 
