@@ -16,9 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from benchmarks.report import alternating, columns, command, finish, machine, option, timed
+from benchmarks.report import alternating, columns, command, finish, machine, option, read_texts, timed
 from clearspan.pipelines.text import quality
 from clearspan.pipelines.text.segmentation import segment
 
@@ -60,14 +58,7 @@ def ours(name: str) -> Judge:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    texts: list[str] = []
-    num_bytes = 0
-    with arguments.text.open("rb") as lines:
-        for line in lines:
-            texts.append(orjson.loads(line)["text"])
-            num_bytes += len(texts[-1].encode())
-            if num_bytes >= arguments.megabytes * 1e6:
-                break
+    texts, num_bytes = read_texts(arguments.text, arguments.megabytes * 1e6)
     judges = {f"{name}, ours": ours(name) for name in quality.FILTERS}
     judges |= {f"{name}, datatrove": judge for name, judge in peers().items()}
 

@@ -49,6 +49,19 @@ def alternating(contenders: Mapping[str, Callable[[], Result]], rounds: int) -> 
     return results
 
 
+def read_texts(path: Path, num_bytes: float, written: Callable[[str], str] = str) -> tuple[list[str], int]:
+    """Return the first texts of a .jsonl file, up to this many bytes, and their bytes as they are `written`."""
+    texts: list[str] = []
+    total = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            texts.append(json.loads(line)["text"])
+            total += len(written(texts[-1]).encode())
+            if total >= num_bytes:
+                break
+    return texts, total
+
+
 def median_ratio(numerators: Iterable[float], denominators: Iterable[float]) -> float:
     """Return the median of the ratios of each round, to two digits."""
     return round(statistics.median(a / b for a, b in zip(numerators, denominators, strict=True)), 2)

@@ -20,9 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from benchmarks.report import alternating, columns, command, finish, machine, option, timed
+from benchmarks.report import alternating, columns, command, finish, machine, option, read_texts, timed
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import cut, describe
@@ -100,14 +98,7 @@ CONTENDERS: dict[str, Callable[[Path], Iterator[str]]] = {
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    texts: list[str] = []
-    num_bytes = 0
-    with arguments.text.open("rb") as lines:
-        for line in lines:
-            texts.append(orjson.loads(line)["text"])
-            num_bytes += len(page(texts[-1]).encode())
-            if num_bytes >= arguments.megabytes * 1e6:
-                break
+    texts, num_bytes = read_texts(arguments.text, arguments.megabytes * 1e6, page)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "crawl.warc.gz")
         path.write_bytes(archive(texts))
