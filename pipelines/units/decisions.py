@@ -13,10 +13,12 @@ A document's key is 127 bits of two hashes: its id, and a sum of hashes of its t
 tokens the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the
 key covers those that every example has, and so not the views of a sentence. Slices are dealt out to workers: a worker
 sorts the keys of one slice at a time, and its memory does not grow with the corpus. What one worker does alone are
-sums by unit (`limit`) and, for examples that share texts, the groups (`linking`).
+sums by unit (`limit`).
 
 For near-duplicates (`near`), slices of the space of bands find the rows that share one; their units look the codes up;
-the same slices compare them; and the units put together what the slices drop.
+the same slices compare them; and the units put together what the slices drop. For examples that share texts
+(`linking`), units and slices take turns until units agree about the groups; slices of the groups' names then choose
+those to hold out.
 """
 
 from pathlib import Path
@@ -28,23 +30,27 @@ from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
 from clearspan.pipelines.units.job import (
+    ANSWERED,
     BANDS,
     CANDIDATES,
     CODES,
     CURATED,
     DUPLICATES,
+    ELIGIBLE,
     HELD,
     KEYS,
     LIMIT,
     LINKS,
     NEAR,
     SIMILAR,
+    SIZES,
     SKETCHES,
+    TOLD,
     Job,
     UnitResult,
     load_result,
 )
-from clearspan.pipelines.units.keys import KEY
+from clearspan.pipelines.units.keys import ID_BITS, KEY
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
@@ -128,14 +134,13 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
             candidates[name] = described[name][entries["row"]]
         for name in ("band", "row"):
             candidates[name] = entries[name]
-    content = pack(candidates, exchange.bucket(candidates["band"], 64), BUCKETS)
-    storage.publish_bytes(content, job.path(job.decision_name(CODES, unit)))
+    _write(job, CODES, unit, candidates, exchange.bucket(candidates["band"], 64), BUCKETS)
 
 
 def find_similar(job: Job, number: int, slices: int) -> None:
     """Write the rows that resemble an earlier document, of the bands in one slice."""
     assert job.curation.near_dedup is not None
-    paths = [job.path(job.decision_name(CODES, unit)) for unit in range(job.num_units)]
+    paths = _paths(job, CODES, job.num_units)
     part, offsets = gather(paths, BUCKETS, *exchange.slice_of(number, slices), near.CANDIDATE)
     dropped, kept, similarity = near.compare(part, near.Banding(job.curation.near_dedup).accepted)
     entries = np.empty(len(dropped), near.DROPPED)
@@ -179,15 +184,99 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     _write(job, LIMIT, 0, left.astype(NUMBER), np.arange(job.num_units))
 
 
-def find_held_out(job: Job, _: int, slices: int) -> None:
-    """Write the rows to hold out, of examples that share texts."""
-    units = range(job.num_units)
-    verdicts = [_dropped(job, unit, staged(job, unit).counts.kept, slices) for unit in units]
-    masks = linking.held_out(
-        [each == KEEP for each in verdicts], job.entries_paths(LINKS), slices, job.curation.holdout_fraction
-    )
-    rows = [np.flatnonzero(mask).astype(ROW) for mask in masks]
-    _write(job, HELD, 0, np.concatenate([np.empty(0, ROW), *rows]), np.repeat(units, [len(each) for each in rows]))
+def tell_texts(job: Job, unit: int, slices: int, turn: int) -> None:
+    """Write what a unit tells of its texts in a turn, and the names of its groups: by row, from turn 1 on those of its
+    groups of turn 0 that were answered.
+    """
+    if turn == 0:
+        entries, _ = gather([job.path(job.entries_name(LINKS, unit))], BUCKETS, 0, BUCKETS, KEY)
+        kept = staged(job, unit).counts.kept
+        own = np.zeros(kept, linking.MEMBER)
+        own["group"] = linking.components(entries, _dropped(job, unit, kept, slices) == KEEP)
+        entries = entries[own["group"][entries["row"]] != linking.DROPPED]
+        members = linking.members(entries["id"], own["group"][entries["row"]])
+    else:
+        first, last = (_decided(job, f"{ANSWERED}{each}", unit, slices, linking.MEMBER) for each in (0, turn - 1))
+        own = _own(job, unit, turn - 1) if turn > 1 else linking.members(first["text"], first["text"])
+        own["group"] = linking.rename(own["group"], last)
+        groups = linking.rename(first["text"], own)
+        texts = np.concatenate([first["text"], first["group"], last["text"]])
+        members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
+    to = np.append(exchange.bucket(members["text"], ID_BITS), np.full(len(own), BUCKETS))
+    _write(job, f"{TOLD}{turn}", unit, np.append(members, own), to, BUCKETS + 1)
+
+
+def answer_texts(job: Job, number: int, slices: int, turn: int) -> None:
+    """Write the names for which there is a smaller one, of the texts in one slice; in turn 0 those of all texts that
+    several units have.
+    """
+    part, offsets = _from_units(job, f"{TOLD}{turn}", exchange.slice_of(number, slices), linking.MEMBER)
+    positions, answers = linking.answers(part, to_all=turn == 0)
+    _write(job, f"{ANSWERED}{turn}", number, answers, _files(offsets, positions))
+
+
+def is_settled(job: Job, turn: int) -> bool:
+    """Return whether units agreed about all groups before this turn."""
+    nothing = len(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units))
+    sizes, before = storage.file_sizes(job.staged_folder), f"{ANSWERED}{turn - 1}-"
+    return turn > 0 and all(size == nothing for name, size in sizes.items() if name.startswith(before))
+
+
+def count_groups(job: Job, unit: int, slices: int) -> None:
+    """Write the rows of each group of a unit, and of all."""
+    turn = _last_turn(job, unit)
+    last = _decided(job, f"{ANSWERED}{turn}", unit, slices, linking.MEMBER)
+    sizes = linking.sizes(_groups(job, unit), last)
+    kept = np.zeros(1, linking.SIZE)[: len(sizes)]
+    kept["rows"] = sizes["rows"].sum(dtype=np.int64)
+    to = np.append(exchange.bucket(sizes["group"], ID_BITS), np.full(len(kept), BUCKETS))
+    _write(job, SIZES, unit, np.append(sizes, kept), to, BUCKETS + 1)
+
+
+def weigh_groups(job: Job, number: int, slices: int) -> None:
+    """Write the number of rows whose group may be held out, of the groups in one slice."""
+    part, _, _ = _eligible(job, number, slices)
+    rows = part["rows"].sum(dtype=NUMBER, keepdims=True)[: len(part)]
+    _write(job, ELIGIBLE, number, rows, np.zeros(len(rows), np.int64))
+
+
+def find_held_out(job: Job, number: int, slices: int) -> None:
+    """Write the groups to hold out, of the groups in one slice."""
+    part, units, wanted = _eligible(job, number, slices)
+    weighed, _ = gather(_paths(job, ELIGIBLE, slices), job.num_units, 0, 1, NUMBER)
+    held = linking.draws(part["group"]) < wanted / max(1, int(weighed.sum()))
+    _write(job, HELD, number, part["group"][held], units[held])
+
+
+def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the groups of a slice that may be held out, (n,) SIZE, their units, (n,), and the rows wanted of all."""
+    part, offsets = _from_units(job, SIZES, exchange.slice_of(number, slices), linking.SIZE)
+    kept, _ = _from_units(job, SIZES, (BUCKETS, BUCKETS + 1), linking.SIZE)
+    wanted = job.curation.holdout_fraction * int(kept["rows"].sum(dtype=np.int64))
+    (chosen,) = np.nonzero(linking.eligible(part, max(1, wanted)))
+    return part[chosen], _files(offsets, chosen), wanted
+
+
+def _from_units(job: Job, decision: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return what units told of a range of buckets, after which the last holds what is of the unit alone."""
+    return gather(_paths(job, decision, job.num_units), BUCKETS + 1, *buckets, dtype)
+
+
+def _own(job: Job, unit: int, turn: int) -> np.ndarray:
+    """Return the names of a unit's groups in a turn, (n,) MEMBER."""
+    path = job.path(job.decision_name(f"{TOLD}{turn}", unit))
+    return gather([path], BUCKETS + 1, BUCKETS, BUCKETS + 1, linking.MEMBER)[0]
+
+
+def _groups(job: Job, unit: int) -> np.ndarray:
+    """Return the group of each row of a unit after the last turn, (n,) uint64."""
+    groups, turn = _own(job, unit, 0)["group"], _last_turn(job, unit)
+    return linking.rename(groups, _own(job, unit, turn)) if turn else groups
+
+
+def _last_turn(job: Job, unit: int) -> int:
+    names = (job.decision_name(f"{TOLD}{turn}", unit) for turn in range(linking.TURNS))
+    return sum(storage.exists(job.path(name)) for name in names) - 1
 
 
 def decides_nothing(content: bytes, num_units: int) -> bool:
@@ -199,7 +288,8 @@ def decide(job: Job, unit: int, kept: int, slices: int) -> np.ndarray:
     """Return the verdicts on the `kept` documents of a unit's first stage, (kept,) uint8 by row."""
     verdicts = _dropped(job, unit, kept, slices)
     if job.curation.is_linked:
-        verdicts[_decided(job, HELD, unit, 1, ROW)] = HELD_OUT
+        held = _decided(job, HELD, unit, slices, NUMBER)
+        verdicts[np.isin(_groups(job, unit), held)] = HELD_OUT
     return verdicts
 
 
@@ -221,13 +311,15 @@ def _files(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return files
 
 
-def _paths(job: Job, decision: str, slices: int) -> list[str]:
-    return [job.path(job.decision_name(decision, number)) for number in range(slices)]
+def _paths(job: Job, decision: str, count: int) -> list[str]:
+    return [job.path(job.decision_name(decision, number)) for number in range(count)]
 
 
-def _write(job: Job, decision: str, number: int, entries: np.ndarray, units: np.ndarray) -> None:
-    """Publish what a slice decided on, by unit."""
-    content = pack(entries, units, job.num_units)
+def _write(
+    job: Job, decision: str, number: int, entries: np.ndarray, to: np.ndarray, num_destinations: int | None = None
+) -> None:
+    """Publish what a slice decided on, by unit, or a unit, by so many destinations."""
+    content = pack(entries, to, num_destinations or job.num_units)
     storage.publish_bytes(content, job.path(job.decision_name(decision, number)))
 
 

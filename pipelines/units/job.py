@@ -32,15 +32,15 @@ EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 KEYS, LINKS, BANDS, SKETCHES = ENTRIES = ("keys", "links", "bands", "sketches")
 """What a unit writes of its examples for decisions; the name is the suffix of the file."""
-DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, HELD = DECISIONS = (
-    "duplicates", "candidates", "codes", "similar", "near", "limit", "held",
+DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, TOLD, ANSWERED, SIZES, ELIGIBLE, HELD = DECISIONS = (
+    "duplicates", "candidates", "codes", "similar", "near", "limit", "told", "answered", "sizes", "eligible", "held",
 )  # fmt: skip
 LASTING = (NEAR,)
 """Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 _OF_UNIT = re.compile(rf"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{{5}})(?(kind)-\d{{3}}\.tar|\.(?:json|{'|'.join(ENTRIES)}))")
-_OF_DECISION = re.compile(rf"(?:{'|'.join(DECISIONS)})-\d{{5}}\.rows")
+_OF_DECISION = re.compile(rf"(?:{'|'.join(DECISIONS)})\d*-\d{{5}}\.rows")
 
 
 @dataclasses.dataclass(frozen=True)

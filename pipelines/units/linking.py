@@ -1,28 +1,40 @@
 """Held-out part of examples with several texts each: no text of it occurs in a training example.
 
-    units -> _staged/00003.links: the hash and the row of each text -> rows that share a text joined -> groups -> held
-    out
+    unit: rows that share a text joined, groups named -> slice: texts of several units, the smallest name -> unit: ...
+    unit: groups with their numbers of rows -> slice: the groups to hold out -> unit: their rows
 
 A group is a connected component of the graph of rows and texts: all rows that share a text, in any column, directly or
-through other rows. Texts are compared by their tokens. The smallest hash of its texts decides whether a group is held
-out, so that a row that shares no text is on the same side in every run. A group with more rows than the whole held-out
-part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The other groups are then
-held out at a higher rate, which preserves the fraction.
+through other rows. Texts are compared by their tokens. A group's name is the smallest hash of its texts, which decides
+whether it is held out, so that a row that shares no text is on the same side in every run. A group with more rows than
+the whole held-out part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The
+other groups are then held out at a higher rate, which preserves the fraction.
 
-The hashes are read one slice of their space at a time (`exchange`). Memory holds one slice, and about 32 bytes for each
-row of all units.
+A unit names its groups after its own texts, and tells the slices of the hashes of texts the name of each. A slice
+answers the units of a text that several have with the smallest name. From then on a unit's groups take the place of
+rows, and the names that it was answered that of texts: units rename their groups and tell again, and slices answer
+those with a larger name. Units also tell of the new names, which are texts themselves, and of what they renamed: every
+group of an old name learns of the new one at once, so that the number of turns grows with the logarithm of a chain of
+units, as with pointer jumping (Shiloach and Vishkin, "An O(log n) parallel connectivity algorithm", 1982). A group
+about which units still disagree after the last turn is trained on.
+
+A unit tells of each text once: a slice receives at most as many members of a text as there are units.
 """
-
-import itertools
 
 import numpy as np
 import pyarrow as pa
 
-from clearspan.pipelines.units.exchange import BUCKETS, gather, slice_of
 from clearspan.pipelines.units.keys import KEY, token_hashes
 from clearspan.shards import keyed
-from clearspan.shards.ragged import Ragged, bounds, starts_run
+from clearspan.shards.ragged import Ragged, starts_run
 from clearspan.shards.schema import token_columns
+
+TURNS = 8
+MEMBER = np.dtype([("text", "<u8"), ("group", "<u8")])
+"""A text, and the name of its group. The text may be another name of the group, since names are texts."""
+SIZE = np.dtype([("group", "<u8"), ("rows", "<u4"), ("is_open", "?")])
+"""The number of a unit's rows in a group, and whether units disagree about its name."""
+DROPPED = np.uint64(np.iinfo(np.uint64).max)
+"""The group of a row that is not kept. Hashes have 63 bits."""
 
 
 def links(batch: pa.RecordBatch, first: int) -> np.ndarray:
@@ -34,42 +46,23 @@ def links(batch: pa.RecordBatch, first: int) -> np.ndarray:
     return entries
 
 
-def held_out(kept: list[np.ndarray], paths: list[str], num_slices: int, fraction: float) -> list[np.ndarray]:
-    """Choose the rows to hold out, about this fraction of the kept rows.
+def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
+    """Return the group of each row, (n,) uint64, by the texts of a unit alone.
 
     Args:
-        kept: mask of the kept rows of each unit, in plan order, (n,) bool.
-        paths: each unit's file of links, of which a slice is read at a time.
-
-    Returns:
-        The mask of the held-out rows of each unit, (n,) bool.
+        links: the keys of the unit's texts, in any order, (m,) KEY.
+        is_kept: mask of the kept rows, (n,) bool; a row that is not kept joins nothing.
     """
-    starts = bounds(np.array(list(map(len, kept)), np.int64))
-    is_kept = np.concatenate([np.empty(0, bool), *kept])
-    group, smallest = np.arange(starts[-1]), np.full(starts[-1], np.iinfo(np.int64).max)
-    for number in range(num_slices):
-        part, units = gather(paths, BUCKETS, *slice_of(number, num_slices), KEY)
-        rows = part["row"] + np.repeat(starts[:-1], np.diff(units))
-        np.minimum.at(smallest, rows, part["id"].astype(np.int64))
-        join(group, *_shared(part["id"], rows, is_kept))
-    np.minimum.at(smallest, group, smallest)
-    sizes = np.bincount(group[is_kept], minlength=len(group))
-    num_rows = int(is_kept.sum())
-    is_small = sizes <= max(1, fraction * num_rows)
-    rate = fraction * num_rows / max(1, int(sizes[is_small].sum()))
-    draws = (keyed.finalize(smallest).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
-    chosen = is_kept & (is_small & (draws < rate))[group]
-    return [chosen[start:end] for start, end in itertools.pairwise(starts)]
-
-
-def _shared(texts: np.ndarray, rows: np.ndarray, is_kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of rows that connect all rows of each text: its first kept row with each other kept row."""
-    chosen = np.flatnonzero(is_kept[rows])
-    chosen = chosen[np.argsort(texts[chosen], kind="stable")]
-    is_first = starts_run(texts[chosen])
-    (firsts,) = np.nonzero(is_first)
-    others = np.flatnonzero(~is_first)
-    return rows[chosen[firsts[np.searchsorted(firsts, others) - 1]]], rows[chosen[others]]
+    links = links[is_kept[links["row"]]]
+    links = links[np.argsort(links["id"], kind="stable")]
+    is_first = starts_run(links["id"])
+    firsts, others = np.flatnonzero(is_first), np.flatnonzero(~is_first)
+    group = np.arange(len(is_kept))
+    join(group, links["row"][firsts[np.searchsorted(firsts, others) - 1]], links["row"][others])
+    names = np.full(len(is_kept), DROPPED)
+    np.minimum.at(names, group[links["row"]], links["id"])
+    named: np.ndarray = names[group]
+    return named
 
 
 def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
@@ -88,3 +81,72 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
         np.minimum.at(group, np.maximum(first, second), np.minimum(first, second))
         while not np.array_equal(further := group[group], group):
             group[:] = further
+
+
+def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Return groups (n,) with the smallest name that members (m,) MEMBER give them."""
+    ordered = distinct(members)
+    ordered = ordered[starts_run(ordered["text"])]
+    if not len(ordered):
+        return groups
+    places = np.minimum(np.searchsorted(ordered["text"], groups), len(ordered) - 1)
+    return np.where(ordered["text"][places] == groups, ordered["group"][places], groups)
+
+
+def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return what a unit tells of texts (n,) and their groups (n,): of each text, and of the groups' names, as (m,)
+    MEMBER, distinct.
+    """
+    entries = np.empty(len(texts) + len(groups), MEMBER)
+    entries["text"], entries["group"] = np.append(texts, groups), np.append(groups, groups)
+    return distinct(entries)
+
+
+def distinct(members: np.ndarray) -> np.ndarray:
+    """Return members (n,) in order, each once."""
+    ordered = members[np.lexsort((members["group"], members["text"]))]
+    once: np.ndarray = ordered[starts_run(ordered["text"]) | starts_run(ordered["group"])]
+    return once
+
+
+def answers(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the members (n,) whose text has a smaller name, (m,) int64, and both names, (m,) MEMBER.
+
+    Args:
+        to_all: answer every member whose text occurs more than once.
+    """
+    order = np.lexsort((members["group"], members["text"]))
+    ordered = members[order]
+    (firsts,) = np.nonzero(starts_run(ordered["text"]))
+    lengths = np.diff(firsts, append=len(ordered))
+    smallest = np.repeat(ordered["group"][firsts], lengths)
+    (chosen,) = np.nonzero(np.repeat(lengths > 1, lengths) if to_all else ordered["group"] != smallest)
+    named = np.empty(len(chosen), MEMBER)
+    named["text"], named["group"] = ordered["group"][chosen], smallest[chosen]
+    return order[chosen], named
+
+
+def sizes(groups: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Return the groups of a unit's rows (n,), and those of its last answers, which are open, (m,) SIZE."""
+    named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
+    is_open = np.unique(np.append(answers["text"], answers["group"]))
+    entries = np.zeros(len(named) + len(is_open), SIZE)
+    entries["group"] = np.append(named, is_open)
+    entries["rows"][: len(named)], entries["is_open"][len(named) :] = rows, True
+    return entries
+
+
+def eligible(sizes: np.ndarray, limit: float) -> np.ndarray:
+    """Return which entries (n,) SIZE are of a group that may be held out, (n,) bool: not open, and with no more rows
+    than the limit.
+    """
+    _, group = np.unique(sizes["group"], return_inverse=True)
+    is_open, rows = np.bincount(group, sizes["is_open"]) > 0, np.bincount(group, sizes["rows"])
+    chosen: np.ndarray = (~is_open & (rows <= limit))[group]
+    return chosen
+
+
+def draws(groups: np.ndarray) -> np.ndarray:
+    """Return a number from 0 to 1 for each group (n,) uint64, (n,) float64; groups with the lowest are held out."""
+    drawn: np.ndarray = (keyed.finalize(groups.view(np.int64)).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
+    return drawn

@@ -27,7 +27,7 @@ from clearspan.pipelines.units.plan_media import unit_bytes as small_units
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 7
+FORMAT = 8
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000

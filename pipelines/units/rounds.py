@@ -6,19 +6,24 @@ Each round deals out its elements, numbers of slices or of units, and begins whe
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 
-from clearspan.pipelines.units import decisions
+from clearspan.pipelines.units import decisions, linking
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import (
+    ANSWERED,
     CANDIDATES,
     CODES,
     DUPLICATES,
+    ELIGIBLE,
     HELD,
     LIMIT,
     NEAR,
     SIMILAR,
+    SIZES,
+    TOLD,
     Job,
     UnitResult,
     done_units,
@@ -58,10 +63,29 @@ def rounds(curation: Curation) -> list[Round]:
         (near, "Compare", SIMILAR, _BY_SLICE, decisions.find_similar),
         (near, "Put together", NEAR, _BY_UNIT, decisions.find_near),
         (curation.limit is not None, "Limit", LIMIT, _ONCE, decisions.find_limits),
-        (curation.is_linked, "Hold out", HELD, _ONCE, decisions.find_held_out),
     ]
     deciding = [Round(name, partial(_undecided, of, by), work) for needed, name, of, by, work in made if needed]
+    if curation.is_linked:
+        turns = itertools.chain.from_iterable(map(_turn, range(linking.TURNS)))
+        chosen = [
+            ("Count groups", SIZES, _BY_UNIT, decisions.count_groups),
+            ("Weigh groups", ELIGIBLE, _BY_SLICE, decisions.weigh_groups),
+            ("Hold out", HELD, _BY_SLICE, decisions.find_held_out),
+        ]
+        deciding += [*turns, *(Round(name, partial(_undecided, of, by), work) for name, of, by, work in chosen)]
     return [*deciding, Round("Finish", _unfinished, finish_unit)]
+
+
+def _turn(turn: int) -> list[Round]:
+    """Return the rounds of a turn in which units and slices agree about groups of rows that share texts."""
+    made = [
+        ("Tell texts", TOLD, _BY_UNIT, decisions.tell_texts),
+        ("Answer", ANSWERED, _BY_SLICE, decisions.answer_texts),
+    ]
+    return [
+        Round(f"{name} {turn}", partial(_unsettled, turn, f"{of}{turn}", by), partial(work, turn=turn))
+        for name, of, by, work in made
+    ]
 
 
 def _undecided(decision: str, by: str, job: Job) -> list[Element]:
@@ -73,6 +97,11 @@ def _undecided(decision: str, by: str, job: Job) -> list[Element]:
     decided = {f"{folder}/{name}" for name in storage.list_files(job.path(folder))}
     numbers = range({_BY_SLICE: slices, _BY_UNIT: job.num_units, _ONCE: 1}[by])
     return [(number, slices) for number in numbers if job.decision_name(decision, number) not in decided]
+
+
+def _unsettled(turn: int, decision: str, by: str, job: Job) -> list[Element]:
+    """Return what is undecided in a turn; none if units agreed before it."""
+    return [] if decisions.is_settled(job, turn) else _undecided(decision, by, job)
 
 
 def _unfinished(job: Job) -> list[Element]:

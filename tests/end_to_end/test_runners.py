@@ -268,7 +268,7 @@ def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[s
     transforms = graph.components.transforms
     (root,) = graph.root_transform_ids
     steps = [transforms[name].unique_name for name in transforms[root].subtransforms]
-    assert steps == ["Units", "Spread", "Process", "All done", "Commit"]
+    assert steps == ["Start", "Units", "Spread", "Process", "Before Commit", "All before Commit", "Commit"]
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Held-out part of rows that share texts: whole groups, the requested fraction, in any order."""
 
 import itertools
-from pathlib import Path
+import math
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.pipelines.units import keys
-from clearspan.pipelines.units.linking import held_out, join, links
+from clearspan.pipelines.kinds.triplets import Triplets
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units import decisions, linking
+from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, Curation
+from clearspan.pipelines.units.job import DUPLICATES, LINKS, Job, UnitResult
+from clearspan.pipelines.units.keys import pack_keys
+from clearspan.pipelines.units.linking import join, links
+from clearspan.pipelines.units.rounds import rounds
+from clearspan.shards import storage
 from clearspan.shards.schema import schema
 
 Rows = list[tuple[int, int]]
@@ -23,17 +31,59 @@ def batch(rows: Rows) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def chosen(tmp_path: Path):
-    """Return the held-out rows of units of rows of two texts; keys are read in three slices."""
+def chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    """Return the held-out rows of units of rows of two texts; the hashes of texts have three slices."""
+    monkeypatch.setattr(decisions, "num_slices", lambda job: 3)
 
     def choose(units: list[Rows], fraction: float, dropped: Rows = ()) -> list[list[bool]]:
-        paths = [str(tmp_path / f"{number}.links") for number in range(len(units))]
-        for path, rows in zip(paths, units, strict=True):
-            Path(path).write_bytes(keys.pack_keys([links(batch(rows), 0)] if rows else []))
-        kept = [np.array([row not in dropped for row in rows], bool) for rows in units]
-        return [found.tolist() for found in held_out(kept, paths, 3, fraction)]
+        curation = Curation(dedup=bool(dropped), holdout_fraction=fraction, shared_texts=True)
+        folder = str(tmp_path_factory.mktemp("job"))
+        job = Job(folder, "", "", Triplets, {}, len(units), None, 0, curation=curation)
+        for unit, rows in enumerate(units):
+            entries = pack_keys([links(batch(rows), 0)] if rows else [])
+            storage.publish_bytes(entries, job.path(job.entries_name(LINKS, unit)))
+            storage.publish_bytes(UnitResult([], Counts(kept=len(rows))).to_json("", unit), job.staged_path(unit))
+        if dropped:
+            found = [
+                (row, unit) for unit, rows in enumerate(units) for row, texts in enumerate(rows) if texts in dropped
+            ]
+            for number in range(3):
+                part = np.array(found[number::3], np.int64).reshape(-1, 2)
+                decisions._write(job, DUPLICATES, number, part[:, 0].astype(decisions.ROW), part[:, 1])
+        *deciding, finish = rounds(curation)
+        for each in deciding:
+            for element in reversed(each.elements(job)):
+                each.work(job, *element)
+        verdicts = [decisions.decide(job, unit, len(units[unit]), slices) for unit, slices in finish.elements(job)]
+        dropped_rows = [[row in dropped for row in rows] for rows in units]
+        assert [(each == DUPLICATE).tolist() for each in verdicts] == dropped_rows
+        assert all(np.isin(each, (KEEP, DUPLICATE, HELD_OUT)).all() for each in verdicts)
+        return [(each == HELD_OUT).tolist() for each in verdicts]
 
     return choose
+
+
+def expected(units: list[Rows], fraction: float) -> list[list[bool]]:
+    """Return what all rows together say: connected components, by the smallest hash of their texts."""
+    rows = list(itertools.chain(*units))
+    entries = links(batch(rows), 0)
+    hashes = dict(zip(itertools.chain(*zip(*rows, strict=True)), entries["id"].tolist(), strict=True))
+    parent = {text: text for text in hashes}
+
+    def root(text: int) -> int:
+        while parent[text] != text:
+            text = parent[text]
+        return text
+
+    for one, other in rows:
+        low, high = sorted((root(one), root(other)), key=hashes.__getitem__)
+        parent[high] = low
+    sizes = Counter(root(one) for one, _ in rows)
+    wanted = fraction * len(rows)
+    small = {text for text, size in sizes.items() if size <= max(1, wanted)}
+    rate = wanted / max(1, sum(sizes[text] for text in small))
+    draws = {text: float(linking.draws(np.array([hashes[text]], np.uint64))[0]) for text in small}
+    return [[draws.get(root(one), math.inf) < rate for one, _ in unit] for unit in units]
 
 
 def texts_of(units: list[Rows], chosen: list[list[bool]], side: bool) -> set[int]:
@@ -60,6 +110,44 @@ def test_groups_are_the_connected_components(graph: tuple[int, Rows]) -> None:
 def random_units(seed: int, num_texts: int) -> list[Rows]:
     draws = np.random.default_rng(seed).integers(0, num_texts, (4, 250, 2))
     return [[(int(one), int(other)) for one, other in unit] for unit in draws]
+
+
+@pytest.mark.parametrize("num_texts", [1000, 1500, 4000, 60_000])
+def test_units_agree_on_what_all_rows_together_say(chosen, num_texts: int) -> None:
+    for seed in range(3):
+        units = [*random_units(seed, num_texts), []]
+        assert chosen(units, 0.2) == expected(units, 0.2)
+
+
+def test_one_unit_decides_as_many(chosen) -> None:
+    units = random_units(3, 1500)
+    assert list(itertools.chain(*chosen(units, 0.2))) == chosen([list(itertools.chain(*units))], 0.2)[0]
+
+
+def chains(lengths: list[int]) -> list[Rows]:
+    """Return chains of rows that share a text with the next, which is always another unit's."""
+    units: list[Rows] = [[], []]
+    first = 0
+    for length in lengths:
+        for number in range(length):
+            units[number % 2].append((first + number, first + number + 1))
+        first += length + 1
+    return units
+
+
+def test_a_chain_through_many_units_is_one_group(chosen) -> None:
+    units = chains([30] * 40)
+    found = chosen(units, 0.3)
+    assert found == expected(units, 0.3) and 0 < sum(map(sum, found)) < 1200
+
+
+def test_a_group_on_which_units_do_not_agree_in_time_is_trained_on(chosen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linking, "TURNS", 2)
+    units = chains([60] * 10 + [1] * 400)
+    found = chosen(units, 0.3)
+    long, short = found[0][:300] + found[1], found[0][300:]
+    assert not any(long) and 200 < sum(short) < 370
+    assert not texts_of(units, found, True) & texts_of(units, found, False)
 
 
 @pytest.mark.parametrize("num_texts", [1500, 4000, 60_000])

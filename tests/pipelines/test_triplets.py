@@ -1,8 +1,12 @@
 """Triplets: rows become examples, NLI rows are paired, and each row is counted."""
 
 import csv
+import errno
 import io
+import itertools
 import json
+import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +18,7 @@ import webdataset as wds
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.__main__ import main
-from clearspan.shards import Dataset, Manifest, verify
+from clearspan.shards import Dataset, Manifest, storage, verify
 from clearspan.shards.schema import webdataset_decoder
 from tests.pipelines.conftest import killed
 
@@ -254,6 +258,41 @@ def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Pat
     outcome = direct("triplets", "--input", tmp_path / "a.csv", "--holdout-fraction", "0.1")
     assert outcome.code == 1
     assert "0.1 of 50 triplets, of which those that share a text stay together leaves none to validation" in outcome.err
+
+
+@pytest.mark.slow
+def test_stopped_while_groups_are_found_it_ends_with_the_same_bytes(
+    direct, rows: Rows, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three units take several turns to agree: chains of rows of which each shares a text with one of the next unit."""
+    texts = [row[0] for row in rows[:300]]
+    pairs = [pair for pair in itertools.pairwise(texts) if texts.index(pair[1]) % 6]
+    for unit in range(3):
+        (tmp_path / f"{unit}.csv").write_bytes(as_csv(pairs[unit::3], ("sent0", "sent1")))
+    words = ("triplets", "--input", tmp_path / "*.csv", "--unit-bytes", "1", "--holdout-fraction", "0.2")
+    published, publish, decided = [], storage.publish_bytes, r"(told|answered)\d-|(sizes|eligible|held)-"
+
+    def publishing(fails_at: int | None) -> Callable[[bytes, str], None]:
+        def publish_or_fail(data: bytes, path: str) -> None:
+            if re.match(decided, Path(path).name):
+                if len(published) == fails_at:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+                published.append(Path(path).name)
+            publish(data, path)
+
+        return publish_or_fail
+
+    monkeypatch.setattr(storage, "publish_bytes", publishing(None))
+    assert direct(*words, "--output", tmp_path / "undisturbed").code == 0
+    names, expected = [*published], tree(tmp_path / "undisturbed")
+    assert {"told2-00002.rows", "answered2-00000.rows", "held-00000.rows"} <= {*names} and len(names) == len({*names})
+    for fails_at in range(0, len(names), 3):
+        folder = tmp_path / f"{fails_at}"
+        for number in (fails_at, None):
+            published.clear()
+            monkeypatch.setattr(storage, "publish_bytes", publishing(number))
+            assert direct(*words, "--output", folder).code == (number is not None)
+        assert [*published] == names[fails_at:] and tree(folder) == expected
 
 
 @pytest.fixture(scope="module")
