@@ -85,28 +85,27 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 
 def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Return groups (n,) with the smallest name that members (m,) MEMBER give them."""
-    ordered = distinct(members)
-    ordered = ordered[starts_run(ordered["text"])]
-    if not len(ordered):
+    if not len(members):
         return groups
-    places = np.minimum(np.searchsorted(ordered["text"], groups), len(ordered) - 1)
-    return np.where(ordered["text"][places] == groups, ordered["group"][places], groups)
+    order, firsts = _by_text(members)
+    ordered = members[order]
+    names, smallest = ordered["text"][firsts], np.minimum.reduceat(ordered["group"], firsts)
+    places = np.minimum(np.searchsorted(names, groups), len(names) - 1)
+    renamed: np.ndarray = np.where(names[places] == groups, smallest[places], groups)
+    return renamed
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return what a unit tells of texts (n,) and their groups (n,): of each text, and of the groups' names, as (m,)
-    MEMBER, distinct.
+    MEMBER.
     """
-    entries = np.empty(len(texts) + len(groups), MEMBER)
-    entries["text"], entries["group"] = np.append(texts, groups), np.append(groups, groups)
-    return distinct(entries)
-
-
-def distinct(members: np.ndarray) -> np.ndarray:
-    """Return members (n,) in order, each once."""
-    ordered = members[np.lexsort((members["group"], members["text"]))]
-    once: np.ndarray = ordered[starts_run(ordered["text"]) | starts_run(ordered["group"])]
-    return once
+    names = np.unique(groups)
+    entries = np.empty(len(texts) + len(names), MEMBER)
+    entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
+    order, _ = _by_text(entries)
+    ordered = entries[order]
+    told: np.ndarray = ordered[starts_run(ordered["text"]) | starts_run(ordered["group"])]
+    return told
 
 
 def answers(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -115,15 +114,22 @@ def answers(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
     Args:
         to_all: answer every member whose text occurs more than once.
     """
-    order = np.lexsort((members["group"], members["text"]))
-    ordered = members[order]
-    (firsts,) = np.nonzero(starts_run(ordered["text"]))
-    lengths = np.diff(firsts, append=len(ordered))
-    smallest = np.repeat(ordered["group"][firsts], lengths)
-    (chosen,) = np.nonzero(np.repeat(lengths > 1, lengths) if to_all else ordered["group"] != smallest)
+    if not len(members):
+        return np.empty(0, np.int64), members
+    order, firsts = _by_text(members)
+    names = members["group"][order]
+    lengths = np.diff(firsts, append=len(names))
+    smallest = np.repeat(np.minimum.reduceat(names, firsts), lengths)
+    (chosen,) = np.nonzero(np.repeat(lengths > 1, lengths) if to_all else names != smallest)
     named = np.empty(len(chosen), MEMBER)
-    named["text"], named["group"] = ordered["group"][chosen], smallest[chosen]
+    named["text"], named["group"] = names[chosen], smallest[chosen]
     return order[chosen], named
+
+
+def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return members' positions by text, (n,) int64, and where each text begins, (texts,) int64."""
+    order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
+    return order, np.flatnonzero(starts_run(members["text"][order]))
 
 
 def sizes(groups: np.ndarray, answers: np.ndarray) -> np.ndarray:
