@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import add_common_arguments, check_positive
-from clearspan.pipelines.kinds.text import TextKind, reading_options, text_of
+from clearspan.pipelines.kinds.text import TextKind
+from clearspan.pipelines.kinds.text_inputs import reading_options, text_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
 from clearspan.pipelines.tally import RecordError, Tally

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.pipelines.kinds import check_positive
-from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of, text_id, text_of
+from clearspan.pipelines.kinds.text import TextKind, TextWorker, excluded_of
+from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally

@@ -25,16 +25,8 @@ from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, Augmenta
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import check_positive, flag
-from clearspan.pipelines.kinds.text import (
-    MAX_TOKENS,
-    Selected,
-    TextKind,
-    TextWorker,
-    excluded_of,
-    meeting,
-    text_id,
-    text_of,
-)
+from clearspan.pipelines.kinds.text import MAX_TOKENS, Selected, TextKind, TextWorker, excluded_of, meeting
+from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, RecordError, Tally

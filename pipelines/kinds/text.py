@@ -1,4 +1,4 @@
-"""The part that the kinds of text share: tokenizer, text field, preparation, excluded texts, duplicates.
+"""The part that the kinds of tokenized text share: tokenizer, preparation, excluded texts, duplicates.
 
     record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids -> ... -> examples
 
@@ -9,7 +9,6 @@ read, whose line breaks show where sentences end. A space that the tokenizer add
 
 import argparse
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -17,12 +16,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import Kind, check_positive
-from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.readers.text import unescaped
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from clearspan.pipelines.kinds import check_positive
+from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
+from clearspan.pipelines.records import Inputs
+from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.language import PACKAGE, known_languages, likeliest
 from clearspan.pipelines.text.minhash import LOWEST, attach, sketches
@@ -52,52 +49,6 @@ class Selected(NamedTuple):
 
     text: str
     language: str | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextInputs(Kind):
-    """A kind whose records are texts: where the inputs hold them.
-
-    `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
-    plain text, `header` says that csv files begin with column names, and `formats` are input formats from outside this
-    package.
-    """
-
-    text_field: str | None = None
-    text_per: str = "file"
-    document_separator: str | None = None
-    header: bool = True
-    formats: tuple[str, ...] = ()
-
-    @classmethod
-    def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Add the options that say where the inputs hold the text."""
-        add = parser.add_argument
-        add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
-        add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
-        separator = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
-        add("--document-separator", metavar="TEXT", help=separator)
-        cls.add_file_arguments(parser)
-
-    @classmethod
-    def add_file_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        without = "csv files begin with data: their columns are named 1, 2, ..."
-        parser.add_argument("--no-header", dest="header", action="store_false", help=without)
-        own = "an input format of your own, tried before the built-in ones (docs/data.md)"
-        parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
-        return super().from_arguments(arguments, **reading_options(arguments), **changed)
-
-    def reading(self) -> Reading:
-        return Reading(
-            field=self.text_field,
-            text_per=self.text_per,
-            separator=self.document_separator,
-            header=self.header,
-            formats=self.formats,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,23 +160,15 @@ class TextKind(TextInputs):
         return ()
 
     def options(self) -> dict[str, Any]:
-        names = (
-            "text_field",
-            "text_per",
-            "document_separator",
-            "header",
-            "whitespace",
-            "lowercase",
-            "prefix_space",
-            "min_words",
-        )
-        own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
+        own: dict[str, Any] = {
+            name: getattr(self, name) for name in ("whitespace", "lowercase", "prefix_space", "min_words")
+        }
         if self.languages:
             detector = f"{PACKAGE} {metadata.version(PACKAGE)}"
             own["languages"] = {"keep": list(self.languages), "least": self.language_threshold, "detector": detector}
         if self.quality:
             own["quality"] = {"filters": list(self.quality), "version": VERSION}
-        return {**{name: getattr(self, name) for name in names}, **own}
+        return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the tokenizer's files, and the hashes of the excluded texts."""
@@ -362,23 +305,6 @@ def check_languages(languages: Sequence[str]) -> None:
         raise ValueError(f"--language {unknown[0]}: the detector knows {' '.join(known)}")
 
 
-def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_reading_arguments` that need work: the separator's escapes, and the formats.
-
-    Raises:
-        ValueError: the separator is empty or has no effect, or a format cannot be used.
-    """
-    separator = arguments.document_separator
-    if separator is not None:
-        if arguments.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
-        if not (separator := unescaped(separator)):
-            raise ValueError("--document-separator must not be empty")
-    for spec in arguments.formats:
-        own_format(spec)
-    return {"document_separator": separator, "formats": tuple(arguments.formats)}
-
-
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
 
 
@@ -407,52 +333,6 @@ def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
     if EXCLUDED not in resources:
         return None
     return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
-
-
-def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return a record's text, and the same in UTF-8. In a JSON object the text is `field` (None: "text").
-
-    Raises:
-        RecordError: the record is bad, or lacks the field, or the field is not a string.
-    """
-    if record.problem:
-        raise RecordError(record.problem)
-    text: Any = record.value
-    if isinstance(text, dict):
-        field = field or "text"
-        if field not in text:
-            raise MissingFieldError(
-                f'no field "{field}"', list(text), "name the one that holds the text with --text-field"
-            )
-        text = text[field]
-        if not isinstance(text, str):
-            raise RecordError(f'"{field}" is not a string but {json_name(text)}')
-    return text, utf8(text)
-
-
-def utf8(text: str) -> bytes:
-    """Return a text in UTF-8.
-
-    Raises:
-        RecordError: the text holds half of a surrogate pair, from a JSON escape.
-    """
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RecordError(f"half of a surrogate pair at character {error.start} of the text") from None
-
-
-def text_id(data: bytes) -> int:
-    """Return the first 63 bits of blake2b over a text's UTF-8 bytes."""
-    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
-
-
-def grouped_id(group: bytes, whole: bytes) -> int:
-    """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
-
-    Anything that the upper bits decide, such as the hold-out, then treats a group alike, e.g. the rows of a premise.
-    """
-    return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 
 
 def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:

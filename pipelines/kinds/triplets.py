@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import check_positive
-from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, grouped_id, meeting, utf8
+from clearspan.pipelines.kinds.text import MAX_TOKENS, TextKind, TextWorker, excluded_of, meeting
+from clearspan.pipelines.kinds.text_inputs import grouped_id, utf8
 from clearspan.pipelines.readers.columns import chosen, wanted
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Reading, Record

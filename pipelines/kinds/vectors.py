@@ -30,7 +30,7 @@ from clearspan.common.model_folder import EncoderError, read_json, read_modules
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import check_positive
-from clearspan.pipelines.kinds.text import TextInputs, text_id, text_of
+from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import RecordError, Tally
@@ -126,15 +126,9 @@ class Vectors(TextInputs):
         return max(small, num_bytes // MOST_UNITS)
 
     def options(self) -> dict[str, Any]:
-        own = {"formats": list(self.formats)} if self.formats else {}
         names = ("pooling", "prompt_name", "precision", "batch_tokens", "dtype", "keep_text")
-        reading = ("text_field", "text_per", "document_separator", "header")
-        return {
-            "model": self.model_sha256,
-            "device": check_device(self.device),
-            **{name: getattr(self, name) for name in (*names, *reading)},
-            **own,
-        }
+        own = {"model": self.model_sha256, "device": check_device(self.device)}
+        return super().options() | own | {name: getattr(self, name) for name in names}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         return VectorWorker(self, loaded(self))

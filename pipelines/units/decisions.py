@@ -217,9 +217,11 @@ def answer_texts(job: Job, number: int, slices: int, turn: int) -> None:
 
 def is_settled(job: Job, turn: int) -> bool:
     """Return whether units agreed about all groups before this turn."""
+    if turn == 0:
+        return False
     nothing = len(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units))
     sizes, before = storage.file_sizes(job.staged_folder), f"{ANSWERED}{turn - 1}-"
-    return turn > 0 and all(size == nothing for name, size in sizes.items() if name.startswith(before))
+    return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
 
 def count_groups(job: Job, unit: int, slices: int) -> None:

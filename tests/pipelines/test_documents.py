@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.kinds import documents
 from clearspan.pipelines.kinds.documents import Documents, DocumentWorker
-from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally

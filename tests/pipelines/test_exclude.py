@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from clearspan.common import files
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text import meeting, text_id
+from clearspan.pipelines.kinds.text import meeting
+from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization

@@ -14,7 +14,7 @@ import zstandard
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.readers import tars
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Reading

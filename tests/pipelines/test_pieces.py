@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 
 from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
-from clearspan.pipelines.kinds.text import meeting, text_id
+from clearspan.pipelines.kinds.text import meeting
+from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.shards import keyed, verify

@@ -15,7 +15,7 @@ from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import read_synonyms
 from clearspan.pipelines.kinds import sentences
 from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
-from clearspan.pipelines.kinds.text import text_id
+from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Tally
