@@ -65,14 +65,14 @@ def _work(job: Job, of: Round, element: tuple[int, int]) -> int:
 
 
 def in_rounds(job: Job, processes: int) -> dict[str, Any]:
-    """Choose with some processes; return seconds, the turns taken, and the memory of the largest process in MB."""
-    grown, turns, start = [0], 0, time.perf_counter()
+    """Choose with some processes; return seconds, the iterations, and the memory of the largest process in MB."""
+    grown, iterations, start = [0], 0, time.perf_counter()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("forkserver")) as pool:
         for each in rounds(job.curation)[:-1]:
             elements = each.elements(job)
-            turns += bool(elements) and "Answer" in each.name
+            iterations += bool(elements) and "Reply" in each.name
             grown += pool.map(_work, [job] * len(elements), [each] * len(elements), elements)
-    return {"seconds": time.perf_counter() - start, "mb": max(grown) / 1024, "turns": turns}
+    return {"seconds": time.perf_counter() - start, "mb": max(grown) / 1024, "iterations": iterations}
 
 
 def by_scipy(job: Job, chosen: str) -> dict[str, Any]:
@@ -128,11 +128,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     ways = ("rounds", "scipy")
     lines = [
-        [f"{row['triplets']:,}", str(row["rounds"]["turns"]), f"{row['held out']:,}"]
+        [f"{row['triplets']:,}", str(row["rounds"]["iterations"]), f"{row['held out']:,}"]
         + [f"{row[way]['seconds']:.1f} s, {row[way]['mb']:,.0f} MB" if way in row else "" for way in ways]
         for row in result["rows"]
     ]
-    return columns(["triplets", "turns", "held out", f"rounds, {result['processes']} processes", "scipy"], lines)
+    return columns(["triplets", "iterations", "held out", f"rounds, {result['processes']} processes", "scipy"], lines)
 
 
 def main() -> None:

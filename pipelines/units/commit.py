@@ -47,7 +47,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
             of = f"{counts.kept:,} {job.kind.name}"
-            linked = ", of which those that share a text stay together" if job.curation.is_linked else ""
+            linked = ", of which those that share a text stay together," if job.curation.is_linked else ""
             raise PipelineError(f"--holdout-fraction {fraction:g} of {of}{linked} leaves none to {split}")
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
         manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))

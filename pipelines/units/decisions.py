@@ -17,8 +17,8 @@ sums by unit (`limit`).
 
 For near-duplicates (`near`), slices of the space of bands find the rows that share one; their units look the codes up;
 the same slices compare them; and the units put together what the slices drop. For examples that share texts
-(`linking`), units and slices take turns until units agree about the groups; slices of the groups' names then choose
-those to hold out.
+(`linking`), units and slices exchange names of groups until all units use the same; slices of the names then choose the
+groups to hold out.
 """
 
 from pathlib import Path
@@ -30,7 +30,6 @@ from clearspan.pipelines.units import exchange, linking, near
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, NEAR_DUPLICATE, OVER_LIMIT
 from clearspan.pipelines.units.exchange import BUCKETS, gather, pack
 from clearspan.pipelines.units.job import (
-    ANSWERED,
     BANDS,
     CANDIDATES,
     CODES,
@@ -42,10 +41,11 @@ from clearspan.pipelines.units.job import (
     LIMIT,
     LINKS,
     NEAR,
+    REPLIES,
+    SENT,
     SIMILAR,
     SIZES,
     SKETCHES,
-    TOLD,
     Job,
     UnitResult,
     load_result,
@@ -184,54 +184,54 @@ def find_limits(job: Job, _: int, slices: int) -> None:
     _write(job, LIMIT, 0, left.astype(NUMBER), np.arange(job.num_units))
 
 
-def tell_texts(job: Job, unit: int, slices: int, turn: int) -> None:
-    """Write what a unit tells of its texts in a turn, and the names of its groups: by row, from turn 1 on those of its
-    groups of turn 0 that were answered.
+def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
+    """Write the pairs of text and name that a unit sends in an iteration, for the slices of the texts.
+
+    The last bucket holds the unit's current names: in iteration 0 one for each row, later one for each of its groups of
+    iteration 0 that shares a text with another unit.
     """
-    if turn == 0:
+    if iteration == 0:
         entries, _ = gather([job.path(job.entries_name(LINKS, unit))], BUCKETS, 0, BUCKETS, KEY)
         kept = staged(job, unit).counts.kept
-        own = np.zeros(kept, linking.MEMBER)
-        own["group"] = linking.components(entries, _dropped(job, unit, kept, slices) == KEEP)
-        entries = entries[own["group"][entries["row"]] != linking.DROPPED]
-        members = linking.members(entries["id"], own["group"][entries["row"]])
+        names = np.zeros(kept, linking.MEMBER)
+        names["group"] = linking.components(entries, _dropped(job, unit, kept, slices) == KEEP)
+        entries = entries[names["group"][entries["row"]] != linking.DROPPED]
+        members = linking.members(entries["id"], names["group"][entries["row"]])
+        buckets = exchange.bucket(members["text"], ID_BITS)
     else:
-        first, last = (_decided(job, f"{ANSWERED}{each}", unit, slices, linking.MEMBER) for each in (0, turn - 1))
-        own = _own(job, unit, turn - 1) if turn > 1 else linking.members(first["text"], first["text"])
-        own["group"] = linking.rename(own["group"], last)
-        groups = linking.rename(first["text"], own)
+        first, last = (_replies(job, unit, slices, each) for each in (0, iteration - 1))
+        names = _names(job, unit, iteration - 1) if iteration > 1 else linking.members(first["text"], first["text"])
+        names["group"] = linking.rename(names["group"], last)
+        groups = linking.rename(first["text"], names)
         texts = np.concatenate([first["text"], first["group"], last["text"]])
         members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
-    to = np.append(exchange.bucket(members["text"], ID_BITS), np.full(len(own), BUCKETS))
-    _write(job, f"{TOLD}{turn}", unit, np.append(members, own), to, BUCKETS + 1)
+        buckets = _bucket(members["text"])
+    to = np.append(buckets, np.full(len(names), BUCKETS))
+    _write(job, f"{SENT}{iteration}", unit, np.append(members, names), to, BUCKETS + 1)
 
 
-def answer_texts(job: Job, number: int, slices: int, turn: int) -> None:
-    """Write the names for which there is a smaller one, of the texts in one slice; in turn 0 those of all texts that
-    several units have.
-    """
-    part, offsets = _from_units(job, f"{TOLD}{turn}", exchange.slice_of(number, slices), linking.MEMBER)
-    positions, answers = linking.answers(part, to_all=turn == 0)
-    _write(job, f"{ANSWERED}{turn}", number, answers, _files(offsets, positions))
+def reply(job: Job, number: int, slices: int, iteration: int) -> None:
+    """Write the replies to units, of the texts in one slice."""
+    part, offsets = _from_units(job, f"{SENT}{iteration}", exchange.slice_of(number, slices), linking.MEMBER)
+    positions, replies = linking.replies(part, to_all=iteration == 0)
+    _write(job, f"{REPLIES}{iteration}", number, replies, _files(offsets, positions))
 
 
-def is_settled(job: Job, turn: int) -> bool:
-    """Return whether units agreed about all groups before this turn."""
-    if turn == 0:
+def has_converged(job: Job, iteration: int) -> bool:
+    """Return whether the iteration before had no replies."""
+    if iteration == 0:
         return False
     nothing = len(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units))
-    sizes, before = storage.file_sizes(job.staged_folder), f"{ANSWERED}{turn - 1}-"
+    sizes, before = storage.file_sizes(job.staged_folder), f"{REPLIES}{iteration - 1}-"
     return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
 
 def count_groups(job: Job, unit: int, slices: int) -> None:
-    """Write the rows of each group of a unit, and of all."""
-    turn = _last_turn(job, unit)
-    last = _decided(job, f"{ANSWERED}{turn}", unit, slices, linking.MEMBER)
-    sizes = linking.sizes(_groups(job, unit), last)
+    """Write the number of a unit's rows in each group; the last bucket holds their total."""
+    sizes = linking.sizes(_groups(job, unit), _replies(job, unit, slices, _last_iteration(job, unit)))
     kept = np.zeros(1, linking.SIZE)[: len(sizes)]
     kept["rows"] = sizes["rows"].sum(dtype=np.int64)
-    to = np.append(exchange.bucket(sizes["group"], ID_BITS), np.full(len(kept), BUCKETS))
+    to = np.append(_bucket(sizes["group"]), np.full(len(kept), BUCKETS))
     _write(job, SIZES, unit, np.append(sizes, kept), to, BUCKETS + 1)
 
 
@@ -259,25 +259,35 @@ def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarra
     return part[chosen], _files(offsets, chosen), wanted
 
 
+def _bucket(names: np.ndarray) -> np.ndarray:
+    """Return the bucket of each name (n,) uint64, (n,) int64."""
+    return exchange.bucket(linking.mixed(names), 64)
+
+
 def _from_units(job: Job, decision: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return what units told of a range of buckets, after which the last holds what is of the unit alone."""
+    """Return what all units wrote for a range of buckets, after which the last is the unit's alone."""
     return gather(_paths(job, decision, job.num_units), BUCKETS + 1, *buckets, dtype)
 
 
-def _own(job: Job, unit: int, turn: int) -> np.ndarray:
-    """Return the names of a unit's groups in a turn, (n,) MEMBER."""
-    path = job.path(job.decision_name(f"{TOLD}{turn}", unit))
+def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
+    """Return the replies to a unit in an iteration, (n,) MEMBER."""
+    return _decided(job, f"{REPLIES}{iteration}", unit, slices, linking.MEMBER)
+
+
+def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
+    """Return the last bucket of what a unit sent in an iteration, (n,) MEMBER."""
+    path = job.path(job.decision_name(f"{SENT}{iteration}", unit))
     return gather([path], BUCKETS + 1, BUCKETS, BUCKETS + 1, linking.MEMBER)[0]
 
 
 def _groups(job: Job, unit: int) -> np.ndarray:
-    """Return the group of each row of a unit after the last turn, (n,) uint64."""
-    groups, turn = _own(job, unit, 0)["group"], _last_turn(job, unit)
-    return linking.rename(groups, _own(job, unit, turn)) if turn else groups
+    """Return the group of each row of a unit after the last iteration, (n,) uint64."""
+    groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
+    return linking.rename(groups, _names(job, unit, last)) if last else groups
 
 
-def _last_turn(job: Job, unit: int) -> int:
-    names = (job.decision_name(f"{TOLD}{turn}", unit) for turn in range(linking.TURNS))
+def _last_iteration(job: Job, unit: int) -> int:
+    names = (job.decision_name(f"{SENT}{iteration}", unit) for iteration in range(linking.ITERATIONS))
     return sum(storage.exists(job.path(name)) for name in names) - 1
 
 

@@ -32,15 +32,20 @@ EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 KEYS, LINKS, BANDS, SKETCHES = ENTRIES = ("keys", "links", "bands", "sketches")
 """What a unit writes of its examples for decisions; the name is the suffix of the file."""
-DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, TOLD, ANSWERED, SIZES, ELIGIBLE, HELD = DECISIONS = (
-    "duplicates", "candidates", "codes", "similar", "near", "limit", "told", "answered", "sizes", "eligible", "held",
+DUPLICATES, CANDIDATES, CODES, SIMILAR, NEAR, LIMIT, SENT, REPLIES, SIZES, ELIGIBLE, HELD = DECISIONS = (
+    "duplicates", "candidates", "codes", "similar", "near", "limit", "sent", "replies", "sizes", "eligible", "held",
 )  # fmt: skip
 LASTING = (NEAR,)
 """Decisions that a finished dataset keeps."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 _OF_UNIT = re.compile(rf"(?:(?P<kind>[a-z]+)-)?(?P<unit>\d{{5}})(?(kind)-\d{{3}}\.tar|\.(?:json|{'|'.join(ENTRIES)}))")
-_OF_DECISION = re.compile(rf"(?:{'|'.join(DECISIONS)})\d*-\d{{5}}\.rows")
+_OF_DECISION = re.compile(rf"(?:{STAGED}|{CURATED})/(?:{'|'.join(DECISIONS)})\d*-\d{{5}}\.rows")
+
+
+def is_decision(name: str) -> bool:
+    """Return whether a name in the output folder is that of a file of decisions."""
+    return _OF_DECISION.fullmatch(name) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Job:
         """Return whether a run of this plan writes a file of this name to `_staged`."""
         match = _OF_UNIT.fullmatch(name)
         of_unit = match is not None and match["kind"] in (None, self.kind.name) and int(match["unit"]) < self.num_units
-        return of_unit or _OF_DECISION.fullmatch(name) is not None
+        return of_unit or is_decision(f"{STAGED}/{name}")
 
     def staged_path(self, unit: int) -> str:
         """Return the path of the result of a unit's first stage."""

@@ -4,20 +4,24 @@
     unit: groups with their numbers of rows -> slice: the groups to hold out -> unit: their rows
 
 A group is a connected component of the graph of rows and texts: all rows that share a text, in any column, directly or
-through other rows. Texts are compared by their tokens. A group's name is the smallest hash of its texts, which decides
-whether it is held out, so that a row that shares no text is on the same side in every run. A group with more rows than
-the whole held-out part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus. The
-other groups are then held out at a higher rate, which preserves the fraction.
+through other rows. Texts are compared by their tokens. A group's name is the smallest hash of its texts. It decides
+whether the group is held out, and so a row that shares no text gets the same draw in every run. A group with more rows
+than the whole held-out part is trained on: a common hypothesis such as "a man is outside" can join much of a corpus.
+The other groups are then held out at a higher rate, which preserves the fraction.
 
-A unit names its groups after its own texts, and tells the slices of the hashes of texts the name of each. A slice
-answers the units of a text that several have with the smallest name. From then on a unit's groups take the place of
-rows, and the names that it was answered that of texts: units rename their groups and tell again, and slices answer
-those with a larger name. Units also tell of the new names, which are texts themselves, and of what they renamed: every
-group of an old name learns of the new one at once, so that the number of turns grows with the logarithm of a chain of
-units, as with pointer jumping (Shiloach and Vishkin, "An O(log n) parallel connectivity algorithm", 1982). A group
-about which units still disagree after the last turn is trained on.
+Units and slices of the hashes exchange names in iterations:
 
-A unit tells of each text once: a slice receives at most as many members of a text as there are units.
+- Iteration 0: a unit joins its rows, and sends the name of the group of each of its texts. A slice replies to all units
+  that have a text in common, with the smallest name of the text.
+- From iteration 1 on, the items are a unit's groups instead of rows, and names instead of texts. A unit renames its
+  groups to the smallest name that it has received, and sends the new names. A slice replies to every unit whose name
+  for a text is not the smallest.
+- A unit also sends each pair of an old and a new name. All units that still use the old name then receive the new one
+  in the same iteration. This is pointer jumping (Shiloach and Vishkin, "An O(log n) parallel connectivity algorithm",
+  1982): the number of iterations grows with the logarithm of the length of a chain.
+
+It ends when there is no reply, or after ITERATIONS. A group whose name is still in a reply then is unresolved, and is
+trained on. A unit sends each text or pair once in an iteration, however many rows have it.
 """
 
 import numpy as np
@@ -28,11 +32,11 @@ from clearspan.shards import keyed
 from clearspan.shards.ragged import Ragged, starts_run
 from clearspan.shards.schema import token_columns
 
-TURNS = 8
+ITERATIONS = 12
 MEMBER = np.dtype([("text", "<u8"), ("group", "<u8")])
-"""A text, and the name of its group. The text may be another name of the group, since names are texts."""
-SIZE = np.dtype([("group", "<u8"), ("rows", "<u4"), ("is_open", "?")])
-"""The number of a unit's rows in a group, and whether units disagree about its name."""
+"""A text, and the name of its group. A name is the hash of a text, so `text` can also be an earlier name."""
+SIZE = np.dtype([("group", "<u8"), ("rows", "<u4"), ("unresolved", "?")])
+"""The number of a unit's rows in a group, and whether the group's name occurs in a last reply."""
 DROPPED = np.uint64(np.iinfo(np.uint64).max)
 """The group of a row that is not kept. Hashes have 63 bits."""
 
@@ -96,23 +100,25 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return what a unit tells of texts (n,) and their groups (n,): of each text, and of the groups' names, as (m,)
-    MEMBER.
-    """
+    """Return what a unit sends of texts (n,) and their groups (n,): each text and each group's name, as (m,) MEMBER."""
     names = np.unique(groups)
     entries = np.empty(len(texts) + len(names), MEMBER)
     entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
     order, _ = _by_text(entries)
-    ordered = entries[order]
-    told: np.ndarray = ordered[starts_run(ordered["text"]) | starts_run(ordered["group"])]
-    return told
+    once = _without_repeats(entries[order])
+    _, firsts = _by_text(once)
+    lengths = np.repeat(np.diff(firsts, append=len(once)), np.diff(firsts, append=len(once)))
+    several = once[lengths > 1]  # few, and not in order of their groups
+    several = _without_repeats(several[np.lexsort((several["group"], several["text"]))])
+    return np.append(once[lengths == 1], several)
 
 
-def answers(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the members (n,) whose text has a smaller name, (m,) int64, and both names, (m,) MEMBER.
+def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return which members (n,) to reply to, (m,) int64, and the replies, (m,) MEMBER: `text` is the member's name for
+    its group, `group` the smallest name of the member's text.
 
     Args:
-        to_all: answer every member whose text occurs more than once.
+        to_all: reply to all members whose text occurs more than once, not only to those with a larger name.
     """
     if not len(members):
         return np.empty(0, np.int64), members
@@ -127,32 +133,50 @@ def answers(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return members' positions by text, (n,) int64, and where each text begins, (texts,) int64."""
+    """Return members' positions by text, (n,) int64, and where each text begins in this order, (texts,) int64."""
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))
 
 
-def sizes(groups: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the groups of a unit's rows (n,), and those of its last answers, which are open, (m,) SIZE."""
+def _without_repeats(members: np.ndarray) -> np.ndarray:
+    """Return the members (n,) that differ from their predecessor."""
+    differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
+    return differing
+
+
+def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
+    """Return the number of a unit's rows in each group, and an unresolved entry for each name in its last replies, old
+    or new, (n,) SIZE.
+
+    Args:
+        groups: the group of each row, (rows,) uint64.
+        replies: (m,) MEMBER.
+    """
     named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
-    is_open = np.unique(np.append(answers["text"], answers["group"]))
-    entries = np.zeros(len(named) + len(is_open), SIZE)
-    entries["group"] = np.append(named, is_open)
-    entries["rows"][: len(named)], entries["is_open"][len(named) :] = rows, True
+    unresolved = np.unique(np.append(replies["text"], replies["group"]))
+    entries = np.zeros(len(named) + len(unresolved), SIZE)
+    entries["group"] = np.append(named, unresolved)
+    entries["rows"][: len(named)], entries["unresolved"][len(named) :] = rows, True
     return entries
 
 
 def eligible(sizes: np.ndarray, limit: float) -> np.ndarray:
-    """Return which entries (n,) SIZE are of a group that may be held out, (n,) bool: not open, and with no more rows
+    """Return which entries (n,) SIZE are of a group that may be held out, (n,) bool: resolved, and with no more rows
     than the limit.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)
-    is_open, rows = np.bincount(group, sizes["is_open"]) > 0, np.bincount(group, sizes["rows"])
-    chosen: np.ndarray = (~is_open & (rows <= limit))[group]
+    unresolved, rows = np.bincount(group, sizes["unresolved"]) > 0, np.bincount(group, sizes["rows"])
+    chosen: np.ndarray = (~unresolved & (rows <= limit))[group]
     return chosen
 
 
 def draws(groups: np.ndarray) -> np.ndarray:
     """Return a number from 0 to 1 for each group (n,) uint64, (n,) float64; groups with the lowest are held out."""
-    drawn: np.ndarray = (keyed.finalize(groups.view(np.int64)).view(np.uint64) >> np.uint64(11)) / float(1 << 53)
+    drawn: np.ndarray = (mixed(groups) >> np.uint64(11)) / float(1 << 53)
     return drawn
+
+
+def mixed(names: np.ndarray) -> np.ndarray:
+    """Return hashes of names (n,) uint64, (n,) uint64, spread evenly: names are the smallest of several hashes."""
+    spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
+    return spread

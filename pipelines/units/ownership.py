@@ -19,7 +19,6 @@ from clearspan.pipelines.units.curation import pack_verdicts
 from clearspan.pipelines.units.decisions import decides_nothing
 from clearspan.pipelines.units.job import (
     CURATED,
-    DECISIONS,
     DONE,
     ENTRIES,
     EXCLUDED,
@@ -28,12 +27,12 @@ from clearspan.pipelines.units.job import (
     STOPPED,
     VALIDATION,
     UnitResult,
+    is_decision,
 )
 from clearspan.pipelines.units.plan import NAME
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
-_OF_DECISION = re.compile(rf"({STAGED}|{CURATED})/({'|'.join(DECISIONS)})-\d{{5}}\.rows")
 _SUFFIXES = "|".join(("json", r"jsonl\.zst", "zst", *ENTRIES))
 _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.({_SUFFIXES})")
 
@@ -61,7 +60,7 @@ def _is_own(name: str, fingerprint: dict[str, Any], num_units: int, plan: str, r
         return True
     if sha256 := resources(fingerprint).get(name.removeprefix(f"{VALIDATION}/")):
         return _sha256(read()) == sha256
-    if _OF_DECISION.fullmatch(name):
+    if is_decision(name):
         return decides_nothing(read(), num_units)
     match = _OF_UNIT.fullmatch(name)
     if not match or int(match[2]) >= num_units:

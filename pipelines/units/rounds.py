@@ -13,7 +13,6 @@ from functools import partial
 from clearspan.pipelines.units import decisions, linking
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.job import (
-    ANSWERED,
     CANDIDATES,
     CODES,
     DUPLICATES,
@@ -21,9 +20,10 @@ from clearspan.pipelines.units.job import (
     HELD,
     LIMIT,
     NEAR,
+    REPLIES,
+    SENT,
     SIMILAR,
     SIZES,
-    TOLD,
     Job,
     UnitResult,
     done_units,
@@ -66,24 +66,21 @@ def rounds(curation: Curation) -> list[Round]:
     ]
     deciding = [Round(name, partial(_undecided, of, by), work) for needed, name, of, by, work in made if needed]
     if curation.is_linked:
-        turns = itertools.chain.from_iterable(map(_turn, range(linking.TURNS)))
+        iterations = itertools.chain.from_iterable(map(_iteration, range(linking.ITERATIONS)))
         chosen = [
             ("Count groups", SIZES, _BY_UNIT, decisions.count_groups),
             ("Weigh groups", ELIGIBLE, _BY_SLICE, decisions.weigh_groups),
             ("Hold out", HELD, _BY_SLICE, decisions.find_held_out),
         ]
-        deciding += [*turns, *(Round(name, partial(_undecided, of, by), work) for name, of, by, work in chosen)]
+        deciding += [*iterations, *(Round(name, partial(_undecided, of, by), work) for name, of, by, work in chosen)]
     return [*deciding, Round("Finish", _unfinished, finish_unit)]
 
 
-def _turn(turn: int) -> list[Round]:
-    """Return the rounds of a turn in which units and slices agree about groups of rows that share texts."""
-    made = [
-        ("Tell texts", TOLD, _BY_UNIT, decisions.tell_texts),
-        ("Answer", ANSWERED, _BY_SLICE, decisions.answer_texts),
-    ]
+def _iteration(number: int) -> list[Round]:
+    """Return the rounds in which units and slices exchange names of groups of rows that share texts."""
+    made = [("Send names", SENT, _BY_UNIT, decisions.send_names), ("Reply", REPLIES, _BY_SLICE, decisions.reply)]
     return [
-        Round(f"{name} {turn}", partial(_unsettled, turn, f"{of}{turn}", by), partial(work, turn=turn))
+        Round(f"{name} {number}", partial(_unnamed, number, f"{of}{number}", by), partial(work, iteration=number))
         for name, of, by, work in made
     ]
 
@@ -99,9 +96,9 @@ def _undecided(decision: str, by: str, job: Job) -> list[Element]:
     return [(number, slices) for number in numbers if job.decision_name(decision, number) not in decided]
 
 
-def _unsettled(turn: int, decision: str, by: str, job: Job) -> list[Element]:
-    """Return what is undecided in a turn; none if units agreed before it."""
-    return [] if decisions.is_settled(job, turn) else _undecided(decision, by, job)
+def _unnamed(iteration: int, decision: str, by: str, job: Job) -> list[Element]:
+    """Return what is undecided in an iteration; none if the one before had no replies."""
+    return [] if decisions.has_converged(job, iteration) else _undecided(decision, by, job)
 
 
 def _unfinished(job: Job) -> list[Element]:

@@ -34,13 +34,25 @@ JOB_SERVICE = Path(__file__).with_name("job_service.py")
 WORKER_POOL = ["-m", "apache_beam.runners.worker.worker_pool_main", "--service_port=0"]
 KILLING = ROOT / "tests" / "pipelines" / "killing.py"
 STAGES = {"one stage": [], "two stages": ["--dedup", "--limit", "8"]}
+GROUPS = "groups of rows"
 
 
 @pytest.fixture(scope="module", params=STAGES)
 def words(
-    request: pytest.FixtureRequest, corpus: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    corpus: Path,
+    roberta_tokenizer: Path,
+    shared_data: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> list[str]:
-    """The command, but for --output and the runner: several units, and documents that occur twice."""
+    """The command, but for --output and the runner: several units, and documents that occur twice, or shared texts."""
+    if request.param == GROUPS:
+        parts = tmp_path_factory.mktemp("parts")
+        header, *rows = (shared_data / "nli" / "snli_triplets.csv").read_text("utf-8").splitlines()[:601]
+        for unit in range(3):
+            (parts / f"{unit}.csv").write_text("\n".join([header, *rows[unit::3], ""]), "utf-8")
+        inputs = ["--input", f"{parts}/*.csv", "--unit-bytes", "1"]
+        return ["triplets", *inputs, "--tokenizer", str(roberta_tokenizer), "--holdout-fraction", "0.2"]
     copies = tmp_path_factory.mktemp("copies") / "c.jsonl"
     copies.write_bytes((corpus / "b.jsonl").read_bytes())
     inputs = ["--input", f"{corpus}/*.jsonl", str(copies)]
@@ -63,6 +75,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [*STAGES, GROUPS], indirect=True)
 def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, bytes], tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     used = set()
@@ -268,7 +281,7 @@ def test_with_a_container_image_nothing_is_staged_but_the_graph(dataflow: list[s
     transforms = graph.components.transforms
     (root,) = graph.root_transform_ids
     steps = [transforms[name].unique_name for name in transforms[root].subtransforms]
-    assert steps == ["Start", "Units", "Spread", "Process", "Before Commit", "All before Commit", "Commit"]
+    assert steps == ["Units", "Spread", "Process", "Barrier before Commit", "Commit"]
 
 
 @pytest.mark.slow

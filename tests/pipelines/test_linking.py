@@ -136,13 +136,18 @@ def chains(lengths: list[int]) -> list[Rows]:
 
 
 def test_a_chain_through_many_units_is_one_group(chosen) -> None:
-    units = chains([30] * 40)
+    units = chains([200] * 6 + [2] * 50)
     found = chosen(units, 0.3)
-    assert found == expected(units, 0.3) and 0 < sum(map(sum, found)) < 1200
+    assert found == expected(units, 0.3) and 0 < sum(map(sum, found)) < 1300
 
 
-def test_a_group_on_which_units_do_not_agree_in_time_is_trained_on(chosen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linking, "TURNS", 2)
+def test_each_text_and_pair_of_names_is_sent_once() -> None:
+    sent = linking.members(np.array([5, 5, 5, 7], np.uint64), np.array([2, 1, 2, 1], np.uint64))
+    assert sorted(sent.tolist()) == [(1, 1), (2, 2), (5, 1), (5, 2), (7, 1)]
+
+
+def test_a_group_that_is_unresolved_in_the_end_is_trained_on(chosen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linking, "ITERATIONS", 2)
     units = chains([60] * 10 + [1] * 400)
     found = chosen(units, 0.3)
     long, short = found[0][:300] + found[1], found[0][300:]

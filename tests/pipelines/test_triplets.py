@@ -257,20 +257,32 @@ def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Pat
     (tmp_path / "a.csv").write_bytes(as_csv(pairs, ("sent0", "sent1")))
     outcome = direct("triplets", "--input", tmp_path / "a.csv", "--holdout-fraction", "0.1")
     assert outcome.code == 1
-    assert "0.1 of 50 triplets, of which those that share a text stay together leaves none to validation" in outcome.err
+    assert (
+        "0.1 of 50 triplets, of which those that share a text stay together, leaves none to validation" in outcome.err
+    )
+
+
+def test_corrected_inputs_follow_a_run_that_kept_nothing(direct, decoded, rows: Rows, tmp_path: Path) -> None:
+    words = ("triplets", "--input", tmp_path / "*.csv", "--unit-bytes", "1", "--holdout-fraction", "0.2")
+    for texts, code in (("", 1), (None, 0)):
+        for unit in range(2):
+            pairs = [(row[0] if texts is None else texts, row[1]) for row in rows[unit:60:2]]
+            (tmp_path / f"{unit}.csv").write_bytes(as_csv(pairs, ("sent0", "sent1")))
+        assert direct(*words).code == code
+    assert len(decoded(tmp_path / "out")) + len(decoded(tmp_path / "out" / "validation")) == 60
 
 
 @pytest.mark.slow
 def test_stopped_while_groups_are_found_it_ends_with_the_same_bytes(
     direct, rows: Rows, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three units take several turns to agree: chains of rows of which each shares a text with one of the next unit."""
+    """Three units take several iterations: chains of rows of which each shares a text with one of the next unit."""
     texts = [row[0] for row in rows[:300]]
     pairs = [pair for pair in itertools.pairwise(texts) if texts.index(pair[1]) % 6]
     for unit in range(3):
         (tmp_path / f"{unit}.csv").write_bytes(as_csv(pairs[unit::3], ("sent0", "sent1")))
     words = ("triplets", "--input", tmp_path / "*.csv", "--unit-bytes", "1", "--holdout-fraction", "0.2")
-    published, publish, decided = [], storage.publish_bytes, r"(told|answered)\d-|(sizes|eligible|held)-"
+    published, publish, decided = [], storage.publish_bytes, r"(sent|replies)\d-|(sizes|eligible|held)-"
 
     def publishing(fails_at: int | None) -> Callable[[bytes, str], None]:
         def publish_or_fail(data: bytes, path: str) -> None:
@@ -285,7 +297,7 @@ def test_stopped_while_groups_are_found_it_ends_with_the_same_bytes(
     monkeypatch.setattr(storage, "publish_bytes", publishing(None))
     assert direct(*words, "--output", tmp_path / "undisturbed").code == 0
     names, expected = [*published], tree(tmp_path / "undisturbed")
-    assert {"told2-00002.rows", "answered2-00000.rows", "held-00000.rows"} <= {*names} and len(names) == len({*names})
+    assert {"sent2-00002.rows", "replies2-00000.rows", "held-00000.rows"} <= {*names} and len(names) == len({*names})
     for fails_at in range(0, len(names), 3):
         folder = tmp_path / f"{fails_at}"
         for number in (fails_at, None):
