@@ -1,6 +1,9 @@
 """What commands import, once for all the processes that are forked from this one."""
 
-# ruff: noqa: F401
+# ruff: noqa: E402, F401
+import gc
+
+gc.disable()  # until all is imported
 import apache_beam.runners.worker.sdk_worker_main
 import awkward  # which gigatoken imports at its first call
 import deepspeed.runtime.zero.muon.muon_optimizer  # by which ZeRO imports half of torch.compile
@@ -30,3 +33,5 @@ import clearspan.train.objectives.spans
 import tests.train.ranks
 
 get_checkpoint_conversion_mapping("roberta")  # whose table of all architectures is compiled once for all
+gc.enable()
+gc.freeze()  # what is imported is not looked through by the collector of each of them

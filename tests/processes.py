@@ -33,13 +33,18 @@ def run_module(
 
 
 def run_commands(
-    command: list[str], environments: list[dict[str, str]], text: str = "", stdout: Path | None = None
+    command: list[str],
+    environments: list[dict[str, str]],
+    text: str = "",
+    stdout: Path | None = None,
+    folder: Path = ROOT,
 ) -> subprocess.CompletedProcess:
     """`python COMMAND` in each of these environments, side by side; what they print, and the largest exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        (given := Path(folder) / "stdin").write_text(text)
-        outputs = stdout or Path(folder) / "stdout", Path(folder) / "stderr"
-        processes = [forking().Process(target=_run, args=(command, one, given, *outputs)) for one in environments]
+    with tempfile.TemporaryDirectory() as place:
+        (given := Path(place) / "stdin").write_text(text)
+        outputs = stdout or Path(place) / "stdout", Path(place) / "stderr"
+        shared = folder, given, *outputs
+        processes = [forking().Process(target=_run, args=(command, one, *shared)) for one in environments]
         for process in processes:
             process.start()
         for process in processes:
@@ -59,18 +64,20 @@ def forking() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _run(command: list[str], variables: dict[str, str], stdin: Path, stdout: Path, stderr: Path) -> None:
-    """What `python COMMAND` does, in this process."""
+def _run(command: list[str], variables: dict[str, str], folder: Path, stdin: Path, stdout: Path, stderr: Path) -> None:
+    """What `python COMMAND` does in a folder, in this process."""
     os.dup2(os.open(stdin, os.O_RDONLY), 0)
     for number, path in ((1, stdout), (2, stderr)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(variables)
-    os.chdir(ROOT)
+    os.chdir(folder)
     sys.stdin = open(0, closefd=False)
     if encoding := variables.get("PYTHONIOENCODING"):
         sys.stdout.reconfigure(encoding=encoding)  # type: ignore[union-attr]
         sys.stderr.reconfigure(encoding=encoding)  # type: ignore[union-attr]
+    if command[0] in ("-m", "-c"):
+        sys.path.insert(0, str(folder))
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)

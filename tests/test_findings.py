@@ -24,6 +24,7 @@ from benchmarks.findings.verdicts import NOISE, OPPOSITE, REPRODUCED, Run, Sampl
 from clearspan.common.commands import UsageError
 from clearspan.eval.scores import Examples, difference, resampled
 from clearspan.train.config.recipe import load
+from tests.end_to_end.test_whole_way import some_sts
 from tests.processes import environment, run_commands
 
 GROUP = (("A", "acc"), ("B", "acc"))
@@ -272,7 +273,8 @@ def test_a_killed_run_ends_with_the_table_of_an_uninterrupted_one(shared_data: P
     for (name, source), number in zip(texts.items(), (60, 300), strict=True):
         lines = (shared_data / source).read_bytes().splitlines(keepends=True)
         (tmp_path / name).write_bytes(b"".join(lines[:number]))
-    inputs = Inputs((str(tmp_path / "docs.jsonl"),), (str(tmp_path / "sentences.txt"),), shared_data)
+    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark", "SICK", "TREC")
+    inputs = Inputs((str(tmp_path / "docs.jsonl"),), (str(tmp_path / "sentences.txt"),), data)
     whole, killed = (plan.make("tiny", inputs, tmp_path / name, 1, ("mlm", "declutr")) for name in ("a", "b"))
     plan.fix(whole)
     assert execution.run(whole, stages_of(whole), start) == []

@@ -25,6 +25,8 @@ from PIL import Image
 from clearspan.pipelines.__main__ import KINDS, main
 from clearspan.pipelines.kinds.text import TextKind
 from tests.conftest import ROOT
+from tests.end_to_end.test_whole_way import some_sts
+from tests.processes import run_module
 
 PACKAGES = ("common", "pipelines", "shards", "train", "eval")
 USERS_OWN = ("train.py", "eval.py", "shards.py", "common.py", "pipelines/__init__.py")
@@ -114,9 +116,8 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     done = run("clearspan-export", trained, model)
     assert done.returncode == 0, done.stderr
 
-    sts = shared_data / "senteval" / "downstream" / "STS" / "STSBenchmark"
-    shutil.copytree(sts, tmp_path / "data" / "downstream" / "STS" / "STSBenchmark")
-    output = ("--data", tmp_path / "data", "--output", tmp_path / "scores", "--json", "--quiet")
+    data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark")
+    output = ("--data", data, "--output", tmp_path / "scores", "--json", "--quiet")
     done = run("clearspan-eval", "--model", model, "--tasks", "sts", *output)
     assert done.returncode == 0, done.stderr
     assert "STSBenchmark" in json.loads(done.stdout)["scores"]
@@ -135,9 +136,9 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_is_the_commands_exit_code(run) -> None:
+def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
     """What is wrong is one line, of how many ranks ever; nothing else is printed."""
-    done = run("clearspan-train", "--recipe", "no-such-recipe", "--num_accelerators", "2", "output=run")
+    done = run_module("clearspan.train", "--recipe", "no-such-recipe", "--num_accelerators", "2", "output=run")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and "no-such-recipe" in done.stderr
 

@@ -1,6 +1,7 @@
 """Fixtures: small corpora of real text, and the command run in this process."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -43,9 +44,22 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
+@functools.lru_cache(8)
+def tokenization(data: bytes, backend: str) -> Tokenization:
+    """A tokenizer that is loaded once for all runs."""
+    return Tokenization(data, backend=backend)
+
+
 @pytest.fixture
-def pipeline(capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_path: Path) -> Command:
+def pipeline(
+    capsys: pytest.CaptureFixture[str], roberta_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
     """Run `python -m pipelines` in this process; defaults: documents, RoBERTa's tokenizer, tmp_path/out."""
+
+    def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
+        return tokenization(TokenizerFiles.main(resources), kind.tokenization)
+
+    monkeypatch.setattr(TextKind, "tokenization_of", loaded)
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]

@@ -177,7 +177,7 @@ blocks = st.lists(sentences, min_size=1, max_size=6)
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("steps", COMPOSITIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks, seed=st.integers(0, 1 << 40))
 def test_each_augmentation_is_the_obvious_one(steps: str, unit: str, block: list[list[int]], seed: int) -> None:
     augmenter = augmenters[steps, unit]
@@ -188,7 +188,7 @@ def test_each_augmentation_is_the_obvious_one(steps: str, unit: str, block: list
         assert views[i].tolist() == reference(sentence, int(keys[i]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sentence=sentences,
     key=st.integers(0, 1 << 40),

@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
@@ -37,7 +37,6 @@ def read(data: bytes, reading: Reading | None = None, name: str = "a.csv") -> li
 
 
 @given(st.lists(st.tuples(cells, cells), max_size=9), st.sampled_from([",", ";", "|"]), st.sampled_from(["\n", "\r\n"]))
-@settings(deadline=None)
 def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimiter: str, end: str) -> None:
     data = written([["first", "text"], *map(list, rows)], delimiter=delimiter, lineterminator=end)
     found = read(data, Reading(10**6, columns=(("first", "text"),)))

@@ -195,7 +195,7 @@ def verdicts_of(job: Job) -> list[list[int]]:
 
 @pytest.mark.slow
 @given(key_lists, st.integers(1, 200), st.none() | st.integers(1, 12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: int, limit: int | None) -> None:
     packed = []
     for unit in units:
@@ -242,7 +242,7 @@ def test_keys_are_compared_a_bounded_part_at_a_time(
 
 
 @given(st.lists(st.lists(st.integers(0, 65535) | st.integers(0, 2), max_size=6), max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None:
     rows = [{"id": 7, "tokens": tokens, "view_0": [number]} for number, tokens in enumerate(lists)]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema("sentences", pa.uint16(), views=1))

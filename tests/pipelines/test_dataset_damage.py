@@ -12,6 +12,7 @@ import pytest
 from clearspan.pipelines.__main__ import main
 from clearspan.shards import Dataset, ShardError, verify
 from clearspan.shards.manifest import ManifestError
+from tests.pipelines.conftest import Command
 
 FLIPS = 8
 CUTS = 3
@@ -75,7 +76,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) ->
 
 @pytest.mark.slow
 def test_run_again_after_damage_to_its_own_records_it_ends_the_same_or_says_why(
-    command: list[str], tree, capsys: pytest.CaptureFixture[str]
+    command: list[str], direct: Command, tree
 ) -> None:
     folder = Path(command[-1])
     finished = tree(folder)
@@ -85,11 +86,11 @@ def test_run_again_after_damage_to_its_own_records_it_ends_the_same_or_says_why(
         data = path.read_bytes()
         for damaged in list(damages(data, path.name))[FLIPS - 1 : FLIPS + 1]:  # a flip and a cut
             path.write_bytes(damaged)
-            capsys.readouterr()
-            if main(command) == 0:
+            ended = direct(*command)
+            if ended.code == 0:
                 assert path.parent.name == "_curated" or tree(folder) == finished
             else:
-                assert capsys.readouterr().err.count("\n") == 1
+                assert ended.err.count("\n") == 1
                 assert path.name == "plan.json"
             path.write_bytes(data)
     assert tree(folder) == finished

@@ -187,7 +187,7 @@ def runs_of(text: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("other", ["日本", "나 네"])
 @given(st.lists(st.sampled_from(["a", "b", "Ä", "?", "c3", ",", "."]), max_size=40), st.integers(0, 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_hashes_meet_exactly_where_words_do(other: str, words: list[str], start: int) -> None:
     words = [other if word == "?" else word for word in words]
     text, planted = " ".join(words), " ".join(["a b", *words[start : start + 13], "a"])

@@ -44,7 +44,7 @@ values = st.recursive(
     st.sampled_from([None, 2]),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_an_arrays_elements_are_its_records(array: list, indent: int | None, escaped: bool) -> None:
     data = BOM + json.dumps(array, indent=indent, ensure_ascii=escaped).encode() + b"\n"
     found = elements(data)
@@ -179,7 +179,6 @@ def parts(data: bytes, separator: str, limit: int = 10**6) -> list[Record]:
 
 
 @given(st.lists(st.text("ab \n<", max_size=5), max_size=8), st.sampled_from(["\n\n", "<a>", "<", "  "]))
-@settings(deadline=None)
 def test_a_separator_parts_documents(pieces: list[str], separator: str) -> None:
     data = separator.join(pieces)
     found = parts(data.encode(), separator)

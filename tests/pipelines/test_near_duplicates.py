@@ -57,7 +57,7 @@ def test_estimates_are_the_similarities_of_ngrams(plain: list[str]) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_sketch_depends_on_the_set_alone(sets: list[list[int]]) -> None:
     rows = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
     grams = np.array([number for each in sets for number in each], np.int64)

@@ -5,7 +5,6 @@ The module lies in a user's folder; the real commands run there, each in a proce
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from PIL import Image
 
 from clearspan.common.plugins import VARIABLE
 from clearspan.shards import schema
+from tests.processes import environment, run_commands
 
 FILE = '''
 """Photographs by class: a folder a class, or a tar."""
@@ -106,9 +106,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "toy.py").write_text(FILE)
 
     def command(*words: str | Path, known: bool = True) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, **({VARIABLE: "toy"} if known else {})}
-        arguments = [sys.executable, *map(str, words)]
-        return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        variables = environment(**({VARIABLE: "toy"} if known else {}))
+        return run_commands(list(map(str, words)), [variables], folder=folder)
 
     return command
 

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from clearspan.common.plugins import PluginError
 from clearspan.pipelines.readers.formats import own_format
+from tests.processes import environment, run_commands
 
 FORTUNES = '''
 """Fortune files: texts, each followed by a line with a percent sign alone."""
@@ -59,20 +58,14 @@ OPTIONS = ("--input", "texts", "--min-tokens", "1", "--dedup")
 def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     fortunes: str, pipeline, tmp_path: Path, roberta_tokenizer: Path
 ) -> None:
-    command = [sys.executable, "-m", "clearspan.pipelines", "documents", "--format", f"{fortunes}:Fortunes", *OPTIONS]
-    more = ["--output", "out", "--tokenizer", roberta_tokenizer, "--workers", "2", "--unit-bytes", "60", "--json"]
-    made = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = ["-m", "clearspan.pipelines", "documents", "--format", f"{fortunes}:Fortunes", *OPTIONS]
+    more = ["--output", "out", "--tokenizer", str(roberta_tokenizer), "--workers", "2", "--unit-bytes", "60", "--json"]
+    made = run_commands([*command, *more], [environment()], folder=tmp_path)
     assert made.returncode == 0, made.stderr
     summary = json.loads(made.stdout)
     assert (summary["read"], summary["kept"], summary["filtered"]["duplicate"]) == (6, 5, 1)
-    printed = subprocess.run(
-        [sys.executable, "-m", "clearspan.shards", "cat", "out", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    rows = [json.loads(line) for line in printed.splitlines()]
+    printed = run_commands(["-m", "clearspan.shards", "cat", "out", "--json"], [environment()], folder=tmp_path)
+    rows = [json.loads(line) for line in printed.stdout.splitlines()]
     assert [row["source"] for row in rows] == [
         "a.fortunes:0",
         f"a.fortunes:{len(SAYINGS[0]) + 3}",

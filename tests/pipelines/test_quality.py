@@ -104,7 +104,7 @@ repeating = st.lists(
 
 
 @given(repeating, st.integers(1, 40), st.integers(0, 60), st.sampled_from([" ", "\n", "\n\n"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_repetition_is_found_as_by_the_slow_reference(part: list[str], times: int, others: int, end: str) -> None:
     text = " ".join(f"word{number}" for number in range(others)) + end + end.join([" ".join(part)] * times)
     assert gopher(text).reason == plain_gopher(text)

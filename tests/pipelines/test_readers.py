@@ -49,7 +49,7 @@ lines = st.lists(
 
 
 @given(lines, st.integers(1, 80), st.booleans(), st.sampled_from([b"\n", b"\r\n"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, final: bool, end: bytes) -> None:
     data = end.join(lines) + (end if final else b"")
     whole = read_lines(data, limit=50)

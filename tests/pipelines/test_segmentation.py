@@ -34,7 +34,7 @@ AWKWARD += ["\n \n", "\n\n", "\r\n\r\n", "日本", "e\u0301", "x@y.z"]
 
 
 @given(st.lists(st.sampled_from(AWKWARD) | st.characters(codec="utf-8"), max_size=60), st.sampled_from(["en", "hi"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nothing_of_any_text_is_lost(parts: list[str], language: str) -> None:
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:

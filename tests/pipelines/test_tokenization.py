@@ -77,7 +77,7 @@ def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, 
     assert made._fast is not None
 
     @given(st.lists(any_text, min_size=1, max_size=5))
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     def check(texts: list[str]) -> None:
         made.start_unit()
         assert_exact(made, data, texts)
@@ -96,7 +96,7 @@ def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta:
     assert made._fast is not None
 
     @given(any_text)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     def check(text: str) -> None:
         made.start_unit()
         assert_exact(made, data, [text, f"   {text}    <mask>", f"{text}\u0338"])
@@ -223,7 +223,7 @@ def test_a_byte_bounds_a_token_only_where_nothing_adds_bytes(roberta: bytes, cha
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_text_has_more_byte_level_ids_than_bytes(roberta_tokenization: Tokenization, text: str) -> None:
     assert len(roberta_tokenization.tokenize([text], ["a"])[0]) <= len(text.encode("utf-8", "surrogatepass"))
 
@@ -296,7 +296,7 @@ def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, To
     made = Tokenization(data)
 
     @given(st.lists(any_text, min_size=1, max_size=5))
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     def check(texts: list[str]) -> None:
         made.start_unit()
         assert_exact(made, data, texts)

@@ -59,7 +59,7 @@ def dataset(pictures: list[pa.RecordBatch], tmp_path: Path) -> Path:
 
 
 @given(st.lists(st.lists(example, min_size=1, max_size=5), max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_batches_come_back_as_they_were(parts: list[list[dict]]) -> None:
     batches = [batch_of(rows) for rows in parts]
     members = [

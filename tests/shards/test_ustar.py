@@ -33,7 +33,7 @@ def by_tarfile(files: Files, tar_format: int = tarfile.USTAR_FORMAT, **fields: o
 
 
 @given(st.lists(st.tuples(names, st.binary(max_size=2000)), max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_they_are_the_bytes_that_tarfile_writes_and_are_read_back(files: Files) -> None:
     assert ours(files) == by_tarfile(files)
     assert list(ustar.members(io.BytesIO(ours(files)))) == files

@@ -43,7 +43,7 @@ def test_tars_hold_no_time_and_no_owner(batches: list[pa.RecordBatch], tmp_path:
 
 
 @given(st.integers(1, 200_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_shards_keep_to_their_size_and_lose_nothing(tmp_path_factory, batches, max_bytes: int) -> None:
     folder = tmp_path_factory.mktemp("shards")
     shards = write(folder, batches, max_bytes)

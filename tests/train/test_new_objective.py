@@ -4,9 +4,7 @@ The real commands run in that module's folder, in processes of their own; the pa
 """
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from clearspan.shards import Dataset, Manifest, ShardWriter
 from clearspan.shards import schema as schemas
 from tests.conftest import ROOT
+from tests.processes import environment, run_commands
 from tests.train.runs import same_weights, without_its_last_checkpoint
 
 MODULE = '''
@@ -203,11 +202,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(
-    house: Path, *arguments: str | Path, before: Sequence[str | Path] = (ROOT / "train" / "run.py",)
+    house: Path, *arguments: str | Path, before: Sequence[str] = (str(ROOT / "train" / "run.py"),)
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *before, "--recipe", "demo", "--quiet", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, timeout=400)
+    command = [*before, "--recipe", "demo", "--quiet", *map(str, arguments)]
+    return run_commands(command, [environment()], folder=house)
 
 
 def figures(run: Path) -> list[dict[str, float]]:

@@ -54,7 +54,7 @@ def check_geometry(spans: Spans, lengths: torch.Tensor, distance: int, positives
         assert ((first >= start) & (last <= end)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(settings_and_lengths(), st.integers(0, 1 << 40))
 def test_spans_keep_their_bounds_distances_and_neighbourhoods(
     drawn: tuple[SpanConfig, torch.Tensor], seed: int
@@ -68,7 +68,7 @@ def test_spans_keep_their_bounds_distances_and_neighbourhoods(
         assert spans.positive_length.min() >= config.min_span
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(settings_and_lengths(), st.floats(0, 1))
 def test_shrinking_fits_any_document_down_to_the_stated_smallest(
     drawn: tuple[SpanConfig, torch.Tensor], fraction: float

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from clearspan.train import sweep
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.scores import Scoring, missing, scoring
-from tests.conftest import ROOT
-from tests.train.ranks import environment, train_alone
+from tests.processes import environment, run_commands
+from tests.train.ranks import train_alone
 
 DEV = "downstream_declutr_dev"
 
@@ -108,7 +107,7 @@ def test_a_run_is_scored_on_the_data_that_is_there(tiny: list[str], shared_data:
     trained = train_alone(*tiny, "training.max_steps=1", f"output={run}")
     assert trained.returncode == 0, trained.stderr
     how = asked("--data", str(tmp_path / "data"), "--protocol", "fast")
-    done = subprocess.run(how.command(run, True), cwd=ROOT, env=environment(), capture_output=True, text=True)
+    done = run_commands(how.command(run, True)[1:], [environment()])
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["scores"]
     assert list(figures) == ["TREC"]
