@@ -13,6 +13,7 @@ from clearspan.common import terminal
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher, ending_at_once
 
+TRAINER = "clearspan.train.run"
 OPTIONS = (
     *("num_accelerators", "num_gpus", "include", "exclude", "hostfile", "num_nodes", "node_rank", "master_addr"),
     *("master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list", "enable_each_rank_log"),
@@ -56,12 +57,14 @@ def command(argv: Sequence[str] | None = None) -> list[str]:
         root.error(root.unknown(mistyped, trainer))
     words = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
     words += [f"--{name}" for name in SWITCHES if getattr(options, name)]
-    return [*words, "--module", "clearspan.train.run", *rest]
+    return [*words, "--module", TRAINER, *rest]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = command(argv)
-    return terminal.run("train", lambda: launch(arguments), (ValueError, RuntimeError))
+    trainer = run.parser().parse_intermixed_args(arguments[arguments.index(TRAINER) + 1 :])
+    with ending_at_once("train", "run it again"):
+        return run.check(trainer) or terminal.run("train", lambda: launch(arguments), (ValueError, RuntimeError))
 
 
 def launch(arguments: Sequence[str]) -> int:
@@ -70,15 +73,14 @@ def launch(arguments: Sequence[str]) -> int:
     Without --log_level the launcher prints nothing: the ranks and this process report failures better.
     """
     verbose = any(word.startswith("--log_level=") for word in arguments)
-    with ending_at_once("train", "run it again"):
-        from clearspan.train.engine.ranks import name_accelerator
+    from clearspan.train.engine.ranks import name_accelerator
 
-        name_accelerator()
-        from deepspeed.launcher import runner
+    name_accelerator()
+    from deepspeed.launcher import runner
 
-        runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
-        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
-            runner.main(arguments if verbose else ["--log_level=critical", *arguments])
+    runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
+    with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
+        runner.main(arguments if verbose else ["--log_level=critical", *arguments])
     return 0
 
 

@@ -278,6 +278,19 @@ def finish(trainer: "Trainer") -> None:
         terminal.notice(f"{run}/model: {described(run, exported)}, after {trainer.step} steps")
 
 
+def check(options: argparse.Namespace) -> int:
+    """Check the recipe's values before ranks start; return 0, or 2 after printing what is wrong."""
+    from clearspan.common import terminal
+    from clearspan.train.config.recipe import load
+    from clearspan.train.options import RecipeError
+
+    try:
+        load(options.recipe, options.overrides)
+    except RecipeError as error:
+        return failed(terminal.one_line(error), 2)
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
     with ending_at_once("train", "run it again, with --resume if a checkpoint is there"):

@@ -138,9 +138,10 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
 @pytest.mark.slow
 def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
     """What is wrong is one line, of how many ranks ever; nothing else is printed."""
-    done = run_module("clearspan.train", "--recipe", "no-such-recipe", "--num_accelerators", "2", "output=run")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1 and "no-such-recipe" in done.stderr
+    absent = ("data.text.path=no-such-data", "output=run")
+    done = run_module("clearspan.train", "--recipe", "demo", "--num_accelerators", "2", *absent)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1 and "no-such-data" in done.stderr
 
 
 def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:

@@ -6,13 +6,16 @@ hidden states (T, h) -> Forward: a vector a sequence -> Encoded: one objective's
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearspan.train.model.encoder import Encoder
 from clearspan.train.model.masking import Masked
 from clearspan.train.model.packing import Packed
+
+if TYPE_CHECKING:  # it imports transformers, which takes seconds, and a recipe is checked without it
+    from clearspan.train.model.encoder import Encoder
 
 
 class Vectors:
@@ -39,7 +42,7 @@ class Forward(Vectors):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: "Encoder",
         packed: Packed,
         hidden: Tensor,
         blocks: Mapping[str, slice],
@@ -75,7 +78,7 @@ class Encoded:
     dim: int = 0
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> "Encoder":
         return self._whole.encoder
 
     @property
