@@ -18,7 +18,7 @@ gc.disable()  # until all tests are imported
 
 
 def pytest_collection_finish() -> None:
-    """Collect only garbage that tests make: looking through what is imported took a tenth of their time."""
+    """Collect only garbage that tests make; looking through all that is imported takes time."""
     gc.enable()
     gc.freeze()
 

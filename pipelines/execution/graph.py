@@ -4,8 +4,8 @@
                           staged, each round: barrier -> ParDo(deal) | GroupByKey | ParDo(work) -> barrier
 
 The elements are only descriptions of units and slices: what they read and write never passes through Beam. A barrier is
-a GroupByKey with one key. GroupByKey of nothing yields nothing, so each step also gets an element without work. On the
-local runner, a round starts in a quarter of the time that Count.Globally and Reshuffle take.
+a GroupByKey with one key. GroupByKey of nothing yields nothing, so each step also gets an element without work.
+Count.Globally and Reshuffle would do the same in more stages, each of which takes time to start.
 """
 
 import contextlib

@@ -197,7 +197,7 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
         names["group"] = linking.components(entries, _dropped(job, unit, kept, slices) == KEEP)
         entries = entries[names["group"][entries["row"]] != linking.DROPPED]
         members = linking.members(entries["id"], names["group"][entries["row"]])
-        buckets = exchange.bucket(members["text"], ID_BITS)
+        buckets = exchange.bucket(members["text"], ID_BITS)  # hashes of texts are spread evenly, and sorted
     else:
         first, last = (_replies(job, unit, slices, each) for each in (0, iteration - 1))
         names = _names(job, unit, iteration - 1) if iteration > 1 else linking.members(first["text"], first["text"])

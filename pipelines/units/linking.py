@@ -106,11 +106,11 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
     order, _ = _by_text(entries)
     once = _without_repeats(entries[order])
-    _, firsts = _by_text(once)
-    lengths = np.repeat(np.diff(firsts, append=len(once)), np.diff(firsts, append=len(once)))
-    several = once[lengths > 1]  # few, and not in order of their groups
+    starts = starts_run(once["text"])
+    is_alone = starts & np.append(starts[1:], True)[: len(once)]
+    several = once[~is_alone]  # few, and not in order of their groups
     several = _without_repeats(several[np.lexsort((several["group"], several["text"]))])
-    return np.append(once[lengths == 1], several)
+    return np.append(once[is_alone], several)
 
 
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -282,7 +282,7 @@ def test_stopped_while_groups_are_found_it_ends_with_the_same_bytes(
     for unit in range(3):
         (tmp_path / f"{unit}.csv").write_bytes(as_csv(pairs[unit::3], ("sent0", "sent1")))
     words = ("triplets", "--input", tmp_path / "*.csv", "--unit-bytes", "1", "--holdout-fraction", "0.2")
-    published, publish, decided = [], storage.publish_bytes, r"(sent|replies)\d-|(sizes|eligible|held)-"
+    published, publish, decided = [], storage.publish_bytes, r"(sent|replies)\d+-|(sizes|eligible|held)-"
 
     def publishing(fails_at: int | None) -> Callable[[bytes, str], None]:
         def publish_or_fail(data: bytes, path: str) -> None:
