@@ -39,16 +39,7 @@ setup(
         "clearspan.train": ["recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],
     },
-    entry_points={
-        "console_scripts": [
-            "clearspan-pipelines = clearspan.pipelines.__main__:main",
-            "clearspan-shards = clearspan.shards.__main__:main",
-            "clearspan-train = clearspan.train.__main__:main",
-            "clearspan-sweep = clearspan.train.sweep:main",
-            "clearspan-export = clearspan.train.export:main",
-            "clearspan-eval = clearspan.eval.__main__:main",
-        ]
-    },
+    entry_points={"console_scripts": ["clearspan = clearspan.__main__:main"]},
     install_requires=[
         *WORKER,
         "accelerate>=1.1,<2",

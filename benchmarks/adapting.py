@@ -4,7 +4,7 @@
 
     abstracts (Cranfield), docstrings (of the installed packages), sentences (Wikipedia), german (STS-B, without scores
     and test part)
-        -> each case and seed: python -m train.adapt -> python -m eval -> difference from the model, with 95 % interval
+        -> each case and seed: clearspan adapt -> clearspan eval -> difference from the model, with 95 % interval
 
 Prints the table of docs/adapt.md. The work folder keeps every case: the same command goes on after it was stopped.
 """
@@ -42,9 +42,9 @@ class Corpus:
 
     Attributes:
         title: what the texts are.
-        write: writes texts of the data folder to a .jsonl file, and labeled data into a folder for `python -m eval`.
+        write: writes texts of the data folder to a .jsonl file, and labeled data into a folder for `clearspan eval`.
         held_out: the fraction of the texts that is held out.
-        tasks: what `python -m eval` scores on the labeled data; judged: the figure of it, by task and metric.
+        tasks: what `clearspan eval` scores on the labeled data; judged: the figure of it, by task and metric.
     """
 
     title: str

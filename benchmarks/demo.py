@@ -121,7 +121,7 @@ def main() -> int:
         num_pairs = write_retrieval(documented, out / TASK, PAIRS)
     with step(f"tokenizer: byte-level BPE of {VOCABULARY:,} ids"):
         learn_tokenizer((module.text for module in documented if not module.held_out), VOCABULARY, out / "tokenizer")
-    with step("shards: python -m pipelines documents"):
+    with step("shards: clearspan documents"):
         run(sys.executable, "-m", "pipelines", "documents", "--input", out / "corpus.jsonl", "--output", out / "shards",
             "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--unit-bytes", UNIT_BYTES,
             "--holdout-fraction", str(HOLDOUT), "--quiet")  # fmt: skip
@@ -133,7 +133,7 @@ def main() -> int:
         models["static"] = str(train(out, "static", "static"))
     with step("training: a transformer that begins with its vectors"):
         models["transformer"] = str(train(out, "transformer", "demo", f"model.path={models['static']}", *TRANSFORMER))
-    with step("scores: python -m eval --tasks retrieval"):
+    with step("scores: clearspan eval --tasks retrieval"):
         request = Request(models | BASELINES, ["retrieval"], [], out, out / "scores", quiet=True)
         summary = summary_of(evaluate(request))
 

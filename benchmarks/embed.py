@@ -1,4 +1,4 @@
-"""Texts to vectors: `python -m pipelines embed`, and a loop of `SentenceTransformer.encode` that writes Parquet.
+"""Texts to vectors: `clearspan embed`, and a loop of `SentenceTransformer.encode` that writes Parquet.
 
     python -m benchmarks.embed --model all-MiniLM-L6-v2 --text wiki1m.txt --texts 50000 --many 500000
 

@@ -1,4 +1,4 @@
-"""Local files: atomic writes, temporary names, content hashes, a lock on a folder.
+"""Local files: atomic writes, temporary names, content hashes, a lock on a folder, the cache.
 
     temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder
 
@@ -24,6 +24,22 @@ TEMPORARY = ".clearspan-part-"
 """Prefix of the name of a file or folder that is being written."""
 _TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOTALL)
 """The form of `temporary_name`: only an entry with such a name is known to be ours, and may be deleted."""
+
+
+def cache_folder() -> Path:
+    """Return the folder for copies and results that can be made again: CLEARSPAN_CACHE, else `clearspan` in
+    XDG_CACHE_HOME, else ~/.cache/clearspan.
+
+    Raises:
+        OSError: neither variable is set, and the user has no home folder.
+    """
+    if folder := os.environ.get("CLEARSPAN_CACHE"):
+        return Path(folder)
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise OSError("no home folder for the cache: set CLEARSPAN_CACHE to a folder") from None
+    return Path(home) / "clearspan"
 
 
 class InUseError(OSError):

@@ -10,7 +10,7 @@
     sections.py  results, details ──> report/ ──> report.html
     saved.py     results.json, examples.npz ──> tables/, and compare.py: which differences exceed noise
 
-The commands are `python -m clearspan.eval`, `clearspan.eval.data`, `.tables` and `.compare`; they share command.py.
+The commands are `clearspan eval`, `data`, `tables` and `compare`; they share command.py.
 
 Papers differ in how they aggregate the same task, so every score is named after its aggregation. A task sees only
 arrays and knows nothing of the model. The list of tasks is in `tasks/registry.py`.

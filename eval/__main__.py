@@ -1,11 +1,10 @@
-"""The command `python -m clearspan.eval`: score models, print a summary, write `results.json` and `report.html`.
+"""The command `clearspan eval`: score models, print a summary, write `results.json` and `report.html`.
 
-Exit codes: 0 scored; 1 the work failed (a folder is not a model, data is malformed, there is nothing to score); 2 bad
-usage; 130 interrupted.
+Exit codes: 0 scored; 1 the work failed (a folder is not a model, data is malformed, there is nothing to score), or a
+task's file is truncated; 2 bad usage; 130 interrupted.
 """
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -14,23 +13,24 @@ from pathlib import Path
 
 from clearspan.common.commands import UsageError
 from clearspan.common.encoder.sentence_encoder import POOLINGS
+from clearspan.common.files import cache_folder
 from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import Parser, version
+from clearspan.common.terminal import Parser, printable, version
 from clearspan.eval.command import run
 from clearspan.eval.files import json_text
 from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
+from clearspan.eval.results import Scored
 from clearspan.eval.run import REPORT, EvaluationError, Request, evaluate, summary_of
 from clearspan.eval.saved import EXAMPLES, RESULTS
 from clearspan.eval.summary import terminal_summary
 from clearspan.eval.tasks.registry import FAMILIES, family
 
+PROG = "python -m clearspan.eval"
 _EXAMPLE = """examples:
-  python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
-  python -m clearspan.eval --model BEFORE --model runs/mine/model --model tfidf --model bm25 --tasks heldout
+  clearspan eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
+  clearspan eval --model BEFORE --model runs/mine/model --model tfidf --model bm25 --tasks heldout
       --data SHARDS --output runs/mine/heldout
-
-Short forms: clearspan-eval once the package is installed, python -m eval in a checkout.
 
 models:
   a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
@@ -41,7 +41,8 @@ models:
 tasks, and the place of their files in DIR, the data folder:
 {families}
   module:name        your own task: a class that implements clearspan.eval.tasks.task.Task, called with DIR
-A task without its files is skipped with a line that says so; all others run.
+A task without its files is skipped with a line that says so; all others run. Files are compared with the published
+ones: other contents are a warning; fewer rows are exit code 1, after all is scored, unless --allow-missing is given.
 
 protocols:
   full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
@@ -56,23 +57,29 @@ pooling of a plain Hugging Face folder, in SimCSE's names:
 cache:
   embeddings are cached under a fingerprint of everything that affects them; those of a Python function are not cached
 
+exit codes:
+  0  scored, also if tasks were skipped because they have no files
+  1  a file has fewer rows than the published one (without --allow-missing); or the work failed: a malformed file, a
+     folder that is no model, nothing to score
+  2  bad usage
+
 related commands:
-  python -m clearspan.eval.data check DIR           check the data, and show where to obtain the rest
-  python -m clearspan.eval.compare A B              test which differences between two evaluations exceed noise
-  python -m clearspan.eval.tables NAME RESULTS...   print a paper's table with your own models in it
+  clearspan data check DIR            check the data, and show where to obtain the rest
+  clearspan compare A B               test which differences between two evaluations exceed noise
+  clearspan tables NAME RESULTS...    print a paper's table with your own models in it
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
-    return run(make_parser(), argv, lambda args: (_evaluate(args), 0), failures=(EvaluationError,))
+    return run(make_parser(prog=prog), argv, lambda args: _evaluate(args, prog), failures=(EvaluationError,))
 
 
-def make_parser(parser_class: type[Parser] = Parser) -> Parser:
+def make_parser(parser_class: type[Parser] = Parser, prog: str = PROG) -> Parser:
     """Return the command's parser, an instance of `parser_class`."""
     families = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
     parser = parser_class(
-        prog="python -m clearspan.eval",
+        prog=prog,
         description="Score sentence encoders with the published protocols.",
         epilog=_EXAMPLE.replace("{families}", families),
     )
@@ -93,18 +100,28 @@ def make_parser(parser_class: type[Parser] = Parser) -> Parser:
     batch_tokens_help = "tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=_positive, default=16384, metavar="N", help=batch_tokens_help)
     add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if available, else cpu)")
-    cache_help = "folder that caches embeddings across runs, or none (default: ~/.cache/clearspan/embeddings)"
+    default = "embeddings/ in CLEARSPAN_CACHE, or in ~/.cache/clearspan"
+    cache_help = f"folder that caches embeddings across runs, or none (default: {default})"
     add("--cache", type=_cache, default=_cache_folder(), metavar="DIR", help=cache_help)
+    add("--allow-missing", action="store_true", help="exit 0 although rows are missing in a file of published data")
     add("--json", action="store_true", help="print results.json (a list for several models) instead of the summary")
     add("--quiet", action="store_true", help="show no progress bars")
     add("--version", action="version", version=version())
     return parser
 
 
-def _evaluate(args: argparse.Namespace) -> str:
-    """Evaluate the models and return the output for stdout."""
+def _evaluate(args: argparse.Namespace, prog: str) -> tuple[str, int]:
+    """Evaluate the models; return the output for stdout and the exit code."""
     scored = evaluate(request(args))
-    if not args.json:
+    truncated = "" if args.allow_missing else ", ".join(scored[0].results.truncated.values())
+    if truncated:
+        problem = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
+        print(f"{prog}: {printable(problem)}", file=sys.stderr)
+    return _output(scored, args.json), int(bool(truncated))
+
+
+def _output(scored: Sequence[Scored], as_json: bool) -> str:
+    if not as_json:
         return terminal_summary(summary_of(scored), shutil.get_terminal_size((100, 24)).columns) + "\n"
     if len(scored) == 1:
         return scored[0].results.to_json()
@@ -157,10 +174,9 @@ def _name(text: str) -> str:
 
 def _cache_folder() -> Path | None:
     try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # the user has no home folder
+        return cache_folder() / "embeddings"
+    except OSError:  # the user has no home folder
         return None
-    return Path(home) / "clearspan" / "embeddings"
 
 
 def _cache(text: str) -> Path | None:

@@ -30,7 +30,7 @@ def evaluate(
         data: the folder of evaluation data.
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
-        options: options of `python -m clearspan.eval --help` by their names with underscores: `protocol="fast"`,
+        options: options of `clearspan eval --help` by their names with underscores: `protocol="fast"`,
             `pairs="mine.csv"`, `pooling="cls"`, `device="cuda"`.
 
     Returns:
@@ -78,7 +78,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
     """Test which differences between two evaluations exceed noise: paired bootstrap, corrected by Holm.
 
     Args:
-        a, b: folders that `evaluate` or `python -m clearspan.eval` wrote; differences are b - a.
+        a, b: folders that `evaluate` or `clearspan eval` wrote; differences are b - a.
 
     Raises:
         DataError: they share no figure that can be compared, or a file is missing or damaged.

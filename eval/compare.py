@@ -1,4 +1,4 @@
-"""The command `python -m clearspan.eval.compare A B`: test which differences between two models exceed noise.
+"""The command `clearspan compare A B`: test which differences between two models exceed noise.
 
     A, B: results.json + examples.npz ──> per task and metric: paired bootstrap over the task's examples ──> Holm's
     correction over all of them ──> table
@@ -27,9 +27,9 @@ from clearspan.eval.saved import Saved
 from clearspan.eval.scores import Difference, Examples, difference, figure
 
 _EXAMPLE = """example:
-  python -m clearspan.eval.compare runs/baseline/eval runs/mine/eval
+  clearspan compare runs/baseline/eval runs/mine/eval
 
-A and B are output folders of python -m clearspan.eval, which hold results.json and examples.npz.
+A and B are output folders of `clearspan eval`, which hold results.json and examples.npz.
 """
 LEVEL = 0.05
 _MIN_RESAMPLES = 1000
@@ -210,10 +210,10 @@ def terminal(comparison: Comparison) -> str:
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.compare") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m clearspan.eval.compare",
+        prog=prog,
         description="Test which differences between two evaluated models exceed noise.",
         epilog=_EXAMPLE,
     )

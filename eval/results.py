@@ -1,7 +1,7 @@
 """Results of an evaluation and their files, which `eval.saved` reads back.
 
 Results ──> results.json     scores, intervals, and the settings behind them
-Examples ─> examples.npz     the examples that the scores are computed from, for `python -m clearspan.eval.compare`
+Examples ─> examples.npz     the examples that the scores are computed from, for `clearspan compare`
 """
 
 import io
@@ -36,6 +36,7 @@ class Results:
         data: task -> file -> SHA-256 of its bytes.
         averages: name -> {"value": percent, "tasks": the tasks covered, "missing": the tasks not scored}.
         skipped: task -> the reason why it was not scored.
+        truncated: task -> its files that have fewer rows than the published ones.
         warnings: problems to know of before trusting the scores.
         environment: versions, device, date and the like.
     """
@@ -50,6 +51,7 @@ class Results:
     data: dict[str, dict[str, str]] = field(default_factory=dict)
     averages: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    truncated: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
 

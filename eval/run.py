@@ -10,15 +10,15 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clearspan.common.files import sha256, write_bytes, write_text
+from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.eval.compare import LEVEL, holm, num_resamples, tested
-from clearspan.eval.data.catalog import other_rows
+from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
 from clearspan.eval.models.cache import Cache
 from clearspan.eval.models.embed import Embedder
@@ -89,8 +89,14 @@ def evaluate(request: Request) -> list[Scored]:
         for name in (RESULTS, EXAMPLES) if folder not in folders.values() else ():
             (folder / name).unlink(missing_ok=True)  # results of an earlier single model would hide the subfolders
     tasks, families, skipped = _load_tasks(request)
-    warnings = _other_rows([task for task in tasks if families[task.name] != "pairs"])
-    checksums = {task.name: {str(path): sha256(path) for path in task.files} for task in tasks}
+    files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
+    known = {task.name: [files[path] for path in task.files] for task in tasks if families[task.name] != "pairs"}
+    warnings = _data_warnings(known)
+    truncated = {
+        name: ", ".join(file.other_rows for file in of_task if file.is_truncated)
+        for name, of_task in known.items()
+        if any(file.is_truncated for file in of_task)
+    }
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
     for name, spec in request.models.items():
@@ -99,7 +105,8 @@ def evaluate(request: Request) -> list[Scored]:
         except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
-        scored.results.data = checksums
+        scored.results.data = {task.name: {str(path): files[path].sha256 for path in task.files} for task in tasks}
+        scored.results.truncated = truncated
         scored.results.warnings += warnings
         write_bytes(folders[name] / EXAMPLES, examples_bytes(scored.tasks))
         write_text(folders[name] / RESULTS, scored.results.to_json())
@@ -178,16 +185,28 @@ def _load_tasks(request: Request) -> tuple[list[Task], dict[str, str], dict[str,
     return tasks, families, skipped
 
 
-def _other_rows(tasks: list[Task]) -> list[str]:
-    """Return a warning if any task's files have other numbers of rows than the published ones, which no score shows."""
-    differing = {task.name: files for task in tasks if (files := other_rows(task.files))}
-    if not differing:
-        return []
-    each = [f"{name} ({files[0]}{', ...' * (len(files) > 1)})" for name, files in differing.items()]
-    return [
-        f"not the published data, so not comparable with published figures: {', '.join(each)}; python -m "
-        "clearspan.eval.data check says more"
+def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
+    """Return a warning of tasks with other numbers of rows than published, and one of other bytes: no score shows them.
+
+    Args:
+        known: task -> its files beside the known copies.
+    """
+    rows = {name: [file.other_rows for file in files if file.other_rows] for name, files in known.items()}
+    other = {name: [file.differs for file in files if file.differs and not rows[name]] for name, files in known.items()}
+    warnings = [
+        (rows, "not the published data, so not comparable with published figures: {}"),
+        (
+            other,
+            "differs from the known copy: {}: other line ends are harmless, edited or moved lines are not, so check "
+            "the files or restore them",
+        ),
     ]
+    check = "clearspan data check says more"
+    return [f"{text.format(first)}; {check}" for remarks, text in warnings if (first := _first_of_each(remarks))]
+
+
+def _first_of_each(remarks: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{task} ({each[0]}{', ...' * (len(each) > 1)})" for task, each in remarks.items() if each)
 
 
 def _score(

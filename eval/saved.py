@@ -17,7 +17,7 @@ from clearspan.eval.files import DataError
 from clearspan.eval.scores import Examples
 
 RESULTS, EXAMPLES = "results.json", "examples.npz"
-_COMMAND = "python -m clearspan.eval"
+_COMMAND = "`clearspan eval`"
 _MOST_BYTES = 1 << 26  # a limit on hostile files; a results.json takes some kilobytes
 
 

@@ -1,4 +1,4 @@
-"""The command `python -m pipelines KIND ...`: make verified shards or a tokenizer from a raw corpus; search vectors."""
+"""The commands `clearspan KIND ...`: make verified shards or a tokenizer from a raw corpus; search vectors."""
 
 import argparse
 import contextlib
@@ -40,6 +40,7 @@ OTHERS: dict[str, tuple[ModuleType, Any]] = {
 """The commands that make no dataset: the module, and the class of its options."""
 Report = Summary | vocabulary.Summary | search.Results
 """The result of a command, as text and as JSON."""
+PROG = "python -m pipelines"
 OWN = "For a kind of your own pass `module:Class` as KIND (docs/data.md); --help after it lists its options."
 AFTER = "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
 
@@ -59,12 +60,12 @@ def load_kind(spec: str) -> type[Kind]:
 
 
 def parser(
-    known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser
+    known: Mapping[str, type[Kind]] = KINDS, parser_class: type[terminal.Parser] = terminal.Parser, prog: str = PROG
 ) -> terminal.Parser:
     """Return the argument parser of the command, with a subcommand for each kind."""
     examples = [*(kind.example for kind in KINDS.values()), vocabulary.EXAMPLE, search.EXAMPLE]
     root = parser_class(
-        prog="python -m pipelines",
+        prog=prog,
         description=__doc__,
         epilog="\n  ".join(["examples:", *examples]) + f"\n\n{OWN}\n{AFTER}\n",
     )
@@ -134,14 +135,14 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
     os._exit(1)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command line; return the exit code."""
-    arguments, make = prepare(sys.argv[1:] if argv is None else argv)
+    arguments, make = prepare(sys.argv[1:] if argv is None else argv, prog=prog)
     return finish(lambda: report(arguments, make()))
 
 
 def prepare(
-    argv: Sequence[str], parser_class: type[terminal.Parser] = terminal.Parser
+    argv: Sequence[str], parser_class: type[terminal.Parser] = terminal.Parser, prog: str = PROG
 ) -> tuple[argparse.Namespace, Callable[[], Report | None]]:
     """Parse and check a command line; return its arguments, and the function that does the work.
 
@@ -154,8 +155,8 @@ def prepare(
         try:
             known = {**KINDS, words[0]: load_kind(words[0])}
         except plugins.PluginError as error:
-            parser(parser_class=parser_class).error(str(error))
-    root = parser(known, parser_class)
+            parser(parser_class=parser_class, prog=prog).error(str(error))
+    root = parser(known, parser_class, prog)
     arguments, rest = root.parse_known_args(words)
     if arguments.kind in OTHERS:
         return arguments, prepare_other(arguments, rest)

@@ -1,4 +1,4 @@
-"""Datasets, tokenizers and search from Python: the command `python -m pipelines` with keyword arguments.
+"""Datasets, tokenizers and search from Python: the commands of `clearspan` with keyword arguments.
 
 Datasets and tokenizers are made in a process of their own: in that of a notebook Beam would look for its interactive
 runner, and a worker that dies would end the notebook.
@@ -36,7 +36,7 @@ def make_dataset(
         output: a new or empty folder, or that of the same call to continue.
         beam: options of Beam, such as `["--runner=DataflowRunner"]`.
         quiet: print no summary.
-        options: options of `python -m pipelines KIND --help` by their names with underscores: `min_tokens=512`,
+        options: options of `clearspan KIND --help` by their names with underscores: `min_tokens=512`,
             `dedup=True`, `no_dedup=True`, `exclude=["test.txt"]`.
 
     Raises:
@@ -61,10 +61,10 @@ def make_tokenizer(
 
     Args:
         inputs: files, folders and globs.
-        output: a new or empty folder on this machine.
+        output: a folder on this machine: new or empty, or that of the same call, whose tokenizer is kept.
         size: number of token ids, special tokens included.
         quiet: print no summary.
-        options: options of `python -m pipelines vocabulary --help` by their names with underscores.
+        options: options of `clearspan vocabulary --help` by their names with underscores.
 
     Raises:
         UsageError: an option is unknown or cannot work.

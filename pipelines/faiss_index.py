@@ -1,27 +1,33 @@
 """Approximate search of a dataset of vectors by faiss (extra `faiss`): an inverted index, built once.
 
-    dataset -> a sample -> centroids -> vectors by nearest centroid -> CLEARSPAN_CACHE/HASH.faiss -> a query's lists
+    dataset -> a sample -> centroids -> vectors by nearest centroid -> the cache/HASH.faiss -> a query's lists
 
-The index is named by the manifest's hash, so that of another dataset is never used. Building it holds all vectors in
-memory as float32; a search maps the file. Scores are those of the exact search, but a near vector is missed if its list
+The index is named by the manifest's hash, so that of another dataset is never used. HASH.json beside it holds its size
+and sha256, which each search compares: a damaged index is built again. Building it holds all vectors in memory as
+float32; a search maps the file. Scores are those of the exact search, but a near vector is missed if its list
 is not read. Vectors too few for lists are searched exactly.
 """
 
+import dataclasses
 import hashlib
 import itertools
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from clearspan.common.files import move, temporary_name
+from clearspan.common.files import cache_folder, move, temporary_name, write_bytes
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.nearest import Hit, contents
 from clearspan.shards import vectors
-from clearspan.shards.reader import Dataset, cache_folder
+from clearspan.shards.reader import Dataset
+from clearspan.shards.sealed import FileInfo, build, seal, unseal
 
+VERSION = 1
+"""Version of how an index is built, increased whenever that changes."""
 SAMPLED = 64
 """Number of sampled vectors for each list; faiss advises 39 to 256."""
 LEAST_LISTS = 8
@@ -44,20 +50,34 @@ def search(dataset: Dataset, similarity: str, queries: np.ndarray, top: int, qui
     if similarity not in ("cosine", "dot"):
         raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
     is_cosine = similarity == "cosine"
-    name = hashlib.sha256(similarity.encode() + dataset.manifest.to_json()).hexdigest()
+    name = hashlib.sha256(f"{VERSION} {similarity}".encode() + dataset.manifest.to_json()).hexdigest()
     path = cache_folder() / f"{name}.faiss"
-    if not path.exists():
+    if difference := _difference(path):
+        if path.exists():
+            print(f"{path}: {difference}: building the index again", file=sys.stderr)
         _build(faiss, dataset, is_cosine, path, quiet)
-    try:
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-    except RuntimeError:
-        raise PipelineError(f"{path}: not a readable index: delete it, and run again to build it") from None
+    index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
     scores, rows = index.search(_prepared(faiss, queries, is_cosine), min(top, dataset.num_examples))
     known = _contents(dataset, sorted(set(rows[rows >= 0].tolist())))
     return [
         [Hit(score, *known[row]) for score, row in zip(*of_query, strict=True) if row >= 0]
         for of_query in zip(scores.tolist(), rows.tolist(), strict=True)
     ]
+
+
+def _difference(path: Path) -> str:
+    """Describe how an index differs from what was written; empty if it does not."""
+    try:
+        return build(FileInfo, unseal(_seal(path).read_bytes()).get("index")).difference(path, "its record")
+    except FileNotFoundError:
+        return "not there, or without its record"
+    except ValueError as error:
+        return f"its record is damaged ({error})"
+
+
+def _seal(path: Path) -> Path:
+    """Return the path of the record of an index."""
+    return path.with_suffix(".json")
 
 
 def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
@@ -86,7 +106,10 @@ def _build(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: boo
     temporary = path.with_name(temporary_name(path.name))
     try:
         faiss.write_index(index, str(temporary))
+        record = seal({"index": dataclasses.asdict(FileInfo.of(temporary))})
+        _seal(path).unlink(missing_ok=True)
         move(temporary, path)
+        write_bytes(_seal(path), record)
     except RuntimeError as error:
         raise PipelineError(f"{path}: the index cannot be written (is the disk full?): {one_line(error)}") from None
     finally:

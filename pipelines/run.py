@@ -13,10 +13,10 @@ removed. Only one run at a time writes to a local folder: a second one fails.
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind
-from clearspan.pipelines.readers import CHANGED
+from clearspan.pipelines.readers import columns_read, is_hashed
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, damaged, load_results, staged_units
 from clearspan.pipelines.units.curation import Curation
 from clearspan.pipelines.units.decisions import units_with_verdicts
@@ -45,7 +46,7 @@ from clearspan.pipelines.units.job import (
     UnitResult,
     done_units,
 )
-from clearspan.pipelines.units.ownership import is_own
+from clearspan.pipelines.units.ownership import claim
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER
@@ -54,7 +55,7 @@ from clearspan.shards.manifest import NAME as MANIFEST
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options that every kind of dataset has (`python -m pipelines KIND --help`)."""
+    """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
     inputs: Sequence[str]
     output: str
@@ -175,36 +176,13 @@ def _check_apart(options: Options, plan: Plan) -> None:
         raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
 
 
-def _claim(job: Job, plan: Plan) -> None:
-    """Make sure that the output folder belongs to this plan or is empty.
-
-    A folder of another plan without shards is emptied, if all its files are known to come from a run of that plan.
-
-    Raises:
-        PipelineError: the folder holds anything else.
-    """
-    names = [name for name in storage.tree(job.folder) if not name.startswith(".") and "/." not in name]
-    if planning.NAME not in names:
-        if names:
-            raise PipelineError(f"{job.folder}: holds other files ({names[0]}): choose a new or empty --output")
-        return
-    old = storage.read_bytes(job.path(planning.NAME))
-    try:
-        planning.compare(job.folder, old, plan)
-    except PipelineError:
-        if not all(is_own(name, old, job.path(name)) for name in names):
-            raise
-        for name in sorted(names, key=planning.NAME.__eq__):  # the plan last: a run after a kill needs it
-            storage.remove(job.path(name))
-
-
 def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     """Prepare the output folder for the run; return the units that remain to be done.
 
     Raises:
         PipelineError: the folder belongs to another plan, or holds other files.
     """
-    _claim(job, plan)
+    claim(job.folder, plan)
     _tidy(job)
     storage.remove(job.stopped_path)
     storage.publish_if_changed(plan.to_json(), job.path(planning.NAME))
@@ -218,8 +196,7 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
             storage.remove(storage.join(dataset, MANIFEST))
         storage.remove(job.done_path(unit))
     ready = set(results) - lost
-    if len(ready) < job.num_units:
-        check_inputs(job, plan, results)
+    _check_inputs(job, plan, results)
     if job.curation.is_staged and len(ready) < job.num_units:
         staged = staged_units(job)
         # Verdicts depend on the first stage of every unit; once they exist, only unfinished units need theirs.
@@ -227,25 +204,13 @@ def prepare(job: Job, plan: Plan, resources: Mapping[str, bytes]) -> list[Unit]:
     return [unit for unit in plan.units if unit.number not in ready]
 
 
-def check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> None:
-    """Check, before a run continues, the files that finished units have read and that planning does not open.
-
-    Raises:
-        PipelineError: the content of a file has changed since.
-    """
-    read = {**load_results(job, STAGED), **results}
-    files = [
-        (storage.join(plan.root, piece.input.name), sha256)
-        for number, result in read.items()
-        for piece, sha256 in zip(
-            (piece for piece in plan.units[number].pieces if not piece.input.sample), result.inputs, strict=True
-        )
-    ]
-    with ThreadPoolExecutor() as pool:
-        hashes = pool.map(lambda file: storage.sha256(file[0]), files)
-        for (path, expected), actual in zip(files, hashes, strict=True):
-            if actual != expected:
-                raise PipelineError(f"{path}: {CHANGED}")
+def _check_inputs(job: Job, plan: Plan, results: Mapping[int, UnitResult]) -> None:
+    """Raise PipelineError if what finished units have read of the inputs has changed."""
+    hashes = (
+        zip((p for p in plan.units[number].pieces if is_hashed(p.input)), result.inputs, strict=True)
+        for number, result in {**load_results(job, STAGED), **results}.items()
+    )
+    check_inputs(job.folder, plan, itertools.chain.from_iterable(hashes))
 
 
 def run(kind: Kind, options: Options) -> Summary | None:
@@ -292,7 +257,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
     if not units and len(results := load_results(job)) == job.num_units:
         commit(job, results)
         _remove_stage(job)
-        return _summary(job, results, [], 0.0, {})
+        return _summary(job, plan, results, [], 0.0, {})
     start = time.perf_counter()
     with Progress(job.folder, plan.units, options.quiet):
         stages = _run_beam(job, units, options)
@@ -301,11 +266,16 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
     _remove_stage(job)
     _tidy(job)
     seconds = time.perf_counter() - start
-    return _summary(job, load_results(job), units, seconds, stages)
+    return _summary(job, plan, load_results(job), units, seconds, stages)
 
 
 def _summary(
-    job: Job, results: Mapping[int, UnitResult], units: list[Unit], seconds: float, stages: dict[str, float]
+    job: Job,
+    plan: Plan,
+    results: Mapping[int, UnitResult],
+    units: list[Unit],
+    seconds: float,
+    stages: dict[str, float],
 ) -> Summary:
     """Summarize the dataset of all results, and the work on these units."""
     counts = Counts()
@@ -322,7 +292,12 @@ def _summary(
         seconds=seconds,
         stages=stages,
         sums=counts.sums,
-        remarks=[*of_classes, *_skipped(job.fingerprint), *job.kind.remarks(job.fingerprint, counts.sums)],
+        remarks=[
+            *of_classes,
+            *filter(None, [columns_read(plan.root, plan.inputs, job.reading)]),
+            *_skipped(job.fingerprint),
+            *job.kind.remarks(job.fingerprint, counts.sums),
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines search`: the texts of a dataset of vectors that are nearest to queries.
+"""`clearspan search`: the texts of a dataset of vectors that are nearest to queries.
 
     queries -> vectors, by the model that made the dataset -> exact search (`nearest`), or an index -> hits
 
@@ -24,7 +24,7 @@ from clearspan.shards.reader import Dataset
 
 NAME = "search"
 SUMMARY = "find the texts of a dataset of vectors that are nearest to queries"
-EXAMPLE = "python -m pipelines search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
+EXAMPLE = "clearspan search data/vectors --model runs/mine/model --query 'How do owls hunt?' --top 5"
 INDEXES = ("faiss",)
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""

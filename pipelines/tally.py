@@ -92,7 +92,9 @@ class Counts:
         if self.lacking == self.read:
             return f"{self.bad_examples[0][1]} in any record: there are {', '.join(self.fields) or 'none'}: {self.mend}"
         examples = "; ".join(f"{source}: {reason}" for source, reason in self.bad_examples)
-        return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}"
+        is_encoding = any(reason.startswith("invalid UTF-8") for _, reason in self.bad_examples)
+        mend = ": convert a file in another encoding, e.g. iconv -f WINDOWS-1252 -t UTF-8" if is_encoding else ""
+        return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
 class Lines:

@@ -1,8 +1,9 @@
-"""`python -m pipelines vocabulary`: learn a tokenizer from a corpus.
+"""`clearspan vocabulary`: learn a tokenizer from a corpus.
 
     inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
 
-The folder stays empty until all texts are read and the tokenizer is learned; tokenizer.json is written last.
+The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json and _done, as a
+dataset does: the same command on it reads nothing and says so, and one with other inputs or options is refused.
 """
 
 import argparse
@@ -11,24 +12,31 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
+from clearspan.common.files import sha256
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import add_common_arguments, check_positive
 from clearspan.pipelines.kinds.text import TextKind
 from clearspan.pipelines.kinds.text_inputs import reading_options, text_of
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import is_hashed, read_pieces
 from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.text.tokenization import MAIN
 from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units.changes import check_inputs
+from clearspan.pipelines.units.job import DONE, UnitResult, load_result
+from clearspan.pipelines.units.ownership import claim
+from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
 
 NAME = "vocabulary"
 SUMMARY = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
-EXAMPLE = "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
+EXAMPLE = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
+RESULT = f"{DONE}/00000.json"
 PIECE_BYTES = 16_000_000
 """Input between two updates of the progress bar, if the file can be cut."""
 
@@ -51,11 +59,35 @@ class Vocabulary:
     quiet: bool = False
     skip_unknown: bool = False
 
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """The options that shape the tokenizer, for its fingerprint."""
+        apart = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
+
+    @property
+    def reading(self) -> Reading:
+        """How texts are read from the inputs."""
+        return Reading(
+            max_bytes=self.max_document_bytes,
+            field=self.text_field,
+            text_per=self.text_per,
+            separator=self.document_separator,
+            header=self.header,
+            formats=self.formats,
+            skip_unknown=self.skip_unknown,
+        )
+
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="files, folders, quoted globs")
-        add("--output", required=True, metavar="DIR", help="a folder on this machine, new or empty")
+        add(
+            "--output",
+            required=True,
+            metavar="DIR",
+            help="a folder on this machine: new, empty, or of the same command",
+        )
         add("--size", type=int, default=32000, metavar="N", help="number of ids (default 32000)")
         TextKind.add_reading_arguments(parser)
         longest = f"a longer record is bad (default {MAX_BYTES // 1_000_000} MB)"
@@ -79,7 +111,10 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class Summary:
-    """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8."""
+    """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8.
+
+    `is_new` is False if an earlier run had learned it.
+    """
 
     output: str
     ids: int
@@ -89,6 +124,7 @@ class Summary:
     bad: int
     text_bytes: int
     bad_examples: list[list[str]]
+    is_new: bool
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -98,34 +134,26 @@ class Summary:
         return (
             f"{self.output}: a tokenizer of {self.ids:,} ids, of {self.text_bytes:,} bytes of text\n"
             f"  read {self.read:,} = texts {self.texts:,}, empty {self.empty:,}, bad {self.bad:,}{bad}"
+            + ("" if self.is_new else "\n  was already learned from these inputs: nothing to do")
         )
 
 
 class _Texts:
-    """The texts of the inputs; counts each record, and the bytes of the texts."""
+    """The texts of a plan; counts each record, and the bytes of the texts. `hashes` are those of what was read."""
 
-    def __init__(self, options: Vocabulary) -> None:
-        self.options = options
+    def __init__(self, options: Vocabulary, plan: Plan) -> None:
+        self.options, self.plan = options, plan
         self.tally = Tally(("empty",), options.max_bad_fraction)
         self.num_bytes = 0
+        self.hashes: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
-        options, counts = self.options, self.tally.counts
-        reading = Reading(
-            max_bytes=options.max_document_bytes,
-            field=options.text_field,
-            text_per=options.text_per,
-            separator=options.document_separator,
-            header=options.header,
-            formats=options.formats,
-            skip_unknown=options.skip_unknown,
-        )
-        inputs = planning.find_inputs(options.inputs, reading)
-        units = planning.make_plan(inputs, {"options": {}}, PIECE_BYTES).units
-        size = sum(unit.bytes for unit in units)
+        options, counts, plan = self.options, self.tally.counts, self.plan
+        size = sum(unit.bytes for unit in plan.units)
         with tqdm(total=size, unit="B", unit_scale=True, disable=True if options.quiet else None) as bar:
-            for unit in units:
-                for record in self.tally.readable(read_pieces(inputs.root, unit.pieces, reading)):
+            for unit in plan.units:
+                records = read_pieces(plan.root, unit.pieces, options.reading, self.hashes)
+                for record in self.tally.readable(records):
                     counts.read += 1
                     try:
                         text, data = text_of(record, options.text_field)
@@ -142,40 +170,71 @@ class _Texts:
                         return
                 bar.update(unit.bytes)
 
-    def check(self) -> None:
-        """Raise PipelineError if there was no text, or too many records were bad."""
-        counts = self.tally.counts
-        if counts.bad > self.options.max_bad_fraction * counts.read:
-            allowed = f"--max-bad-fraction {self.options.max_bad_fraction:g}"
-            raise PipelineError(f"{counts.complaint()} (allowed: {allowed})")
-        if not counts.kept:
-            raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
+
+def check(options: Vocabulary, counts: Counts) -> None:
+    """Raise PipelineError if there was no text, or too many records were bad."""
+    if counts.bad > options.max_bad_fraction * counts.read:
+        raise PipelineError(f"{counts.complaint()} (allowed: --max-bad-fraction {options.max_bad_fraction:g})")
+    if not counts.kept:
+        raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
 
 
 def run(options: Vocabulary) -> Summary:
-    """Learn the tokenizer and write its folder.
+    """Learn the tokenizer and write its folder, unless an earlier run did.
 
     Raises:
         PipelineError, OSError: it cannot be made; the message says why and what to do.
     """
     output = Path(options.output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        fault = f"holds other files ({min(output.iterdir()).name})" if output.is_dir() else "is a file"
-        raise PipelineError(f"{output}: {fault}: choose an --output that is new or empty")
-    texts = _Texts(options)
-    with tempfile.TemporaryDirectory() as temporary:
-        num_ids = learn_tokenizer(texts, options.size, Path(temporary))
-        texts.check()
-        for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == MAIN):  # tokenizer.json last
-            storage.publish_bytes(path.read_bytes(), str(output / path.name))
-    counts = texts.tally.counts
+    if output.exists() and not output.is_dir():
+        raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
+    inputs = planning.find_inputs(options.inputs, options.reading)
+    plan = planning.make_plan(inputs, {"options": options.shaping}, PIECE_BYTES)
+    claim(options.output, plan)
+    done = _learned(output, plan)
+    is_new = done is None
+    if done is None:
+        done = _learn(options, output, plan)
+    pieces = (piece for unit in plan.units for piece in unit.pieces if is_hashed(piece.input))
+    check_inputs(options.output, plan, zip(pieces, done.inputs, strict=False))  # fewer, with --limit-bytes
+    counts = done.counts
+    check(options, counts)
     return Summary(
         options.output,
-        num_ids,
+        counts.sums["ids"],
         counts.read,
         counts.kept,
         counts.filtered["empty"],
         counts.bad,
-        texts.num_bytes,
+        counts.sums["text_bytes"],
         counts.bad_examples,
+        is_new,
     )
+
+
+def _learned(output: Path, plan: Plan) -> UnitResult | None:
+    """Return the result of an earlier run of this plan; None if it did not finish, or a file differs from it."""
+    try:
+        done = load_result(str(output / RESULT), plan.sha256, 0)
+        if done and all(sha256(output / name) == expected for name, expected in done.files.items()):
+            return done
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _learn(options: Vocabulary, output: Path, plan: Plan) -> UnitResult:
+    """Learn the tokenizer, and publish its files and the result."""
+    texts = _Texts(options, plan)
+    counts = texts.tally.counts
+    with tempfile.TemporaryDirectory() as temporary:
+        counts.count("ids", learn_tokenizer(texts, options.size, Path(temporary)))
+        counts.count("text_bytes", texts.num_bytes)
+        check(options, counts)
+        storage.publish_bytes(plan.to_json(), str(output / planning.NAME))
+        files = sorted(Path(temporary).iterdir(), key=lambda path: path.name == MAIN)  # tokenizer.json last
+        for path in files:
+            storage.publish_bytes(path.read_bytes(), str(output / path.name))
+        done = UnitResult([], counts, files={path.name: sha256(path) for path in files}, inputs=texts.hashes)
+    storage.publish_bytes(done.to_json(plan.sha256, 0), str(output / RESULT))
+    return done

@@ -1,4 +1,4 @@
-"""The command `python -m shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
+"""The command `clearspan shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
 
 import argparse
 import json
@@ -20,13 +20,14 @@ from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 from clearspan.shards.values import for_programs, in_words
 
+PROG = "python -m shards"
 EXAMPLES = """examples:
-  python -m shards ls data/train
-  python -m shards ls data/train --histogram lengths.png
-  python -m shards verify data/train
-  python -m shards cat data/train --limit 3
-  python -m shards cat data/images --picture sheet.png
-  python -m shards export data/vectors vectors-parquet
+  clearspan shards ls data/train
+  clearspan shards ls data/train --histogram lengths.png
+  clearspan shards verify data/train
+  clearspan shards cat data/train --limit 3
+  clearspan shards cat data/images --picture sheet.png
+  clearspan shards export data/vectors vectors-parquet
 
 For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
 GOOGLE_APPLICATION_CREDENTIALS, ...) or Beam's options, e.g. --s3_endpoint_url.
@@ -44,9 +45,9 @@ def picture_file(text: str) -> Path:
     return Path(text)
 
 
-def parser() -> terminal.Parser:
+def parser(prog: str = PROG) -> terminal.Parser:
     """Return the command's argument parser."""
-    root = terminal.Parser(prog="python -m shards", description=__doc__, epilog=EXAMPLES)
+    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLES)
     root.add_argument("--version", action="version", version=terminal.version())
     commands = root.add_subparsers(dest="command", required=True)
     summaries = {
@@ -242,9 +243,9 @@ def run_export(folder: str, output: Path, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command line; return the exit code."""
-    root = parser()
+    root = parser(prog)
     options, rest = root.parse_known_args(argv)
     if rest and not storage.is_remote(options.folder):
         options.parser.error(options.parser.unknown(rest))

@@ -2,8 +2,8 @@
 
 A file is identified by its device and inode, not by its name: of several names the first that is no link is listed.
 (Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
-cycles of links end. Only hidden names are skipped, as in globs: a broken link, a device or socket, and an unreadable
-folder are errors.
+cycles of links end. Only hidden names are skipped (`is_hidden`), as in globs: a broken link, a device or socket, and an
+unreadable folder are errors. A part of a pattern that exists as it is written is a name, and no pattern.
 """
 
 import fnmatch
@@ -13,12 +13,35 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+LITTER = ("__macosx", "thumbs.db", "desktop.ini")
+"""Files and folders that macOS and Windows leave beside data, in lower case."""
 
-def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str, int]:
+
+def is_hidden(name: str) -> bool:
+    """Return whether folders, globs and tars skip a file or folder of this name: its first character is a dot
+    (`.DS_Store`, `._name`), or a file manager left it.
+    """
+    return name.startswith(".") or name.lower() in LITTER
+
+
+def is_below_hidden(path: str, pattern: str = "") -> bool:
+    """Return whether a part of a path is hidden, apart from those that the pattern names and `.` and `..`."""
+    if "/." not in path and not path.startswith(".") and not any(name in path.lower() for name in LITTER):
+        return False  # almost all paths
+    named = [".", "..", *pattern.split("/")]
+    hidden = [part for part in path.split("/") if is_hidden(part) and part not in named]
+    dotted = [name for name in named if name.startswith(".")]
+    return any(not any(fnmatch.fnmatchcase(part, name) for name in dotted) for part in hidden)
+
+
+def once(
+    paths: Iterable[str], others: dict[str, str] | None = None, modified: dict[str, int] | None = None
+) -> dict[str, int]:
     """Return the distinct files among these paths: path -> size in bytes, sorted.
 
     Args:
         others: receives each name that is not listed, with the listed name of the same file.
+        modified: receives the modification time of each path.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
@@ -33,6 +56,8 @@ def once(paths: Iterable[str], others: dict[str, str] | None = None) -> dict[str
             continue
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
+        if modified is not None:
+            modified[path] = status.st_mtime_ns
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
         if before is None or (Path(before[0]).is_symlink() and not Path(path).is_symlink()):
@@ -49,8 +74,8 @@ def empty_folder(pattern: str) -> str | None:
     """
     for top in [pattern] if Path(pattern).is_dir() else glob.glob(pattern, recursive=True):  # noqa: PTH207 (a `**` too)
         for parent, folders, files in os.walk(top):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            if not folders and not any(not name.startswith(".") for name in files):
+            folders[:] = [name for name in folders if not is_hidden(name)]
+            if not folders and all(map(is_hidden, files)):
                 return parent
     return None
 
@@ -71,7 +96,7 @@ def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
     if first == "**":
         if Path(above or ".").is_dir():
             yield from _below(above or ".", "/".join(rest) or "*")
-    elif not glob.has_magic(first):
+    elif not glob.has_magic(first) or os.path.lexists(above + first):
         if rest:
             yield from _matches(rest, f"{above}{first}/")
         elif Path(above + first).is_dir():
@@ -80,7 +105,7 @@ def _matches(parts: Sequence[str], above: str) -> Iterator[str]:
             yield above + first
     elif Path(above or ".").is_dir():
         for entry in _entries(above or "."):
-            if fnmatch.fnmatchcase(entry.name, first) and (first.startswith(".") or not entry.name.startswith(".")):
+            if fnmatch.fnmatchcase(entry.name, first) and (first.startswith(".") or not is_hidden(entry.name)):
                 if not rest and entry.is_dir():
                     yield from _below(above + entry.name, "*")
                 elif not rest or _is_lost(entry):
@@ -110,7 +135,7 @@ def _below(top: str, rest: str) -> Iterator[str]:
         if inode in entered:
             continue
         entered.add(inode)
-        below = [entry for entry in _entries(folder) if not entry.name.startswith(".")]
+        below = [entry for entry in _entries(folder) if not is_hidden(entry.name)]
         for entry in below:
             if entry.is_dir():
                 (links if entry.is_symlink() else waiting).append(entry.path)

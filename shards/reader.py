@@ -3,19 +3,18 @@
     manifest -> shard: local in place, remote into the cache -> hash -> webdataset -> layout -> record batches
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
-shards of a dataset on an object store are downloaded one by one into CLEARSPAN_CACHE (default ~/.cache/clearspan),
-where their names are their hashes.
+shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where
+their names are their hashes.
 """
 
 import hashlib
-import os
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from clearspan.common.files import path_in_errors
+from clearspan.common.files import cache_folder, path_in_errors
 from clearspan.common.files import sha256 as local_sha256
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
@@ -31,11 +30,6 @@ BUFFER_BYTES = 1 << 18
 
 class ShardError(ValueError):
     """A shard or resource differs from the manifest. The message names it and says what to do."""
-
-
-def cache_folder() -> Path:
-    """Return the folder for downloads from object stores."""
-    return Path(os.environ.get("CLEARSPAN_CACHE", Path.home() / ".cache" / "clearspan"))
 
 
 def check_bytes(path: Path, shard: ShardInfo) -> None:

@@ -33,16 +33,16 @@ class FileInfo:
         """Measure a file."""
         return cls(path.stat().st_size, sha256(path))
 
-    def difference(self, path: Path) -> str:
+    def difference(self, path: Path, known: str = "the manifest") -> str:
         """Describe how a file differs from this one, by size or else by hash; empty if it does not."""
         size = path.stat().st_size
-        return self.difference_from(FileInfo(size, sha256(path) if size == self.bytes else ""))
+        return self.difference_from(FileInfo(size, sha256(path) if size == self.bytes else ""), known)
 
-    def difference_from(self, other: "FileInfo") -> str:
+    def difference_from(self, other: "FileInfo", known: str = "the manifest") -> str:
         """Describe how another file differs from this one, by size or else by hash; empty if it does not."""
         if other.bytes != self.bytes:
-            return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
-        return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
+            return f"{other.bytes:,} bytes where {known} says {self.bytes:,}"
+        return "" if other.sha256 == self.sha256 else f"its sha256 is not {known}'s"
 
 
 class HashingFile:

@@ -184,38 +184,60 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
 
-def size(path: str) -> int:
-    """Return the size of a file in bytes."""
+def status(path: str) -> tuple[int, int]:
+    """Return the size of a file in bytes, and when it was last modified (in ns; on an object store in s)."""
     if is_remote(path):
         with _naming(path):
-            (match,) = _beam().match([path])
+            (match,) = _beam().match([glob.escape(path)])
             if not match.metadata_list:
                 raise FileNotFoundError(f"{path}: no such object")
-            return int(match.metadata_list[0].size_in_bytes)
-    return Path(path).stat().st_size
+            return int(match.metadata_list[0].size_in_bytes), _modified(match.metadata_list[0])
+    entry = Path(path).stat()
+    return entry.st_size, entry.st_mtime_ns
 
 
-def find(pattern: str, others: dict[str, str] | None = None) -> dict[str, int]:
+def _modified(entry: Any) -> int:
+    """Return the time in an object's metadata, in whole seconds: listings and single requests round it differently."""
+    return int(entry.last_updated_in_seconds)
+
+
+def size(path: str) -> int:
+    """Return the size of a file in bytes."""
+    return status(path)[0]
+
+
+def find(pattern: str, others: dict[str, str] | None = None, modified: dict[str, int] | None = None) -> dict[str, int]:
     """Return the files of a path, a folder or a glob: path -> size in bytes, sorted.
 
-    A folder stands for all files under it; `**` in a glob matches any number of folders. Local links are followed, and
-    a file with several names is listed once (`shards.finding`).
+    A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
+    (`finding.is_hidden`). A path that exists is no glob, and neither are the brackets of a folder that exists. Local
+    links are followed, and a file with several names is listed once (`shards.finding`).
 
     Args:
         others: receives each name that is not listed, with the listed name of the same file.
+        modified: receives the modification time of each path, as in `status`.
 
     Raises:
         FileNotFoundError: no file matches, or a link is broken.
     """
     if is_remote(pattern):
-        below = f"{glob.escape(pattern)}**" if pattern.endswith("/") else pattern
+        if pattern.endswith("/"):
+            meant = [f"{glob.escape(pattern)}**"]
+        elif exists(pattern):
+            meant = [glob.escape(pattern)]
+        else:
+            meant = list(dict.fromkeys([pattern.replace("[", "[[]"), pattern]))
         with _naming(pattern):
-            (match,) = _beam().match([below])
-        sizes = {entry.path: int(entry.size_in_bytes) for entry in match.metadata_list}
+            matches = (_beam().match([each])[0].metadata_list for each in meant)
+            entries: list[Any] = next(filter(None, matches), [])
+        sizes = {entry.path: int(entry.size_in_bytes) for entry in entries}
+        if modified is not None:
+            modified.update((entry.path, _modified(entry)) for entry in entries)
         # Some consoles create an object that ends in "/" for a folder.
-        files = {path: sizes[path] for path in sorted(sizes) if not path.endswith("/")}
+        named = [path for path in sizes if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
+        files = {path: sizes[path] for path in sorted(named)}
     else:
-        files = finding.once(finding.matches(pattern), others)
+        files = finding.once(finding.matches(pattern), others, modified)
     if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return files
@@ -256,7 +278,7 @@ def file_sizes(folder: str) -> dict[str, int]:
     """Return the files directly in a folder: name -> size in bytes, sorted; empty if there is no such folder."""
     if is_remote(folder):
         with _naming(folder):
-            (match,) = _beam().match([join(folder, "*")])
+            (match,) = _beam().match([join(glob.escape(folder), "*")])
         sizes = {entry.path.rsplit("/", 1)[1]: entry.size_in_bytes for entry in match.metadata_list}
     elif Path(folder).is_dir():
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
@@ -270,12 +292,17 @@ def list_files(folder: str) -> list[str]:
     return list(file_sizes(folder))
 
 
+def _delete(path: str) -> None:
+    """Delete an object. Of Beam's filesystems only that of gs:// takes the path for a glob."""
+    _beam().delete([glob.escape(path) if path.startswith("gs://") else path])
+
+
 def remove(path: str) -> None:
     """Remove a file; a missing file is no error."""
     if is_remote(path):
         if exists(path):
             with _naming(path):
-                _beam().delete([path])
+                _delete(path)
     else:
         Path(path).unlink(missing_ok=True)
 
@@ -294,7 +321,7 @@ def _upload(path: str) -> Iterator[BinaryIO]:
                 yield stream
         except BaseException:
             with contextlib.suppress(Exception):
-                _beam().delete([path])
+                _delete(path)
             raise
 
 

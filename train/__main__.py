@@ -1,8 +1,9 @@
-"""Train on one or more devices: DeepSpeed's launcher with this package's trainer.
+"""Train on one or more devices: `clearspan train`, DeepSpeed's launcher with this package's trainer.
 
 --num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, one process per device
 """
 
+import argparse
 import contextlib
 import io
 import subprocess
@@ -13,6 +14,7 @@ from clearspan.common import terminal
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher, ending_at_once
 
+PROG = "python -m train"
 TRAINER = "clearspan.train.run"
 OPTIONS = (
     *("num_accelerators", "num_gpus", "include", "exclude", "hostfile", "num_nodes", "node_rank", "master_addr"),
@@ -28,16 +30,11 @@ HELP = {
     "enable_each_rank_log": "folder for a log file of each rank",
     "log_level": "what the launcher prints: debug, info, warning, error or critical (default)",
 }
-USAGE = "clearspan-train [launcher's options] --recipe NAME-or-FILE [--resume] [--dry-run] [--quiet] [key=value ...]"
 
 
-def parser() -> terminal.Parser:
-    """Return the parser of the launcher's options; all other options belong to `train.run`."""
-    root = terminal.Parser(
-        prog="clearspan-train", usage=USAGE, description=__doc__, epilog=f"{'-' * 80}\n{run.parser().format_help()}"
-    )
-    root.add_argument("--list", action=run.ListRecipes)
-    root.add_argument("--version", action="version", version=terminal.version())
+def parser(prog: str = PROG) -> terminal.Parser:
+    """Return the parser of the options of `train.run`, and of the launcher."""
+    root = run.parser(prog, f"{prog} --recipe NAME-or-FILE [options] [launcher's options] [key=value ...]")
     launcher = root.add_argument_group("the launcher's options (`deepspeed --help` explains all of them)")
     for name in OPTIONS:
         type_ = int if name in NUMBERS else str
@@ -47,24 +44,17 @@ def parser() -> terminal.Parser:
     return root
 
 
-def command(argv: Sequence[str] | None = None) -> list[str]:
-    """Return the arguments of the deepspeed command; exit with 2 for an option that is neither the launcher's nor
-    `train.run`'s.
-    """
-    root, trainer = parser(), run.parser()._option_string_actions
-    options, rest = root.parse_known_args(argv)
-    if mistyped := [word for word in rest if word.startswith("-") and word.split("=", 1)[0] not in trainer]:
-        root.error(root.unknown(mistyped, trainer))
+def command(options: argparse.Namespace) -> list[str]:
+    """Return the arguments of the deepspeed command for the options of a command line."""
     words = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
     words += [f"--{name}" for name in SWITCHES if getattr(options, name)]
-    return [*words, "--module", TRAINER, *rest]
+    return [*words, "--module", TRAINER, *run.words(options)]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    arguments = command(argv)
-    trainer = run.parser().parse_intermixed_args(arguments[arguments.index(TRAINER) + 1 :])
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    options = parser(prog).parse_intermixed_args(argv)
     with ending_at_once("train", "run it again"):
-        return run.check(trainer) or terminal.run("train", lambda: launch(arguments), (ValueError, RuntimeError))
+        return run.check(options) or terminal.run("train", lambda: launch(command(options)), (ValueError, RuntimeError))
 
 
 def launch(arguments: Sequence[str]) -> int:

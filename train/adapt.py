@@ -1,4 +1,4 @@
-"""Adapt a model to texts of your own, and measure whether that helped: `python -m train.adapt`.
+"""Adapt a model to texts of your own, and measure whether that helped: `clearspan adapt`.
 
     texts ──> pipelines documents ──> DIR/texts ──> train ──> DIR/run ──> eval --tasks heldout ──> DIR/report.html
                                              better, worse or no difference ──> DIR/model, DIR/adapt.json
@@ -16,20 +16,21 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from clearspan.common import files, terminal
 from clearspan.common.commands import CommandError, UsageError, run_module, words
 
+PROG = "python -m train.adapt"
 EXAMPLE = """examples:
-  python -m train.adapt --input texts.csv --text-field body --model all-MiniLM-L6-v2 --output adapted
-  python -m train.adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
+  clearspan adapt --input texts.csv --text-field body --model all-MiniLM-L6-v2 --output adapted
+  clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 STATE = "adapt.json"
 PASSED = ("input", "text_field", "text_per", "min_tokens", "holdout_fraction")
-"""Options of `python -m pipelines documents`."""
+"""Options of `clearspan documents`."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
 FIGURE = "mrr"
 SHORT, LONG = 32, 1024
@@ -64,8 +65,8 @@ class Choice(NamedTuple):
     reason: str
 
 
-def parser() -> terminal.Parser:
-    root = terminal.Parser(prog="python -m train.adapt", description=__doc__, epilog=EXAMPLE)
+def parser(prog: str = PROG) -> terminal.Parser:
+    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
     add = root.add_argument
     add("overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. optimizer.learning_rate=2e-5")
     add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="csv, jsonl, txt, parquet, tars")
@@ -82,8 +83,8 @@ def parser() -> terminal.Parser:
     return root
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = parser().parse_intermixed_args(argv)
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    options = parser(prog).parse_intermixed_args(argv)
     return terminal.run("adapt", lambda: work(options), (ValueError, OSError))
 
 

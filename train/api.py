@@ -1,4 +1,4 @@
-"""Training from Python: `clearspan-train` in a process of its own, for one device or many.
+"""Training from Python: `clearspan train` in a process of its own, for one device or many.
 
     recipe, overrides ──> temporary recipe file ──> python -m clearspan.train ──> output folder ──> Run
 
@@ -44,7 +44,7 @@ class Run:
 
 
 def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
-    """Load a recipe by its name (`clearspan-train --list`) or file, and check every value.
+    """Load a recipe by its name (`clearspan train --list`) or file, and check every value.
 
     Raises:
         RecipeError: there is no such recipe, a key is unknown, or a value cannot work.
@@ -71,7 +71,7 @@ def train_model(
         resume: continue from the last checkpoint in the output folder, or start from the beginning if there is none.
         dry_run: print the resolved recipe, parameters, token budget, memory and time, and train nothing.
         quiet: print nothing.
-        launcher: options of the launcher (`clearspan-train --help`), such as `num_accelerators=2`.
+        launcher: options of the launcher (`clearspan train --help`), such as `num_accelerators=2`.
 
     Raises:
         UsageError: the launcher has no such option.

@@ -10,12 +10,14 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from clearspan.train.options import DEV
-from clearspan.train.selection.dev_score import Measure, measure
+
+if TYPE_CHECKING:
+    from clearspan.train.selection.dev_score import Measure
 
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with"
@@ -32,6 +34,8 @@ embeddings = SentenceTransformer("{name}").encode(["A sentence.", "Another one."
 """
 
 
+TRANSFORMER = "In transformers, `AutoModel.from_pretrained` loads its transformer: vectors of tokens, before pooling.\n"
+STATIC = "It loads in sentence-transformers only: it is a table of vectors, in which transformers finds no model.\n"
 PREFIXES = """The first components of an embedding are an embedding too: {dims} were trained as well as all {dim}.
 
 ```python
@@ -88,6 +92,8 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     """Return the card's text; `recipe` is the run's YAML."""
     options = yaml.safe_load(recipe) or {}
+    from clearspan.train.selection.dev_score import measure
+
     measured = measure(str(options.get("training", {}).get("eval_data", "")))
     front = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": TAGS}
     front |= _index(name, measured, origin)
@@ -102,6 +108,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         shape = f"the mean of static token vectors of {dim} dimensions, over texts of any length"
     use = USE.format(name=name, origin=trained, shape=shape)
     parts = [f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n", use]
+    parts.append(TRANSFORMER if encoder.attends else STATIC)
     objectives = options.get("objectives", {}).values()
     dims = sorted({dim for objective in objectives for dim in objective.get("dims", []) if dim < encoder.dim})
     if dims and origin.step != 0:
@@ -110,7 +117,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _index(name: str, measured: Measure, origin: Origin) -> dict[str, Any]:
+def _index(name: str, measured: "Measure", origin: Origin) -> dict[str, Any]:
     """Return the score as front matter for the Hub, or {}."""
     score = origin.scores.get(origin.step or 0, {}).get(DEV)
     if origin.step is None or score is None:
@@ -124,7 +131,7 @@ def _index(name: str, measured: Measure, origin: Origin) -> dict[str, Any]:
     return {"model-index": [{"name": name, "results": [result]}]}
 
 
-def _scores(measured: Measure, origin: Origin) -> str:
+def _scores(measured: "Measure", origin: Origin) -> str:
     """Return the card's section with the scores in training, or ""."""
     if origin.step is None or not (scores := origin.scores.get(origin.step)):
         return ""

@@ -102,7 +102,8 @@ def describe(
     """Return one line for each thing that a run needs or uses."""
     parameters = sum(p.numel() for p in learner.parameters())
     encoder = learner.encoder
-    width = 34 if recipe.training.bf16 else 68
+    bf16 = recipe.training.bf16 is True
+    width = 34 if bf16 else 68
     largest = max(size.rows for size in sizes.values())
     layers, stored, each = encoder.num_layers, width, "token, layer and dimension"
     if not encoder.attends:
@@ -139,7 +140,7 @@ def describe(
     )
     if not encoder.attends:  # it multiplies no matrices
         return "\n".join(lines)
-    flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, recipe.training.bf16, device)
+    flops, rate = step_flops(recipe, learner, sizes, ranks), matrix_rate(encoder.dim, bf16, device)
     seconds = flops / (rate * ranks)
     lines.append(
         f"time estimate   at least {duration(seconds * total)}, {duration(seconds)} a step: {flops:.2g} FLOP at the "

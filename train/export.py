@@ -1,8 +1,9 @@
-"""Export of a run as a model folder that transformers, sentence-transformers and `python -m eval` load.
+"""Export of a run as a model folder that sentence-transformers and `clearspan eval` load.
 
-    python -m train.export RUN_DIR OUT_DIR [--checkpoint best|last]
+    clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-Weights are safetensors; parts for training only (masked-LM head, objectives) are left out. The folder is sealed
+transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
+safetensors; parts for training only (masked-LM head, objectives) are left out. The folder is sealed
 (`train.engine.integrity`): an export replaces only a folder that an export wrote and nobody changed.
 """
 
@@ -14,7 +15,7 @@ import inspect
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ INFERENCE, DATA = "inference.json", "data.json"
 WEIGHTS = "model.safetensors"
 
 EXAMPLE = """example:
-  python -m train.export runs/declutr-small exported/declutr-small
+  clearspan export runs/declutr-small exported/declutr-small
 """
 
 
@@ -279,12 +280,12 @@ def _replace(out: Path, part: Path, kind: str) -> None:
         (part / name).replace(out / name)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m train.export") -> int:
     with ending_at_once("train.export", "run it again"):
         from clearspan.common import terminal
         from clearspan.common.model_folder import EncoderError
 
-        parser = terminal.Parser(prog="python -m train.export", description=__doc__, epilog=EXAMPLE)
+        parser = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
         parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the run's folder")
         parser.add_argument("out", metavar="OUT_DIR", type=Path, help="the folder to write")
         parser.add_argument(

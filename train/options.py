@@ -149,9 +149,12 @@ class TrainingConfig:
         primary: the dataset whose epochs count. "": the first one.
         max_steps: the run's length in steps. 0: `epochs` decides.
         seed: the seed of every random draw: order, spans, views, masks, dropout and fresh weights.
-        bf16: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. Set it to false on a
-            device without bfloat16.
-        compile: compile the encoder into one graph at the first step; only on CUDA with `bf16`. Set it to false if
+        bf16: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. auto: where the device
+            multiplies bfloat16 in hardware. The run prints the resolved value, saves it with its recipe and keeps it
+            when it resumes; `--resume` with another value continues with that one. On a CPU without such hardware
+            true is about 15 to 30 times slower than false; on such a GPU it is an error. Ranks for which auto gives
+            different values stop with an error.
+        compile: compile the encoder into one graph at the first step; only on CUDA with bf16. Set it to false if
             compilation fails.
         zero_stage: DeepSpeed's ZeRO stage: 1 partitions AdamW's state over the ranks, 2 the gradients too. A run can
             resume with another stage. `optimization: alternate` needs 0.
@@ -161,7 +164,7 @@ class TrainingConfig:
             never.
         eval_data: the data whose score chooses the best checkpoint. heldout: no labels are needed; the MRR, in percent,
             of finding for one crop of each held-out text (`data.NAME.validation`) the other crop among those of at most
-            2,000 texts. It takes half of the held-out texts; `python -m eval --tasks heldout` takes the other half, so
+            2,000 texts. It takes half of the held-out texts; `clearspan eval --tasks heldout` takes the other half, so
             that the choice does not favor the trained model. SentEval's folder, or a csv or tsv file of sentence pairs
             with scores: the Spearman correlation on STS-B dev, or on the file. "": none.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
@@ -180,7 +183,7 @@ class TrainingConfig:
     primary: str = ""
     max_steps: Annotated[int, Ge(0)] = 0
     seed: Annotated[int, Ge(0), Lt(1 << 63)] = 42
-    bf16: bool = True
+    bf16: Literal["auto", True, False] = "auto"
     compile: bool = True
     zero_stage: Literal[0, 1, 2] = 0
     logging_steps: Annotated[int, Ge(1)] = 10

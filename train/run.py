@@ -1,4 +1,4 @@
-"""Train a sentence encoder: `deepspeed train/run.py --recipe NAME-or-FILE [key=value ...]`.
+"""Train a sentence encoder: `clearspan train --recipe NAME-or-FILE [key=value ...]`, or `deepspeed train/run.py ...`.
 
 Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (else the last one)
 to OUTPUT/model. `--resume` continues a run; its length and its settings of logging, saving and evaluation may change.
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from clearspan.train.selection.validation import HeldOut
 
 EXAMPLE = """examples:
-  deepspeed train/run.py --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
-  deepspeed --num_accelerators 2 train/run.py --recipe my-recipe.yaml data.text.batch_size=64
-  python train/run.py --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
+  clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
+  clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
+  clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
 
 
@@ -50,10 +50,11 @@ class ListRecipes(argparse.Action):
         parser.exit()
 
 
-def parser() -> "Parser":
+def parser(prog: str = "deepspeed train/run.py", usage: str | None = None) -> "Parser":
+    """Return the parser of the trainer's options."""
     from clearspan.common import terminal
 
-    root = terminal.Parser(prog="deepspeed train/run.py", description=__doc__, epilog=EXAMPLE)
+    root = terminal.Parser(prog=prog, usage=usage, description=__doc__, epilog=EXAMPLE)
     root.add_argument(
         "--recipe", required=True, metavar="NAME-or-FILE", help="a recipe of --list, or a YAML file of your own"
     )
@@ -69,6 +70,12 @@ def parser() -> "Parser":
     root.add_argument("--version", action="version", version=terminal.version())
     root.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)
     return root
+
+
+def words(options: argparse.Namespace) -> list[str]:
+    """Return the command line of the options."""
+    switches = [f"--{name.replace('_', '-')}" for name in ("resume", "dry_run", "quiet") if getattr(options, name)]
+    return [f"--recipe={options.recipe}", *switches, *options.overrides]
 
 
 @contextlib.contextmanager
@@ -186,6 +193,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.train.card import facts
     from clearspan.train.config.recipe import load, to_file, to_yaml
     from clearspan.train.engine.loop import Trainer, total_steps
+    from clearspan.train.engine.precision import check_ranks, resolve_precision
     from clearspan.train.engine.ranks import agreed, join_ranks
     from clearspan.train.engine.tracking import check_wandb
     from clearspan.train.estimate import describe
@@ -198,10 +206,8 @@ def train(options: argparse.Namespace) -> None:
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
-    static = torch.cuda.is_available() and recipe.training.bf16
-    if static and not torch.cuda.is_bf16_supported(including_emulation=False):
-        name = torch.cuda.get_device_name()
-        raise RecipeError(f"training.bf16: {name} has no bfloat16: set training.bf16=false")
+    precision = resolve_precision(recipe, options.resume)
+    static = torch.cuda.is_available() and recipe.training.bf16 is True
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
     if static and recipe.training.compile:
         learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
@@ -220,11 +226,12 @@ def train(options: argparse.Namespace) -> None:
         return
     if ranks > 1 and not options.dry_run:
         join_ranks()
+        check_ranks(recipe)
     with contextlib.ExitStack() as stack:
         resume = agreed(lambda: stack.enter_context(output(recipe, options.resume, options.dry_run)))
         if rank == 0 and options.resume and not resume:
             terminal.notice(f"{recipe.output}: no checkpoint to resume from: starts from the beginning")
-        lines = notes(recipe, learner, feed, held_out, total) if rank == 0 and not resume else []
+        lines = [*precision, *([] if resume else notes(recipe, learner, feed, held_out, total))] if rank == 0 else []
         if options.dry_run:
             cost = describe(recipe, learner, sizes, feed, held_out, total, ranks)
             terminal.say("\n".join([to_yaml(recipe), cost, *lines]))

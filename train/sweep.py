@@ -1,4 +1,4 @@
-"""Train a grid of runs, one after the other, and compare them: `python -m train.sweep`.
+"""Train a grid of runs, one after the other, and compare them: `clearspan sweep`.
 
     recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv, sweep.json, figure.png
 
@@ -8,6 +8,7 @@ added to the grid. `train/sweeps` holds the papers' ablations by name.
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,19 @@ from clearspan.train.engine.signals import ending_at_once
 if TYPE_CHECKING:
     from clearspan.common.terminal import Parser
 
+PROG = "python -m train.sweep"
 EXAMPLE = """examples:
-  python -m train.sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
-  python -m train.sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
+  clearspan sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
+  clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
       --grid "optimizer.learning_rate=5e-5,1e-4;training.epochs=1,2" --output sweeps/mine data.text.path=data/train
 """
 
 
-def parser() -> "Parser":
+def parser(prog: str = PROG) -> "Parser":
     from clearspan.common import terminal
     from clearspan.train.sweeps import grid
 
-    root = terminal.Parser(prog="python -m train.sweep", description=__doc__, epilog=EXAMPLE)
+    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLE)
     words_help = f"a sweep: {', '.join(grid.names())}, or a YAML file; and recipe keys for all runs"
     root.add_argument("words", nargs="*", metavar="SWEEP | key=value", help=words_help)
     root.add_argument("--recipe", default="", metavar="NAME-or-FILE", help="the runs' recipe (default: the sweep's)")
@@ -42,11 +44,11 @@ def parser() -> "Parser":
         "--output", required=True, type=Path, metavar="DIR", help="the sweep's folder: new, or to continue"
     )
     root.add_argument("--launcher", default="", metavar="ARGS", help='deepspeed launcher options, e.g. "--num_gpus 4"')
-    root.add_argument("--tasks", default="", metavar="LIST", help="tasks of `python -m eval` (default: the sweep's)")
+    root.add_argument("--tasks", default="", metavar="LIST", help="tasks of `clearspan eval` (default: the sweep's)")
     root.add_argument("--data", default="", metavar="DIR", help="the tasks' data; without it no run is evaluated")
     score_help = "the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC"
     root.add_argument("--score", default="", metavar="NAME", help=score_help)
-    root.add_argument("--protocol", choices=("full", "fast"), default="full", help="protocol of `python -m eval`")
+    root.add_argument("--protocol", choices=("full", "fast"), default="full", help="protocol of `clearspan eval`")
     root.add_argument(
         "--by",
         action="append",
@@ -61,11 +63,11 @@ def parser() -> "Parser":
     return root
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     with ending_at_once("sweep", "run it again"):
         from clearspan.common import terminal
 
-        options = parser().parse_intermixed_args(argv)
+        options = parser(prog).parse_intermixed_args(argv)
     return terminal.run("sweep", lambda: work(options), (ValueError, OSError))
 
 

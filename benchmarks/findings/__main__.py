@@ -32,7 +32,7 @@ def parser() -> terminal.Parser:
     add("--scale", choices=SCALES, default="cpu", help="tiny: a test; cpu: two cores; gpu: one GPU (default cpu)")
     add("--seeds", type=int, default=3, metavar="N", help="seeds of each system (default 3)")
     add("--systems", metavar="LIST", help="systems to train, separated by commas (default: all with data)")
-    add("--text", nargs="+", default=[], metavar="GLOB", help="documents, as for `python -m pipelines documents`")
+    add("--text", nargs="+", default=[], metavar="GLOB", help="documents, as for `clearspan documents`")
     add("--sentences", nargs="+", default=[], metavar="GLOB", help="sentences, one a line")
     add("--data", type=Path, metavar="DIR", help="evaluation sets: SentEval's downstream/, glue/{RTE,MRPC}/")
     add("--nli", nargs="+", default=[], metavar="GLOB", help="sentence triplets, for supervised SimCSE")

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def words(self) -> dict[str, str]:
-        """The systems that are not trained here: name -> what `python -m eval --model` takes."""
+        """The systems that are not trained here: name -> what `clearspan eval --model` takes."""
         vectors = {"glove": str(self.inputs.vectors)} if self.inputs.vectors else {}
         return {**vectors, "tfidf": "tfidf", "bm25": "bm25"}
 

@@ -56,7 +56,7 @@ class Model:
         return int(self.modules.truncate_dim or self.modules.get_embedding_dimension())
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
 
         Batches hold texts of similar length, at most `batch_tokens` tokens including padding (a longer text has a batch
         of its own). Texts are truncated at the model's length limit.
@@ -64,6 +64,8 @@ class Model:
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
+        if isinstance(texts, str):
+            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         return self.embed(texts, batch_tokens, progress).vectors
 
     def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> Embedded:

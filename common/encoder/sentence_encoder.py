@@ -31,7 +31,7 @@ class Encoder(Protocol):
     def fingerprint(self) -> str | None: ...
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
 
         Raises:
             EncoderError: a text cannot be encoded.

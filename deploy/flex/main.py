@@ -1,4 +1,4 @@
-"""Main program of the Flex template: turn its parameters into the words of the command `clearspan-pipelines`.
+"""Main program of the Flex template: turn its parameters into the words of the command `clearspan`.
 
 Dataflow's launcher passes each parameter as one word, --NAME=VALUE, and adds options of its own, such as
 --template_location, with which the job is only described: the launcher submits it.

@@ -1,4 +1,4 @@
-"""The command `python -m clearspan.eval.data check DIR`: list the data in a folder, and where to obtain the rest.
+"""The command `clearspan data check DIR`: list the data in a folder, and where to obtain the rest.
 
 Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usage.
 """
@@ -17,17 +17,17 @@ from clearspan.eval.files import json_text
 from clearspan.eval.report.console import text_table
 
 _EXAMPLE = """example:
-  python -m clearspan.eval.data check data
+  clearspan data check data
 
-DIR is the --data folder of python -m clearspan.eval. It may contain SentEval's downstream/ and probing/ (also inside
+DIR is the --data folder of `clearspan eval`. It may contain SentEval's downstream/ and probing/ (also inside
 senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.data") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m clearspan.eval.data",
+        prog=prog,
         description="List for each task whether its data is in DIR and whole, and where to obtain it.",
         epilog=_EXAMPLE,
     )

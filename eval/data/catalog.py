@@ -3,7 +3,8 @@
     catalog.yaml + a data folder ──> Finding per data set: whole, not whole, absent
 
 Files are streamed, not parsed: rows are counted, bytes hashed. A file is whole if it has the expected number of rows.
-If its bytes differ from the known copy, a note says so: line ends and tokenization may differ.
+If its bytes differ from the known copy, a note says so: line ends or tokenization may differ, or the order of lines.
+An evaluation compares the files of its tasks in the same way, with `compared`.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import Literal
 
 import yaml
 
+from clearspan.common.files import sha256
 from clearspan.eval.data.senteval import find_downstream, find_probing
 from clearspan.eval.files import MissingDataError
 
@@ -62,6 +64,22 @@ class DataSet:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """A task's file beside the known copy.
+
+    Attributes:
+        other_rows: a remark on its number of rows; empty if it is the expected number, or none is known.
+        is_truncated: whether it has fewer rows than any known copy.
+        differs: the file's name if it has the expected rows, but other bytes than the known copy; else empty.
+    """
+
+    sha256: str
+    other_rows: str = ""
+    is_truncated: bool = False
+    differs: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """The state of a data set in a data folder.
 
@@ -103,20 +121,26 @@ def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Findin
     return [_check(data, data_set) for data_set in (catalog() if data_sets is None else data_sets)]
 
 
-def other_rows(files: Iterable[Path]) -> list[str]:
-    """Describe, in a few words each, the files of a task whose number of rows differs from the catalog's."""
-    known = {
+def compared(path: Path) -> Compared:
+    """Hash a task's file, and compare it with the file of its name and folder in the catalog, if there is one."""
+    file = next((_known()[end] for n in range(len(path.parts), 0, -1) if (end := path.parts[-n:]) in _known()), None)
+    if file is None:
+        return Compared(sha256(path))
+    _, num_rows, checksum = _read(path, file.count)
+    if file.rows and num_rows not in file.rows:
+        remark = f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}"
+        return Compared(checksum, remark, is_truncated=num_rows < min(file.rows))
+    return Compared(checksum, differs=path.name if file.sha256 and checksum != file.sha256 else "")
+
+
+@cache
+def _known() -> dict[tuple[str, ...], File]:
+    """Return the files of the catalog by the last parts of their paths."""
+    return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()
         for file in data_set.files
     }
-    longest = max(map(len, known))
-    differing = []
-    for path in files:
-        file = next((known[end] for n in range(longest, 0, -1) if (end := path.parts[-n:]) in known), None)
-        if file and file.rows and (num_rows := _read(path, file.count)[1]) not in file.rows:
-            differing.append(f"{path.name}: {num_rows:,} rows, not {' or '.join(f'{rows:,}' for rows in file.rows)}")
-    return differing
 
 
 def _check(data: Path, data_set: DataSet) -> Finding:

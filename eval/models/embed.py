@@ -5,7 +5,7 @@ evaluation's time. Tasks therefore get embeddings from an `Embedder` instead of 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,11 @@ class Embedder:
         Raises:
             ValueError: the encoder did not return one row per text.
         """
+        blocks, rows = self._known(texts, keep)
+        return _gathered(blocks, np.array([rows[text] for text in texts]))
+
+    def _known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
+        """Embed the texts that are new; return blocks of rows, and text -> row number, counted through all blocks."""
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)
@@ -74,7 +79,7 @@ class Embedder:
             first = sum(map(len, blocks))
             blocks.append(self._encoded(chunk))
             rows.update(zip(chunk, range(first, first + len(chunk)), strict=True))
-        return _gathered(blocks, np.array([rows[text] for text in texts]))
+        return blocks, rows
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return the unit vectors of queries and documents, each (n, dim) float32.
@@ -90,7 +95,7 @@ class Embedder:
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Return the cosine of each pair of texts, by subset: float64 (n,)."""
         # A single call for the whole task, since the encoder batches by length within a call.
-        self.embed([text for left, right in subsets.values() for text in [*left, *right]])
+        self._known(text for left, right in subsets.values() for text in [*left, *right])
         return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:

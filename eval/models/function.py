@@ -32,11 +32,13 @@ class FunctionEncoder:
         self.dim = self._call(TRIAL).shape[1]
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
 
         Raises:
             EncoderError: the function raises an exception, or does not return an array (n, dim) of real numbers.
         """
+        if isinstance(texts, str):
+            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
         with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:

@@ -42,13 +42,15 @@ class WordVectors:
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode(self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings of the texts, in their order: (len(texts), dim) float32.
+        """Return the embeddings of the texts, in their order: (len(texts), dim) float32; of a single text, (dim,).
 
         Keeps the vectors of all words seen so far in memory.
 
         Raises:
             EncoderError: the row of a word is damaged.
         """
+        if isinstance(texts, str):
+            return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
         with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
             for start in range(0, len(texts), _CHUNK):

@@ -1,4 +1,4 @@
-"""The command `python -m clearspan.eval.tables`: a paper's table, with the user's models added to the published rows.
+"""The command `clearspan tables`: a paper's table, with the user's models added to the published rows.
 
 Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
 """
@@ -20,18 +20,18 @@ from clearspan.eval.tables.formats import FORMATS
 from clearspan.eval.tables.published import tables
 
 _EXAMPLE = """example:
-  python -m clearspan.eval.tables declutr-2 runs/eval runs/other/results.json --format markdown
-  python -m clearspan.eval.tables --list
+  clearspan tables declutr-2 runs/eval runs/other/results.json --format markdown
+  clearspan tables --list
 
 Without RESULTS only the published rows are printed. NonLing-CSE's Table D.1 lists retrieved sentences instead of
 figures: the report of --tasks retrieval shows those of your models.
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m clearspan.eval.tables") -> int:
     """Run the command on `argv` (default: the process's arguments) and return its exit code."""
     parser = Parser(
-        prog="python -m clearspan.eval.tables",
+        prog=prog,
         description="Print a table of a paper with your models added to it.",
         epilog=_EXAMPLE,
     )

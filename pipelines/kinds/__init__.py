@@ -139,12 +139,14 @@ class Kind(ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return what shapes the dataset: the kind's options, and the sha256 of its files."""
+        """Return what shapes the dataset: the kind, its options, and the sha256 of its files."""
         options, folder = self.options(), f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         if files:
             options["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        return {"options": options}
+        cls, name = type(self), self.command or self.name
+        is_own = not cls.__module__.startswith(f"{__name__}.")
+        return {"kind": f"{cls.__module__}:{cls.__qualname__}" if is_own else name, "options": options}
 
     @abstractmethod
     def worker(self, resources: Mapping[str, bytes]) -> Worker:

@@ -32,7 +32,7 @@ class Audio(LabeledKind):
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
     example: ClassVar[str] = (
-        r"python -m pipelines audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
+        r"clearspan audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
         "--output data/audio --top-classes 50"
     )
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")

@@ -49,7 +49,7 @@ class Documents(TextKind):
     name: ClassVar[str] = "documents"
     summary: ClassVar[str] = "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
     example: ClassVar[str] = (
-        "python -m pipelines documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
+        "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
     )
 
     @classmethod

@@ -26,7 +26,7 @@ class Images(LabeledKind):
 
     name: ClassVar[str] = "images"
     summary: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
-    example: ClassVar[str] = "python -m pipelines images --input ILSVRC/train --output data/images"
+    example: ClassVar[str] = "clearspan images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000
 

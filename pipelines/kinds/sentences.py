@@ -25,7 +25,7 @@ from clearspan.pipelines.augment.steps import DEL, UNITS, Augmentation, Augmenta
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import check_positive, flag
-from clearspan.pipelines.kinds.text import MAX_TOKENS, Selected, TextKind, TextWorker, excluded_of, meeting
+from clearspan.pipelines.kinds.text import MAX_TOKENS, Selected, TextKind, TextWorker, excluded_of, listed, meeting
 from clearspan.pipelines.kinds.text_inputs import text_id, text_of
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.stopwatch import Stopwatch
@@ -83,7 +83,7 @@ class Sentences(TextKind):
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
     example: ClassVar[str] = (
-        "python -m pipelines sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
+        "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
     whitespaces: ClassVar[tuple[str, ...]] = ("collapse",)
@@ -130,8 +130,8 @@ class Sentences(TextKind):
         max_tokens = next((n for n in (arguments.pack, arguments.max_tokens) if n is not None), MAX_TOKENS)
         if max_tokens < arguments.min_tokens:
             raise ValueError(f"{'--max-tokens' if arguments.pack is None else '--pack'} must be at least --min-tokens")
-        codes = arguments.language.split(",")
-        if not LANGUAGES.issuperset(code.strip() for code in codes):
+        codes = listed("--language", [arguments.language])
+        if not LANGUAGES.issuperset(codes):
             raise ValueError(
                 f"--language {arguments.language}: give a code of ISO 639-1 in lower case, such as en, de or zh"
             )
@@ -145,7 +145,7 @@ class Sentences(TextKind):
         return super().from_arguments(
             arguments,
             max_tokens=max_tokens,
-            language=None if arguments.no_split else arguments.language,
+            language=None if arguments.no_split else ",".join(codes),
             augmentation=augmentation,
             views=views if augmentation else 0,
             augment_seed=seed,

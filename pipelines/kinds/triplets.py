@@ -88,7 +88,7 @@ class Triplets(TextKind):
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
     example: ClassVar[str] = (
-        "python -m pipelines triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
+        "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
     )
 
     @classmethod

@@ -77,7 +77,7 @@ class Vectors(TextInputs):
     command: ClassVar[str] = "embed"
     summary: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
     example: ClassVar[str] = (
-        "python -m pipelines embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
+        "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
     )
     max_bytes: ClassVar[int] = 8_000_000
 

@@ -6,14 +6,29 @@ A record that cannot be read is a Record with a `problem`. A file that cannot be
 or that is not read to its last byte, is a PipelineError that names the file. `formats` adds formats from outside.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
+from clearspan.common.files import COPY_BYTES
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrays, arrow, files, jsonl, lines, parquet, sniff, tables, tars, text, web
+from clearspan.pipelines.readers import (
+    arrays,
+    arrow,
+    columns,
+    files,
+    jsonl,
+    lines,
+    parquet,
+    sniff,
+    tables,
+    tars,
+    text,
+    web,
+)
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.streams import decompressed, naming
-from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.readers.streams import decompressed, naming, opened
+from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 from clearspan.shards.sealed import HashingFile
 
@@ -37,6 +52,18 @@ READERS: dict[str, Reader] = {
     "text": _whole(text.records),
     "warc": web.read,
 }
+COLUMNS: dict[str, Callable[[BinaryIO, str, Reading], tuple[list[str], list[str]]]] = {
+    "arrow": arrow.columns,
+    "csv": tables.columns,
+    "json": lambda stream, name, reading: columns.fields(arrays.records(stream, name, reading), reading),
+    "jsonl": lambda stream, name, reading: columns.fields(jsonl.records(stream, name, reading.max_bytes), reading),
+    "parquet": parquet.columns,
+}
+"""By format, a function that returns the names of a file's columns, or of the fields of its first object, and of those
+that are read.
+"""
+MOST_NAMED = 20
+"""Most columns that a message names."""
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
 """Formats in which damage shows even without compression."""
 MEND = "put back the file it was, or begin again with another --output"
@@ -49,7 +76,7 @@ def read_pieces(
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
 
     Args:
-        hashes: receives the sha256 of each file that planning did not open, in order.
+        hashes: receives the sha256 of each piece of a file that planning did not read whole (`is_hashed`), in order.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -59,8 +86,11 @@ def read_pieces(
         container = entry.compression or (entry.format if entry.format in CONTAINERS else None)
         with storage.open_input(path) as stored:
             is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
-            if storage.size(path) != entry.bytes or not is_planned:
+            if storage.size(path) != entry.bytes or not is_planned or _is_later(path, entry):
                 raise PipelineError(f"{path}: {CHANGED}")
+            if entry.sample and is_hashed(entry) and hashes is not None:
+                hashes.append(piece_sha256(stored, piece))
+                stored.seek(0)
             hashing = None if entry.sample else HashingFile(stored)
             try:
                 source = cast(BinaryIO, hashing) if hashing else stored
@@ -81,6 +111,43 @@ def read_pieces(
                 raise PipelineError(_changed(path, "shortened", num_read, entry.bytes))
             if num_read > entry.bytes:
                 raise PipelineError(_changed(path, "lengthened", num_read, entry.bytes))
+            if _is_later(path, entry):
+                raise PipelineError(f"{path}: {CHANGED}")
+
+
+def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str | None:
+    """Return a line on the first input that has columns or fields: which of them are read, and which are not."""
+    entry = next((entry for entry in entries if entry.format in COLUMNS), None)
+    if entry is None:
+        return None
+    with opened(storage.join(root, entry.name), entry.compression) as stream:
+        names, read = COLUMNS[entry.format](stream, entry.name, reading)
+    others = [name for name in names if name not in read]
+    more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+    not_read = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "none"
+    return f"read from {entry.name}: {', '.join(read)}; not read: {not_read}" if read else None
+
+
+def is_hashed(entry: Input) -> bool:
+    """Return whether units record hashes of what they read of a file: planning did not read it whole."""
+    return not entry.sample or entry.bytes > sniff.WHOLE_BYTES
+
+
+def piece_sha256(stream: BinaryIO, piece: Piece) -> str:
+    """Return the SHA-256 of a piece as stored, and of what follows it in its last line. It moves the stream."""
+    digest = hashlib.sha256()
+    stream.seek(piece.start)
+    left = piece.bytes
+    while left and (data := stream.read(min(left, COPY_BYTES))):
+        digest.update(data)
+        left -= len(data)
+    digest.update(stream.readline(COPY_BYTES))
+    return digest.hexdigest()
+
+
+def _is_later(path: str, entry: Input) -> bool:
+    """Return whether a file of which planning read samples was modified since."""
+    return bool(entry.sample and entry.modified and is_hashed(entry)) and storage.status(path)[1] != entry.modified
 
 
 def _changed(path: str, how: str, num_bytes: int, planned: int) -> str:

@@ -72,6 +72,14 @@ def row_columns(names: Sequence[str], name: str, sets: Sequence[Sequence[str]]) 
     return columns
 
 
+def fields(records: Iterator[Record], reading: Reading) -> tuple[list[str], list[str]]:
+    """Return the fields of the first record, and those that are read; none if it is no object that has them."""
+    value = next((record.value for record in records), None)
+    names = list(value) if isinstance(value, dict) else []
+    read = chosen(names, reading.columns) if reading.columns else [reading.field or DEFAULT]
+    return names, read if read and set(read) <= set(names) else []
+
+
 def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None:
     for column in columns:
         if (times := names.count(column)) > 1:

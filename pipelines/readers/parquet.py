@@ -37,9 +37,8 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     name, groups = piece.input.name, row_groups(stream)
     stream.seek(0)
     with pq.ParquetFile(stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True) as table:
-        schema = table.schema_arrow
-        packed = not (reading.field or reading.columns) and all(schema.names.count(column) == 1 for column in PACKED)
-        columns = list(PACKED) if packed else arrow_columns(schema, name, reading)
+        columns = _columns(table, name, reading)
+        packed = columns == list(PACKED) and not (reading.field or reading.columns)
         row = 0
         for number, group in enumerate(groups):
             if _is_in(group, piece):
@@ -54,6 +53,18 @@ def read(stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
                 if first != row + group.num_rows:
                     raise DamagedError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
             row += group.num_rows
+
+
+def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
+    """Return the names of all columns, and of those that `read` reads."""
+    with pq.ParquetFile(stream, pre_buffer=False) as table:
+        return table.schema_arrow.names, _columns(table, name, reading)
+
+
+def _columns(table: pq.ParquetFile, name: str, reading: Reading) -> list[str]:
+    schema = table.schema_arrow
+    packed = not (reading.field or reading.columns) and all(schema.names.count(column) == 1 for column in PACKED)
+    return list(PACKED) if packed else arrow_columns(schema, name, reading)
 
 
 def _is_in(group: RowGroup, piece: Piece) -> bool:

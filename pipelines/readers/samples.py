@@ -38,9 +38,8 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file is an image or a clip by its extension. The "._" files of macOS are not."""
-    last = name.rpartition("/")[2]
-    return not last.startswith("._") and (not extensions or last.lower().endswith(extensions))
+    """Return whether a file is an image or a clip by its extension."""
+    return not extensions or name.lower().endswith(extensions)
 
 
 def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:

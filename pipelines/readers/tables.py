@@ -31,13 +31,37 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         PipelineError: the columns are missing or ambiguous, or a quote is not closed.
         DamagedError: there is a hole in it.
     """
+    rows, names, read = _begun(stream, name, reading)
+    places = [names.index(column) for column in read]
+    for number, row in enumerate(rows):
+        problem = row.problem
+        if not problem and not names:
+            raise PipelineError(f"{name}: its first rows are not readable, so its columns are unknown: mend them")
+        if not problem and len(row.cells) != len(names):
+            problem = f"{len(row.cells):,} cells in a row, of {len(names):,} columns"
+        if problem:
+            yield Record(name, number if names else None, None, row.raw, problem)
+        elif reading.columns:
+            yield Record(name, number, {names[place]: row.cells[place] for place in places}, row.raw)
+        else:
+            yield Record(name, number, row.cells[places[0]], row.raw)
+
+
+def columns(stream: BinaryIO, name: str, reading: Reading) -> tuple[list[str], list[str]]:
+    """Return the names of all columns, and of those that `records` reads; none if no row is readable."""
+    _, names, read = _begun(stream, name, reading)
+    return names, read
+
+
+def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator["_Row"], list[str], list[str]]:
+    """Return the rows below the header, the names of all columns, and of those to read."""
     lines = _Lines(stream)
-    form = form_of(lines.head, name)
-    head = _head_rows(lines.head, form)
+    form = form_of(lines, name)
+    while not (head := _head_rows(lines, form)) and lines.look_further(reading.max_bytes):
+        form = form_of(lines, name)
     rows = _rows(lines, name, form, reading.max_bytes)
     if not head:
-        yield from (Record(name, None, None, row.raw, row.problem) for row in rows)
-        return
+        return rows, [], []
     names = [str(number) for number in range(1, len(head[0]) + 1)]
     if reading.header:
         first = next(rows)
@@ -45,25 +69,15 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             raise PipelineError(f"{name}: its header is not readable ({first.problem}): mend its first line")
         names, head = first.cells, head[1:]
     if reading.columns:
-        columns = row_columns(names, name, reading.columns)
-        if reading.header and tuple(columns) not in reading.columns:
-            _check_names(columns, name, "--columns")
+        read = row_columns(names, name, reading.columns)
+        if reading.header and tuple(read) not in reading.columns:
+            _check_names(read, name, "--columns")
     else:
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]
-        columns = [text_column(names, texts, name, reading.field)]
+        read = [text_column(names, texts, name, reading.field)]
         if reading.field is None and reading.header:
-            _check_names(columns, name, "--text-field")
-    places = [names.index(column) for column in columns]
-    for number, row in enumerate(rows):
-        problem = row.problem
-        if not problem and len(row.cells) != len(names):
-            problem = f"{len(row.cells):,} cells in a row, of {len(names):,} columns"
-        if problem:
-            yield Record(name, number, None, row.raw, problem)
-        elif reading.columns:
-            yield Record(name, number, {names[place]: row.cells[place] for place in places}, row.raw)
-        else:
-            yield Record(name, number, row.cells[places[0]], row.raw)
+            _check_names(read, name, "--text-field")
+    return rows, names, read
 
 
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
@@ -78,11 +92,26 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
 
 
 class _Lines:
-    """The lines of a stream whose head was read before."""
+    """The lines of a stream whose head, bytes from which the columns are inferred, was read before."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.head = stream.read(LOOK_BYTES)
-        self._rest, self._stream = io.BytesIO(self.head), stream
+        self._stream = stream
+        self._take(stream.read(LOOK_BYTES), LOOK_BYTES)
+
+    def _take(self, data: bytes, size: int) -> None:
+        self._data, self._rest = data, io.BytesIO(data)
+        self.is_all = len(data) < size
+        whole = data if self.is_all else data[: data.rfind(b"\n") + 1]
+        self.head = [line.decode("utf-8", "replace") for line in io.BytesIO(whole.removeprefix(BOM))]
+        """The complete lines of the head."""
+
+    def look_further(self, max_bytes: int) -> bool:
+        """Double the head, up to a row of the longest record; return whether there is more."""
+        size = len(self._data)
+        if self.is_all or size > max_bytes:
+            return False
+        self._take(self._data + self._stream.read(size), 2 * size)
+        return True
 
     def readline(self, size: int) -> bytes:
         line = self._rest.readline(size)
@@ -109,7 +138,7 @@ class Form:
         return next(csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE), None)
 
 
-def form_of(head: bytes, name: str) -> Form:
+def form_of(head: _Lines, name: str) -> Form:
     """Return the form of a table with this head: tabs for .tsv, otherwise the form that suits most rows.
 
     A form suits a row with as many cells as the first row, which must have more than one.
@@ -124,7 +153,7 @@ def form_of(head: bytes, name: str) -> Form:
     return _tabs(head)
 
 
-def _tabs(head: bytes) -> Form:
+def _tabs(head: _Lines) -> Form:
     """Return the form of a tab-separated table, with quotes only if they explain the head.
 
     They do if all rows have equally many cells with quoting and not without, or if a quote is doubled within quotes.
@@ -137,15 +166,9 @@ def _tabs(head: bytes) -> Form:
     return quoted if doubled or len({len(row) for row in literal}) > 1 else plain
 
 
-def _head_lines(head: bytes) -> list[str]:
-    """Return the complete lines of a head, or the part of its only line."""
-    lines = [line.decode("utf-8", "replace") for line in io.BytesIO(head.removeprefix(BOM))]
-    return lines[:-1] if len(head) == LOOK_BYTES and len(lines) > 1 else lines
-
-
-def _head_rows(head: bytes, form: Form) -> list[list[str]]:
+def _head_rows(head: _Lines, form: Form) -> list[list[str]]:
     """Return the readable rows of a head, without blank ones."""
-    lines = iter(_head_lines(head))
+    lines = iter(head.head)
     rows: list[list[str]] = []
     while True:
         try:
@@ -158,14 +181,14 @@ def _head_rows(head: bytes, form: Form) -> list[list[str]]:
             rows.append(row)
 
 
-def _is_whole(head: bytes, form: Form) -> bool:
+def _is_whole(head: _Lines, form: Form) -> bool:
     """Return whether a whole head has this form, up to a row that continues behind it."""
-    lines = iter(_head_lines(head))
+    lines = iter(head.head)
     try:
         while form.parse(lines) is not None:
             pass
     except csv.Error:
-        return len(head) == LOOK_BYTES and next(lines, None) is None
+        return not head.is_all and next(lines, None) is None
     return True
 
 

@@ -28,6 +28,7 @@ from clearspan.pipelines.readers.sniff import (
 )
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.shards.finding import is_below_hidden
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
@@ -192,7 +193,7 @@ def _members(
 ) -> Iterator[Member]:
     """Yield the name (below the tar's name), start and content of each member, up to `length` or the tar's end.
 
-    The content is None if the member is not a file.
+    The content is None if the member is not a file. Hidden members are skipped, as in folders.
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:
@@ -203,7 +204,7 @@ def _members(
             archive.members.clear()  # type: ignore[attr-defined]
             if info.issparse():
                 raise tarfile.ReadError(SPARSE)
-            if not info.isdir():
+            if not info.isdir() and not is_below_hidden(info.name):
                 content = archive.extractfile(info) if info.isfile() else None
                 yield f"{name}/{printable(info.name)}", info.offset, cast(BinaryIO | None, content)
         if mode == "r:":

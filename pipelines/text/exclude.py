@@ -32,11 +32,13 @@ from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
 from clearspan.shards import storage
 
 TABLE_LINES = 100
-"""Number of lines of a csv file from which its delimiter is inferred."""
+"""Number of lines of a file from which its delimiter and its labels are inferred."""
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
 """A number, or a row of them."""
+_LABEL = re.compile(r"[-+]?\d+(\.\d+)?|\w+:\w+|__label__\S+")
+"""A label beside the text of a line: a class or score (SST), COARSE:fine (TREC), fastText's."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _FILTER_BITS = 22
 HEAD_CHARACTERS = 300
@@ -99,7 +101,7 @@ class Excluded:
             words = Words(text)
             total += 1
             grams = words.ngrams()
-            whole = words.sentences() if among_sentences and len(grams) else words.line()
+            whole = words.sentences() if among_sentences and len(grams) else words.whole()
             ignored += not len(grams) and not len(whole)
             short += not len(grams) and bool(len(whole))
             if len(grams) or len(whole):
@@ -209,8 +211,12 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
     for line in stream:
         check_holes(line, offset)
         offset += len(line)
-        # Some test sets are in Latin-1: bytes that are not UTF-8 spoil only the words that they are in.
-        yield from _LINE.findall(line.removeprefix(BOM).decode("utf-8", "replace"))
+        line = line.removeprefix(BOM)
+        try:
+            decoded = line.decode("utf-8")
+        except UnicodeDecodeError:  # some test sets are in Latin-1
+            decoded = line.decode("latin-1")
+        yield from _LINE.findall(decoded)
 
 
 def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
@@ -228,7 +234,10 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
     if named_csv and delimiter != "\t":
         yield from _csv_texts(path, lines, delimiter)
         return
+    labels = _labels(first)
     for line in lines:
+        if any(labels) and not _NUMBER.fullmatch(line):  # before the whole line: the label may be a word of the text
+            yield from _without_labels(line, *labels).split("\t")
         if line.startswith(("[", "{")) and (strings := _json_strings(line)):
             yield from strings
         if delimiter != "\t":
@@ -236,6 +245,23 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
                 yield from next(csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True))
         # No quoting: in SentEval's tables a quote is an ordinary character.
         yield from line.rstrip("\r\n").split("\t")
+
+
+def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
+    """Return whether each of these lines begins with a label, and whether each ends with one."""
+    words = [line.split(" ") for line in filter(None, map(str.strip, lines))]
+    before, after = (all(_LABEL.fullmatch(row[place]) for row in words) for place in (0, -1))
+    return before, after
+
+
+def _without_labels(line: str, before: bool, after: bool) -> str:
+    """Return the text of a line without the label before it, and without the one after it."""
+    text = line.strip()
+    if before and _LABEL.fullmatch(text.partition(" ")[0]):
+        text = text.partition(" ")[2]
+    if after and _LABEL.fullmatch(text.rpartition(" ")[2]):
+        text = text.rpartition(" ")[0]
+    return text
 
 
 def _csv_texts(path: str, lines: Iterator[str], delimiter: str) -> Iterator[str]:

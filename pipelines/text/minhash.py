@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from clearspan.pipelines.text.word_hashes import Words
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
 from clearspan.shards import keyed
 from clearspan.shards.ragged import starts_run
 
@@ -24,8 +24,8 @@ COLUMN = "sketch"
 """Column of a batch between the kind of text and the unit, which does not write it."""
 LOWEST = 0.5
 """The lowest similarity to look for: below it, most candidates are not similar."""
-VERSION = 1
-"""Version of the sketches, part of a dataset's fingerprint."""
+VERSION = f"1.{NORMALIZATION}"
+"""Version of the sketches and of the words that they compare, part of a dataset's fingerprint."""
 DISTINCT_FROM = 16
 """The round that drops repeated n-grams. Sets of many are finished by then; those of few would take every round."""
 _EMPTY = np.iinfo(np.int64).max

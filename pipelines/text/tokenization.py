@@ -95,7 +95,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
     if MAIN not in paths:
         raise PipelineError(
             f"--tokenizer {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, learn one "
-            "with `python -m pipelines vocabulary`, or save a model's: "
+            "with `clearspan vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
     files = {name: _read(file) for name, file in paths.items()}

@@ -8,6 +8,7 @@ as Devanagari, vowel signs belong to the word. A letter says less than a word, s
 """
 
 import functools
+import html
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -40,13 +41,19 @@ _POINTS = range(10, 36)
 _LETTER_RUN = re.compile(f"[{_LETTERS}]+")
 _WIDE_STOPS = "。．｡！？។။"
 _APOSTROPHES = "\u2019\u2018\u201b\u2032\u02bc\u00b4"
-_CLITIC = re.compile(r"' ?(?=(?:s|d|m|t|re|ve|ll)\b)")
+_ENTITY = re.compile(r"&(?:amp;)*(#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,31});", re.IGNORECASE)
+"""An HTML entity, whose ampersand may have been escaped again."""
+_NOT = re.compile(r"n'\s*t\b")
+_CLITIC = re.compile(r"'\s*(?=(?:s|d|m|t|re|ve|ll)\b)")
 """An apostrophe before an English clitic, which is written in one word with the word before it."""
-_PARTED = {parted: re.compile(rf"{parted}\b") for parted in ("can not", "gon na", "wan na", "got ta")}
+_PARTED = {
+    first: re.compile(rf"{first}\s+(?={second}\b)")
+    for first, second in (("can", "not"), ("gon", "na"), ("wan", "na"), ("got", "ta"))
+}
 """Words that the Penn Treebank's tokenization splits where there is no apostrophe."""
 _BRACKET = re.compile("-[lr][rsc]b-")
 """Brackets in the notation of the Penn Treebank: -lrb-."""
-NORMALIZATION = 2
+NORMALIZATION = 3
 """Version of `comparable`, part of a dataset's fingerprint."""
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
@@ -63,21 +70,29 @@ def comparable(text: str) -> str:
 
     The text is case-folded and in Unicode's form NFKC, without format characters (soft hyphens, zero-width spaces) and
     without the vowel points of Arabic and Hebrew, which most texts omit; other non-ASCII signs become spaces.
-    Contractions become one word, however they are written: "don't", "don’t", "do n't" and "dont" are "dont", "it 's"
-    is "its", "can not" is "cannot". The Treebank's brackets (-LRB-) become spaces.
+    Contractions become one word, however they are written: "don't", "don’t", "don`t", "do n't" and "dont" are "dont",
+    "it 's" is "its", "can not" is "cannot", and the gap may be the end of a line. The Treebank's brackets (-LRB-)
+    become spaces, and HTML entities their characters.
     """
-    text = text.casefold()
+    if "&" in text:
+        text = _ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]};"), text)
+    text = text.casefold().replace("`", "'")
     if not text.isascii():
         text = _FOREIGN.sub(lambda signs: _plain(signs[0]), text)
     if not text.isascii():  # there was more than curly quotes
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
         text = _FOREIGN.sub(lambda marks: _left(marks[0]), text)
-    text = _CLITIC.sub("", text.replace(" n't", "n't").replace(" '", "'"))
-    for parted, pattern in _PARTED.items():
-        if parted in text:  # much faster than a search with the pattern
-            text = pattern.sub(parted.replace(" ", ""), text)
+    text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
+    for first, pattern in _PARTED.items():
+        text = pattern.sub(first, text)
     return _BRACKET.sub(" ", text) if "b-" in text else text
+
+
+def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """Replace each match of a pattern, together with the white space before it."""
+    *before, rest = pattern.split(text)
+    return replacement.join([*map(str.rstrip, before), rest])
 
 
 @functools.lru_cache(1 << 12)
@@ -151,7 +166,6 @@ class Words:
         edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
         starts, ends = edges[::2], edges[1::2]
         self.starts = self.ends = self.unit_starts = self.unit_ends = starts
-        self.num_lines = 0
         self.sums = np.zeros(1, np.uint64)
         self.letters_before = self._count_letters(data, starts, ends) if num_runs else None
         if not len(starts):
@@ -167,14 +181,11 @@ class Words:
             Words._up, Words._down = _powers(2 * len(joined))
         self.sums = np.zeros(len(joined) + 1, np.uint64)
         np.cumsum((joined.astype(np.uint64) + np.uint64(1)) * self._up[: len(joined)], out=self.sums[1:])
-        # A sentence ends between two words if a line ends there, or if there is a stop and a space.
+        # A unit, a sentence or a part of it, ends between two words if a line ends there, or at a stop and a space.
         between = _marks_between(data, starts, ends)
-        line_ends = (between & _NEWLINE) > 0
-        sentence_ends = line_ends | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
-        ends_of = [np.append(np.flatnonzero(last) + 1, len(starts)) for last in (sentence_ends, line_ends)]
-        self.unit_ends = np.concatenate(ends_of)
-        self.unit_starts = np.concatenate([np.append(0, unit_ends[:-1]) for unit_ends in ends_of])
-        self.num_lines = len(ends_of[1])
+        is_end = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
+        self.unit_ends = np.append(np.flatnonzero(is_end) + 1, len(starts))
+        self.unit_starts = np.append(0, self.unit_ends[:-1])
         return data, starts
 
     def _count_letters(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -236,15 +247,30 @@ class Words:
         return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
     def sentences(self) -> np.ndarray:
-        """Return the hashes of the sentences and lines that are shorter than an n-gram, but not too short."""
-        wanted = self._wanted(self.unit_starts, self.unit_ends)
-        return self._hashes(self.unit_starts[wanted], self.unit_ends[wanted] - 1)
+        """Return the hashes of the sentences and lines, and of their runs, that are shorter than an n-gram, but not too
+        short. A sentence that is wrapped over the ends of lines is a run of lines.
+        """
+        runs = []
+        first = last = np.arange(len(self.unit_starts))
+        while len(first):
+            starts, ends = self.unit_starts[first], self.unit_ends[last]
+            runs.append(self._whole(starts, ends))
+            can_grow = (ends - starts < self._longest) & (last + 1 < len(self.unit_ends))
+            first, last = first[can_grow], last[can_grow] + 1
+        return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
-    def line(self) -> np.ndarray:
-        """Return the hash of the text if it is a single line that `sentences` would hash, (1,), else (0,)."""
-        start, end = self.unit_starts[-1:], self.unit_ends[-1:]
-        wanted = self._wanted(start, end) & (self.num_lines == 1)
-        return self._hashes(start[wanted], end[wanted] - 1)
+    def whole(self) -> np.ndarray:
+        """Return the hash of the text if it is as short as what `sentences` hashes, (1,), else (0,)."""
+        return self._whole(self.unit_starts[:1], self.unit_ends[-1:])
+
+    def _whole(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        wanted = self._wanted(starts, ends)
+        return self._hashes(starts[wanted], ends[wanted] - 1)
+
+    @property
+    def _longest(self) -> int:
+        """Number of words of the longest run that may be shorter than an n-gram."""
+        return (NGRAM if self.letters_before is None else NGRAM_LETTERS) - 1
 
     def _wanted(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         lengths = ends - starts

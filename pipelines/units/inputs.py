@@ -11,8 +11,9 @@ from clearspan.shards import finding, storage
 
 def find(
     patterns: Sequence[str], listed: Sequence[str] = (), others: dict[str, str] | None = None
-) -> tuple[str, dict[str, int]]:
-    """Return the common folder of the input files, and their sizes in bytes by name under it, sorted.
+) -> tuple[str, dict[str, int], dict[str, int]]:
+    """Return the common folder of the input files, and by name under it, sorted, their sizes in bytes and the times
+    of their last modification.
 
     Args:
         patterns: paths, folders and globs.
@@ -23,20 +24,25 @@ def find(
         PipelineError: no file matches, or the files are not all on this machine or in one bucket.
     """
     sizes: dict[str, int] = {}
+    modified: dict[str, int] = {}
     links: dict[str, str] = {}
     for pattern in (*patterns, *listed):
         try:
-            files = storage.find(pattern, links)
+            times: dict[str, int] = {}
+            files = storage.find(pattern, links, times)
         except FileNotFoundError as error:
             raise PipelineError(f"--input {error}") from None
-        sizes.update((path if storage.is_remote(path) else absolute(path), size) for path, size in files.items())
+        names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
+        sizes.update((name, files[path]) for path, name in names.items())
+        modified.update((name, times[path]) for path, name in names.items())
     if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, sizes)):
         sizes = finding.once(sizes, links)
     if others is not None:
         others.update((absolute(name), absolute(listed_as)) for name, listed_as in links.items())
     root = _common_folder(list(sizes))
     start = len(root.rstrip("/")) + 1
-    return root, dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))
+    by_name = dict(sorted(((path[start:], size) for path, size in sizes.items()), key=_by_folder))
+    return root, by_name, {path[start:]: modified[path] for path in sizes}
 
 
 def absolute(path: str) -> str:

@@ -6,6 +6,8 @@
         validation/ the held-out part, a dataset itself    _curated/ verdicts (`curation`)
         _files/     other resources of the kind, such as synonyms
 
+    .inputs.json  when each input was modified, so that a later run reads again only what was modified since
+
 All of these stay in a finished dataset, and none depends on interruptions of the run. `_done` holds the result of each
 unit: after damage, a run repeats only the units whose shards are missing.
 """
@@ -170,7 +172,7 @@ class UnitResult:
         counts: counts of its records; held-out documents count as kept.
         held: shards of its held-out part.
         files: sha256 of the other files that the unit wrote, by name in the output folder.
-        inputs: sha256 of the input files that the unit read and planning did not, in order.
+        inputs: sha256 of its pieces of the input files that planning did not read whole, in order.
         seconds: time by stage; not written to the file.
     """
 

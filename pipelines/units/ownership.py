@@ -1,4 +1,4 @@
-"""Check which files in an output folder were written by a run: only these may be removed under another plan.
+"""Claim of an output folder for a plan, and which files in it were written by a run: only these may be removed.
 
 It is needed for a folder whose run wrote no shard, for example because the text field was misnamed, when the user runs
 the corrected command. A file counts as written by the run if the plan implies its name and the run could have written
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units.curation import pack_verdicts
 from clearspan.pipelines.units.decisions import decides_nothing
 from clearspan.pipelines.units.job import (
@@ -29,12 +30,35 @@ from clearspan.pipelines.units.job import (
     UnitResult,
     is_decision,
 )
-from clearspan.pipelines.units.plan import NAME
+from clearspan.pipelines.units.plan import NAME, Plan, compare
 from clearspan.shards import storage
 from clearspan.shards.manifest import resources
 
 _SUFFIXES = "|".join(("json", r"jsonl\.zst", "zst", *ENTRIES))
 _OF_UNIT = re.compile(rf"({DONE}|{REJECTED}|{EXCLUDED}|{STAGED}|{CURATED})/(\d{{5}})\.({_SUFFIXES})")
+
+
+def claim(folder: str, plan: Plan) -> None:
+    """Make sure that the output folder of a run belongs to this plan or is empty.
+
+    A folder of another plan without shards is emptied, if all its files are known to come from a run of that plan.
+
+    Raises:
+        PipelineError: the folder holds anything else.
+    """
+    names = [name for name in storage.tree(folder) if not name.startswith(".") and "/." not in name]
+    if NAME not in names:
+        if names:
+            raise PipelineError(f"{folder}: holds other files ({names[0]}): choose a new or empty --output")
+        return
+    old = storage.read_bytes(storage.join(folder, NAME))
+    try:
+        compare(folder, old, plan)
+    except PipelineError:
+        if not all(is_own(name, old, storage.join(folder, *name.split("/"))) for name in names):
+            raise
+        for name in sorted(names, key=NAME.__eq__):  # the plan last: a run after a kill needs it
+            storage.remove(storage.join(folder, *name.split("/")))
 
 
 def is_own(name: str, plan: bytes, path: str) -> bool:
@@ -48,7 +72,7 @@ def is_own(name: str, plan: bytes, path: str) -> bool:
     try:
         record = json.loads(plan)
         fingerprint, num_units = record["fingerprint"], len(record["units"])
-        of_code = {"version", "format"} == fingerprint["code"].keys()
+        of_code = {"format"} == fingerprint["code"].keys()
         sha256 = _sha256(plan)
         return of_code and _is_own(name, fingerprint, num_units, sha256, lambda: storage.read_bytes(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +26,7 @@ from clearspan.pipelines.units.plan_media import unit_bytes as small_units
 from clearspan.shards import storage
 
 NAME = "plan.json"
-FORMAT = 8
+FORMAT = 9
 """Version of the output and of the files between the stages, increased whenever either changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
@@ -102,12 +101,19 @@ def _items(items: Iterable[object], encode: Callable[[object], str] = _COMPACT, 
         prefix = between
 
 
-def describe(root: str, files: Mapping[str, int], reading: Reading, named: Collection[str] = ()) -> Iterator[Input]:
+def describe(
+    root: str,
+    files: Mapping[str, int],
+    reading: Reading,
+    named: Collection[str] = (),
+    modified: Mapping[str, int] = MappingProxyType({}),
+) -> Iterator[Input]:
     """Yield a description of each file, with its format by content.
 
     Args:
         files: sizes by name under `root`.
         named: paths that the user names directly; they must be of a known type.
+        modified: times of the last modification by name.
 
     Raises:
         PipelineError: a file is of unknown type, or cannot be read as its type.
@@ -132,7 +138,8 @@ def describe(root: str, files: Mapping[str, int], reading: Reading, named: Colle
                 file_format, compression = UNKNOWN, None
         if file_format == "text" and reading.text_per == "line":
             file_format = "lines"
-        return Input(name, files[name], rows_format(file_format, reading), compression, content_hash)
+        form = rows_format(file_format, reading)
+        return Input(name, files[name], form, compression, content_hash, modified=modified.get(name, 0))
 
     unknown = list[str]()
     for entry in filter(None, storage.each(root, described, files)):
@@ -225,9 +232,9 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
-    root, files = find(patterns)
+    root, files, modified = find(patterns)
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
-    described = list(describe(root, files, reading, named))
+    described = list(describe(root, files, reading, named, modified))
     known = tuple(entry for entry in described if entry.format != UNKNOWN)
     return Inputs(root, known, skipped=len(described) - len(known))
 
@@ -268,7 +275,7 @@ def make_plan(
             "sha256": listing.hexdigest(),
             **({"skipped": inputs.skipped} if inputs.skipped else {}),
         },
-        "code": {"version": metadata.version("clearspan"), "format": FORMAT},
+        "code": {"format": FORMAT},
     }
     return Plan(inputs.root, inputs.files, tuple(units), full)
 

@@ -91,3 +91,25 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
         again.__enter__()
     with files.locked(tmp_path / "run"):
         pass
+
+
+def test_the_cache_is_where_the_first_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "own"))
+    assert files.cache_folder() == tmp_path / "own"
+    monkeypatch.setenv("CLEARSPAN_CACHE", "")
+    assert files.cache_folder() == tmp_path / "xdg" / "clearspan"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert files.cache_folder() == tmp_path / ".cache" / "clearspan"
+
+
+def test_without_a_home_folder_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking() -> Path:
+        raise RuntimeError("no home")
+
+    for name in ("CLEARSPAN_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lacking)
+    with pytest.raises(OSError, match="no home folder for the cache: set CLEARSPAN_CACHE"):
+        files.cache_folder()

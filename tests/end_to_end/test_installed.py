@@ -87,7 +87,7 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     files = {
         f"{name}/{path.relative_to(ROOT / name).as_posix()}" for name in PACKAGES for path in files_of(ROOT / name)
     }
-    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "py.typed")}
+    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "__main__.py", "py.typed")}
     assert {name for name in names if name.startswith("clearspan/")} == expected
 
 
@@ -101,24 +101,24 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
 ) -> None:
     shards, trained, model = (tmp_path / name for name in ("shards", "run", "model"))
     words = ("--input", corpus, "--output", shards, "--tokenizer", roberta_tokenizer, "--unit-bytes", "60000")
-    done = run("clearspan-pipelines", "documents", *words, "--workers", "2", "--json", "--quiet")
+    done = run("clearspan", "documents", *words, "--workers", "2", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kept"] == 5
-    done = run("clearspan-shards", "verify", shards)
+    done = run("clearspan", "shards", "verify", shards)
     assert done.returncode == 0, done.stderr
 
     small = ("hidden_size=32", "intermediate_size=64", "num_attention_heads=2")
     arguments = [f"data.text.path={shards}", f"output={trained}", *(f"model.config.{key}" for key in small)]
     arguments += ["data.text.batch_size=2", "training.max_steps=1", "training.bf16=false", "--quiet"]
-    done = run("clearspan-train", "--recipe", "demo", "--num_accelerators", "1", *arguments)
+    done = run("clearspan", "train", "--recipe", "demo", "--num_accelerators", "1", *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 1
-    done = run("clearspan-export", trained, model)
+    done = run("clearspan", "export", trained, model)
     assert done.returncode == 0, done.stderr
 
     data = some_sts(shared_data, tmp_path / "data", "STS/STSBenchmark")
     output = ("--data", data, "--output", tmp_path / "scores", "--json", "--quiet")
-    done = run("clearspan-eval", "--model", model, "--tasks", "sts", *output)
+    done = run("clearspan", "eval", "--model", model, "--tasks", "sts", *output)
     assert done.returncode == 0, done.stderr
     assert "STSBenchmark" in json.loads(done.stdout)["scores"]
 
@@ -131,7 +131,7 @@ def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     ):
         done = run("python", "-m", name, "--version")
         assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
-    done = run("clearspan-sweep", "--version")
+    done = run("clearspan", "--version")
     assert (done.returncode, done.stdout) == (0, "clearspan 0.1.0\n"), done.stderr
 
 
@@ -145,12 +145,12 @@ def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
 
 
 def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
-    from clearspan.train.__main__ import command
+    from clearspan.train.__main__ import command, parser
 
     words = "--recipe r.yaml --num_accelerators 2 a.b=c --no_ssh --master_port=29501 --resume --include localhost:0,1"
-    assert command(words.split()) == [
+    assert command(parser().parse_intermixed_args(words.split())) == [
         *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
-        *("--module", "clearspan.train.run", "--recipe", "r.yaml", "a.b=c", "--resume"),
+        *("--module", "clearspan.train.run", "--recipe=r.yaml", "--resume", "a.b=c"),
     ]
 
 

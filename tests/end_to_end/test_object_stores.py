@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.__main__ import main as pipelines_main
+from clearspan.pipelines.units.changes import MODIFIED
 from clearspan.shards import Dataset, ShardError, storage
 from clearspan.shards.__main__ import main as shards_main
 from clearspan.train.data.stream import ExampleStream, StreamState
@@ -21,9 +22,10 @@ def words(source: str | Path, target: str | Path, tokenizer: str | Path, *more: 
 
 
 def tree(folder: str | Path) -> dict[str, bytes]:
-    """Every file of a dataset, by its name under the folder."""
+    """Every file of a dataset, by its name under the folder, except for the times of the inputs."""
     start = len(str(folder)) + 1
-    return {path[start:]: storage.read_bytes(path) for path in storage.find(f"{folder}/**")}
+    paths = [path for path in storage.find(f"{folder}/**") if not path.endswith(MODIFIED)]
+    return {path[start:]: storage.read_bytes(path) for path in paths}
 
 
 def upload(folder: Path, target: str) -> None:
@@ -338,3 +340,49 @@ def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, clips: Path, 
     assert pipelines_main(of_clips(f"{bucket}/clips/", f"{bucket}/data")) == 0
     assert tree(f"{bucket}/data") == tree(made_of_clips)
     assert Dataset(f"{bucket}/data").num_examples == 6
+
+
+def test_brackets_in_the_path_of_an_object_are_no_glob(bucket: str) -> None:
+    exact, similar = f"{bucket}/run[1]/a.jsonl", f"{bucket}/run1/a.jsonl"
+    storage.publish_bytes(b"exact", exact)
+    storage.publish_bytes(b"another", similar)
+    assert (storage.size(exact), storage.size(similar)) == (5, 7)
+    for pattern in (exact, f"{bucket}/run[1]/", f"{bucket}/run[1]/*.jsonl"):
+        assert storage.find(pattern) == {exact: 5}
+    assert storage.file_sizes(f"{bucket}/run[1]") == {"a.jsonl": 5}
+    storage.remove(exact)
+    assert not storage.exists(exact) and storage.read_bytes(similar) == b"another"
+    assert storage.find(f"{bucket}/run[1]/*.jsonl") == {similar: 7}, "where there is no such folder it is a glob"
+
+
+@pytest.mark.slow
+def test_a_dataset_is_made_and_read_in_a_folder_with_brackets(
+    bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path
+) -> None:
+    upload(corpus, f"{bucket}/corpus[1]")
+    command = words(f"{bucket}/corpus[1]", f"{bucket}/data[1]", roberta_tokenizer, *OPTIONS)
+    assert pipelines_main(command) == 0
+    assert tree(f"{bucket}/data[1]") == tree(finished)
+    assert shards_main(["verify", f"{bucket}/data[1]"]) == 0
+
+
+@pytest.mark.slow
+def test_an_object_that_was_replaced_where_no_sample_is_is_refused_by_name(
+    bucket: str, corpus: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{bucket}/corpus/a.jsonl"
+    data = bytearray((corpus / "a.jsonl").read_bytes())
+    storage.publish_bytes(data, path)
+    command = words(f"{bucket}/corpus", f"{bucket}/data", roberta_tokenizer, *OPTIONS)
+    assert pipelines_main(command) == 0
+    modified = storage.status(path)[1]
+    while storage.status(path)[1] == modified:  # a copy of the same content, in the next second
+        storage.publish_bytes(data, path)
+    assert pipelines_main(command) == 0
+    place, modified = data.index(b" the ", 10_000), storage.status(path)[1]
+    data[place : place + 5] = b" owl "
+    while storage.status(path)[1] == modified:
+        storage.publish_bytes(data, path)
+    capsys.readouterr()
+    assert pipelines_main(command) == 1
+    assert capsys.readouterr().err.startswith(f"pipelines: {path}: has changed since the run was planned")

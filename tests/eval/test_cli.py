@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearspan.eval.__main__ import main
+from clearspan.eval.__main__ import main, make_parser
 from clearspan.eval.tasks.sts import YEARS
 from tests.conftest import ROOT
 from tests.processes import run_module
@@ -38,7 +38,7 @@ def data(shared_data: Path, tmp_path: Path) -> Path:
 def arguments(data: Path, minilm: Path, tmp_path: Path) -> list[str]:
     output = tmp_path / "runs" / "eval"
     given = ["--model", str(minilm), "--tasks", "sts", "--data", str(data), "--output", str(output), "--device", "cpu"]
-    return [*given, "--cache", str(tmp_path / "cache")]
+    return [*given, "--cache", str(tmp_path / "cache"), "--allow-missing"]
 
 
 def replaced(arguments: list[str], option: str, value: object) -> list[str]:
@@ -67,7 +67,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     results = json.loads((tmp_path / "runs/eval/results.json").read_text())
     assert set(results) == {
         "model", "spec", "scores", "intervals", "subsets", "counts", "settings", "data", "averages", "skipped",
-        "warnings", "environment",
+        "truncated", "warnings", "environment",
     }  # fmt: skip
     assert set(results["scores"]) == {"STS12", "STSBenchmark"}
     assert results["counts"]["STS12"] == {"pairs": NUM_ROWS * 5}
@@ -360,7 +360,7 @@ def test_help_shows_an_example() -> None:
     command = [sys.executable, "-m", "eval", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "python -m clearspan.eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
+    assert "clearspan eval --model runs/demo/model --tasks sts,transfer,probing" in done.stdout
     assert done.stderr == ""
 
 
@@ -387,3 +387,9 @@ def test_a_plain_folder_is_scored_with_the_pooling_that_is_asked_for(
     capfd.readouterr()
     code, line = failure([*arguments, "--pooling", "cls"], capfd)
     assert (code, "which defines its own pooling" in line) == (1, True)
+
+
+def test_embeddings_are_in_the_cache_of_all_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    given = ["--model", "bow", "--pairs", "pairs.csv", "--output", str(tmp_path)]
+    assert make_parser().parse_args(given).cache == tmp_path / "cache" / "embeddings"

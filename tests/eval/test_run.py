@@ -1,6 +1,7 @@
 """Runs of several models, and runs that share cached embeddings."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -227,6 +228,53 @@ def test_embeddings_that_are_no_numbers_are_reported(arguments: list[str], tmp_p
     (warning,) = results_of(tmp_path / "out")["warnings"]
     bad = len({text for *texts, _ in ROWS for text in texts if "owl" in text})
     assert warning.startswith(f"{bad} of {NUM_TEXTS} embeddings hold a NaN")
+
+
+def sts16(shared_data: Path, tmp_path: Path) -> list[str]:
+    """Copy STS16 into a folder whose files a test may damage; return the arguments that score it."""
+    place = Path("senteval", "downstream", "STS", "STS16-en-test")
+    shutil.copytree(shared_data / place, tmp_path / place, copy_function=shutil.copyfile)
+    given = ["--tasks", "sts", "--data", str(tmp_path), "--output", str(tmp_path / "out"), "--cache", "none"]
+    return [*models("letters"), *given, "--device", "cpu", "--quiet"]
+
+
+def test_sentences_moved_against_their_scores_are_said_to_differ_from_the_known_copy(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = sts16(shared_data, tmp_path)
+    file = tmp_path / "senteval/downstream/STS/STS16-en-test/STS.input.headlines.txt"
+    first, *others = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*others, first]))
+    assert main(given) == 0
+    (warning,) = results_of(tmp_path / "out")["warnings"]
+    assert warning.startswith("differs from the known copy: STS16 (STS.input.headlines.txt)")
+    assert f"warning: {warning}" in capsys.readouterr().out
+    assert "differs from the known copy" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_many_files_of_other_bytes_are_one_warning(shared_data: Path, tmp_path: Path) -> None:
+    given = sts16(shared_data, tmp_path)
+    for file in (tmp_path / "senteval/downstream/STS/STS16-en-test").glob("STS.input.*"):
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(given) == 0
+    (warning,) = results_of(tmp_path / "out")["warnings"]
+    assert "STS16 (STS.input.answer-answer.txt, ...)" in warning
+
+
+def test_a_truncated_task_is_scored_and_fails_the_command_unless_it_is_allowed(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = sts16(shared_data, tmp_path)
+    for kind in ("input", "gs"):
+        file = tmp_path / f"senteval/downstream/STS/STS16-en-test/STS.{kind}.plagiarism.txt"
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:400]))
+    assert main(given) == 1
+    err = capsys.readouterr().err
+    rows = "STS.gs.plagiarism.txt: 98 rows, not 230"
+    assert f"truncated data: {rows}: restore the files, or accept them with --allow-missing" in err
+    results = results_of(tmp_path / "out")
+    assert results["truncated"] == {"STS16": rows} and "STS16" in results["scores"]
+    assert main([*given, "--allow-missing"]) == 0
 
 
 def test_a_model_that_cannot_be_used_is_the_callers_error(tmp_path: Path) -> None:

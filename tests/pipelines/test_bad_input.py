@@ -105,6 +105,11 @@ def test_one_bad_record_among_forty_is_too_many_and_is_named(pipeline, head: Pat
     assert_fails(outcome, "1 of 41 records are bad", f"head.jsonl:{offset}: broken JSON", "--max-bad-fraction 0.001")
 
 
+def test_of_texts_in_another_encoding_the_mend_is_named(pipeline, head: Path) -> None:
+    outcome = pipeline("--input", damage(head, b'{"text": "caf\xe9 au lait"}'))
+    assert_fails(outcome, "convert a file in another encoding, e.g. iconv -f WINDOWS-1252 -t UTF-8")
+
+
 @pytest.mark.slow
 def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head: Path, tmp_path: Path) -> None:
     for line in BAD:

@@ -61,7 +61,7 @@ def test_what_is_required_is_asked_for(missing: str, capsys: pytest.CaptureFixtu
 def test_help_shows_an_example(pipeline) -> None:
     outcome = pipeline("--help")
     assert outcome.code == 0
-    assert "python -m pipelines documents --input 'corpus/*.jsonl' --output" in outcome.out
+    assert "clearspan documents --input 'corpus/*.jsonl' --output" in outcome.out
 
 
 def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path) -> None:

@@ -104,6 +104,23 @@ def test_a_csv_without_a_header_has_numbered_columns(shared_data: Path) -> None:
     assert [record.value for record in found] == expected and len(found) == 1500
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("line", ["Call me Ishmael.\n", "Call me Ishmael. "])
+@pytest.mark.parametrize("header", [True, False])
+def test_a_first_row_that_is_longer_than_the_head_is_read_whole(delimiter: str, line: str, header: bool) -> None:
+    rows = [[line * 6000, "1"], ["Never mind\nhow long", "2"]]
+    data = written([*([["text", "label"]] if header else []), *rows], delimiter=delimiter, quoting=csv.QUOTE_ALL)
+    found = read(data, Reading(10**6, "text" if header else "1", header=header))
+    assert [record.value for record in found] == [row[0] for row in rows]
+
+
+def test_a_table_whose_rows_are_all_longer_than_allowed_is_rejected() -> None:
+    (record,) = read(b"a" * 10**5, Reading(70_000, "1", header=False))
+    assert record.problem == "longer than 70,000 bytes: 100,000"
+    with pytest.raises(PipelineError, match=r"a.csv: its first rows are not readable, so its columns are unknown"):
+        read(b"a" * 10**6 + b"\nCall me Ishmael\n", Reading(70_000, "1", header=False))
+
+
 def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
     with pytest.raises(PipelineError, match="looks like a text, not like a column name: add --no-header"):
         read(b"Call me Ishmael some years ago\nNever mind how long\n")

@@ -9,6 +9,7 @@ import tarfile
 import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import zstandard
 from tokenizers import Tokenizer
@@ -24,8 +25,10 @@ from clearspan.shards import Dataset
 from tests.pipelines.packings import (
     COMPRESS,
     PACKINGS,
+    arrow,
     format_of,
     jsonl,
+    parquet,
     read_all,
     tar,
     tar_of_texts,
@@ -56,6 +59,18 @@ def test_a_folder_is_read_whole_however_it_is_packed(
     rows = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
     assert sorted(row["id"] for row in rows) == sorted(long_ids)
     assert len({row["source"] for row in rows}) == summary["kept"] == len(long_ids)
+
+
+@pytest.mark.parametrize("unit_bytes", [700, 10**9])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_file_managers_leave_in_a_tar_is_no_document(
+    texts: list[str], tmp_path: Path, nested: bool, unit_bytes: int
+) -> None:
+    hidden = ("._a.txt", ".DS_Store", "__MACOSX/a.txt", "b/._c.txt", "b/Thumbs.db")
+    members = {"./a.txt": texts[0], **dict.fromkeys(hidden, "a text"), "b/../c.txt": texts[1]}
+    archive = tar({name: text.encode() for name, text in members.items()})
+    found = read_all({"a.tar": tar({"inner.tar": archive}) if nested else archive}, tmp_path, unit_bytes)
+    assert [record.value for record in found] == texts[:2]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -351,3 +366,29 @@ def test_a_renamed_container_is_known_by_its_content(
     ((_, data),) = PACKINGS[packing](texts[:40]).items()
     (tmp_path / "download").write_bytes(data)
     assert format_of(tmp_path / "download") == expected
+
+
+TABLE = {"id": ["1", "2", "3"], "body": ["Call me Ishmael.", "Some years ago.", "Never mind how long."]}
+ROWS = [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)]
+AS_TABLE = {
+    "a.csv.gz": gzip.compress("\n".join(map(",".join, [tuple(TABLE), *zip(*TABLE.values(), strict=True)])).encode()),
+    "a.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
+    "a.json": json.dumps(ROWS).encode(),
+    "a.parquet": parquet({name: pa.array(values) for name, values in TABLE.items()}),
+    "a.arrow": arrow(pa.table(TABLE)),
+}
+
+
+@pytest.mark.parametrize("name", AS_TABLE)
+def test_the_summary_says_which_columns_are_read_and_which_are_not(direct, tmp_path: Path, name: str) -> None:
+    write(tmp_path / "corpus", {name: AS_TABLE[name]})
+    corpus = ("--input", tmp_path / "corpus", "--min-tokens", "2")
+    outcome = direct(*corpus, "--text-field", "body")
+    assert f"read from {name}: body; not read: id\n" in outcome.out
+    assert direct(*corpus, "--text-field", "body").out.count("read from") == 1  # of a finished dataset, too
+
+
+def test_the_summary_says_that_no_column_is_left(direct, tmp_path: Path) -> None:
+    write(tmp_path / "corpus", {"a.txt": b"Call me Ishmael.", "b.csv": b"note\nCall me Ishmael.\n"})
+    outcome = direct("--input", tmp_path / "corpus", "--min-tokens", "2")
+    assert "read from b.csv: note; not read: none\n" in outcome.out

@@ -51,7 +51,7 @@ class Toy(Kind):
 
     name: ClassVar[str] = "toy"
     summary: ClassVar[str] = "photographs by class"
-    example: ClassVar[str] = "clearspan-pipelines toy:Toy --input photographs --output data/toy"
+    example: ClassVar[str] = "clearspan toy:Toy --input photographs --output data/toy"
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def test_its_options_are_those_of_its_command(run: Run) -> None:
     assert "module:Class" in run("-m", "clearspan.pipelines", "--help").stdout
     shown = run("-m", "clearspan.pipelines", "toy:Toy", "--help").stdout
     assert "photographs by class" in shown and "--min-bytes" in shown
-    assert "clearspan-pipelines toy:Toy --input photographs" in shown
+    assert "clearspan toy:Toy --input photographs" in shown
     assert "--tokenizer" not in shown and "--dedup" not in shown
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from clearspan.common import files
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.readers.sniff import WHOLE_BYTES
 from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import KILLING
 from tests.processes import environment, run_commands, run_module
@@ -328,3 +329,71 @@ def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: 
     (folder / "manifest.json").unlink()
     assert direct(*command).code == 0
     assert tree(folder) == finished
+
+
+@pytest.fixture
+def changing(tmp_path: Path, shared_data: Path) -> Path:
+    """A file of JSON lines that is cut into units, and of which planning reads samples."""
+    source = shared_data / "text" / "openwebtext_sample.jsonl"
+    with source.open("rb") as lines:
+        (tmp_path / "changing.jsonl").write_bytes(b"".join(lines.readline() for _ in range(60)))
+    return tmp_path / "changing.jsonl"
+
+
+def change(path: Path) -> None:
+    """Replace a word in the first unit by another of its length, where no sample is."""
+    data = bytearray(path.read_bytes())
+    place = data.index(b" the ", WHOLE_BYTES // 9 + 1)
+    data[place : place + 5] = b" owl "
+    path.write_bytes(data)
+
+
+def interrupt(folder: Path) -> None:
+    """Leave a run's folder as if it had been killed before its last unit."""
+    for path in (folder / "manifest.json", max(folder.glob("_done/*.json")), max(folder.glob("*.tar"))):
+        path.unlink()
+
+
+@pytest.mark.parametrize("begun", ["finished", "unfinished"])
+def test_an_input_that_changed_in_place_where_no_sample_is_is_refused_by_name(
+    direct, changing: Path, tmp_path: Path, begun: str
+) -> None:
+    words = ["--input", changing, "--min-tokens", "16", "--unit-bytes", "60000"]
+    assert direct(*words).code == 0
+    if begun == "unfinished":
+        interrupt(tmp_path / "out")
+    plan = (tmp_path / "out" / "plan.json").read_bytes()
+    change(changing)
+    again = direct(*words)
+    assert again.code == 1 and again.err.count("\n") == 1
+    assert f"{changing}: has changed since the run was planned: put back the file it was" in again.err
+    assert (tmp_path / "out" / "plan.json").read_bytes() == plan
+
+
+@pytest.mark.parametrize("begun", ["finished", "unfinished"])
+def test_an_input_that_was_only_touched_is_read_again_and_the_run_goes_on(
+    direct, changing: Path, tmp_path: Path, tree, begun: str
+) -> None:
+    words = ["--input", changing, "--min-tokens", "16", "--unit-bytes", "60000"]
+    assert direct(*words).code == 0
+    made = tree(tmp_path / "out")
+    if begun == "unfinished":
+        interrupt(tmp_path / "out")
+    os.utime(changing)
+    assert direct(*words).code == 0
+    assert tree(tmp_path / "out") == made
+
+
+def test_a_change_that_no_finished_unit_has_read_gives_what_a_new_run_gives(
+    direct, changing: Path, tmp_path: Path, tree
+) -> None:
+    words = ["--input", changing, "--min-tokens", "16", "--unit-bytes", "60000"]
+    assert direct(*words).code == 0
+    for path in (tmp_path / "out" / "_done").glob("*.json"):
+        if path.name != "00003.json":
+            path.unlink()
+    (tmp_path / "out" / "manifest.json").unlink()
+    change(changing)
+    assert direct(*words).code == 0
+    assert direct(*words, "--output", tmp_path / "new").code == 0
+    assert tree(tmp_path / "out") == tree(tmp_path / "new")

@@ -13,7 +13,6 @@ from sentence_transformers import SentenceTransformer
 import clearspan
 from clearspan.common.commands import UsageError
 from clearspan.pipelines import nearest
-from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.schema import KINDS
 from tests.pipelines.conftest import Command
@@ -82,7 +81,7 @@ def test_an_index_of_faiss_finds_nearly_the_same(
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     exact = clearspan.search(made, QUERIES, encoder, top=10)
     approximate = clearspan.search(made, QUERIES, encoder, top=10, index="faiss")
-    (index,) = (tmp_path / "cache").iterdir()
+    (index,) = (tmp_path / "cache").glob("*.faiss")
     for some, every in zip(approximate, exact, strict=True):
         assert len({hit.id for hit in some} & {hit.id for hit in every}) >= 5
         known = {hit.id: hit for hit in every}
@@ -92,9 +91,37 @@ def test_an_index_of_faiss_finds_nearly_the_same(
     time = index.stat().st_mtime_ns
     assert clearspan.search(made, QUERIES, encoder, top=10, index="faiss") == approximate
     assert index.stat().st_mtime_ns == time
-    index.write_bytes(b"damaged")
-    with pytest.raises(PipelineError, match="not a readable index: delete it"):
-        clearspan.search(made, QUERIES, encoder, index="faiss")
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "zeros", "cut", "another index", "no record", "another record"])
+def test_a_damaged_index_is_built_again_and_a_line_says_so(
+    made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys, damage: str
+) -> None:
+    faiss = pytest.importorskip("faiss")
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    hits = clearspan.search(made, QUERIES, encoder, index="faiss")
+    (index,) = (tmp_path / "cache").glob("*.faiss")
+    written = index.read_bytes()
+    data = bytearray(written)
+    if damage == "a flipped bit":
+        data[len(data) // 2] ^= 64
+    elif damage == "zeros":
+        data[1000:9000] = bytes(8000)
+    elif damage == "cut":
+        del data[-100:]
+    elif damage == "another index":
+        data[:] = faiss.serialize_index(faiss.IndexFlatIP(4)).tobytes()
+    elif damage == "no record":
+        index.with_suffix(".json").unlink()
+    else:
+        index.with_suffix(".json").write_text('{"bytes": 1}')
+    index.write_bytes(data)
+    capsys.readouterr()
+    assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits
+    said = capsys.readouterr().err
+    assert said.startswith(f"{index}: ") and said.endswith(": building the index again\n") and said.count("\n") == 1
+    assert index.read_bytes() == written
+    assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits and capsys.readouterr().err == ""
 
 
 def test_a_prompt_is_put_before_the_queries(made: Path, encoder: Path) -> None:

@@ -357,6 +357,12 @@ def test_help_shows_an_example(pipeline) -> None:
     assert "python -m pipelines sentences --input 'corpus/*.jsonl' --output" in outcome.out
 
 
+def test_the_language_is_stored_without_spaces(direct, wiki: Path, tmp_path: Path) -> None:
+    (tmp_path / "head.txt").write_text(wiki.read_text(encoding="utf-8")[:2000])
+    assert direct("sentences", "--input", tmp_path / "head.txt", "--language", " de").code == 0
+    assert Dataset(tmp_path / "out").manifest.fingerprint["options"]["language"] == "de"
+
+
 def test_the_language_of_texts_that_are_sentences_already_changes_nothing(
     direct, wiki: Path, tmp_path: Path, tree
 ) -> None:

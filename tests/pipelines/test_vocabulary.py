@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.pipelines import vocabulary
 from clearspan.pipelines.__main__ import main
 from tests.pipelines.packings import jsonl, tar
 
@@ -145,7 +147,7 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(learn, head: Pat
     (tmp_path / "learned" / "notes.txt").write_text("mine")
     before = tree(tmp_path)
     code, _, err = learn("--input", head, *SIZE)
-    assert code == 1 and "learned: holds other files (notes.txt): choose an --output that is new or empty" in err
+    assert code == 1 and "learned: holds other files (notes.txt): choose a new or empty --output" in err
     assert tree(tmp_path) == before
 
 
@@ -166,3 +168,62 @@ def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
 def test_help_shows_an_example(learn) -> None:
     code, out, _ = learn("--help")
     assert code == 0 and "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output" in out
+
+
+def never(*_: object) -> None:
+    pytest.fail("learned again")
+
+
+def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
+    learn, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = learn("--input", head, *SIZE)
+    made = tree(tmp_path / "learned")
+    monkeypatch.setattr(vocabulary, "learn_tokenizer", never)
+    for _ in range(2):
+        assert learn("--input", head, *SIZE) == (
+            0,
+            f"{first[1].rstrip()}\n  was already learned from these inputs: nothing to do\n",
+            "",
+        )
+        assert tree(tmp_path / "learned") == made
+        os.utime(head)
+
+
+def test_other_inputs_or_options_on_a_tokenizers_folder_are_refused_at_once(
+    learn, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert learn("--input", head, *SIZE)[0] == 0
+    made = tree(tmp_path / "learned")
+    monkeypatch.setattr(vocabulary, "learn_tokenizer", never)
+    code, _, err = learn("--input", head, "--size", "700")
+    assert code == 1 and "options.size: 600 there, 700 now): choose another --output" in err and err.count("\n") == 1
+    with head.open("ab") as file:
+        file.write(b'{"text": "one more"}\n')
+    code, _, err = learn("--input", head, *SIZE)
+    assert code == 1 and "first input that differs: head.jsonl" in err and err.count("\n") == 1
+    assert tree(tmp_path / "learned") == made
+
+
+def test_a_text_that_changed_in_place_under_a_tokenizer_is_refused_by_name(learn, head: Path) -> None:
+    assert learn("--input", head, *SIZE)[0] == 0
+    data = bytearray(head.read_bytes())
+    place = data.index(b" the ", 8193)
+    data[place : place + 5] = b" owl "
+    head.write_bytes(data)
+    code, _, err = learn("--input", head, *SIZE)
+    assert code == 1 and f"{head}: has changed since the run was planned" in err
+
+
+@pytest.mark.parametrize("lost", ["tokenizer.json", "_done/00000.json", "all but plan.json"])
+def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
+    learn, head: Path, tmp_path: Path, tree, lost: str
+) -> None:
+    assert learn("--input", head, *SIZE)[0] == 0
+    folder = tmp_path / "learned"
+    made = tree(folder)
+    for name in made:
+        if name == lost or (lost == "all but plan.json" and name != "plan.json"):
+            (folder / name).unlink()
+    assert learn("--input", head, *SIZE)[0] == 0
+    assert tree(folder) == made

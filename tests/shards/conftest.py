@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,11 +172,13 @@ class MemoryStore:
             del self.objects[path]
 
     def match(self, patterns: list[str]) -> list[SimpleNamespace]:
-        folder = patterns[0].removesuffix("*")
+        from apache_beam.io.filesystem import FileSystem
+
+        is_match = re.compile(FileSystem.translate_pattern(patterns[0])).match
         found = [
-            SimpleNamespace(path=path, size_in_bytes=len(data))
+            SimpleNamespace(path=path, size_in_bytes=len(data), last_updated_in_seconds=0)
             for path, data in self.objects.items()
-            if path.startswith(folder) and "/" not in path.removeprefix(folder)
+            if is_match(path)
         ]
         return [SimpleNamespace(metadata_list=found)]
 

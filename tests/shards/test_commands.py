@@ -293,7 +293,7 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["--help"])
     assert error.value.code == 0
-    assert "python -m shards verify data/train" in capsys.readouterr().out
+    assert "clearspan shards verify data/train" in capsys.readouterr().out
 
 
 def test_ls_shows_how_long_examples_are(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
 
 from clearspan.train.card import Origin, card, read_scores
 from clearspan.train.export import DATA, main
@@ -71,6 +72,14 @@ def test_the_hub_reads_the_front_matter(judged: Path) -> None:
 
 def test_a_model_with_such_a_card_loads_in_sentence_transformers(judged: Path) -> None:
     assert SentenceTransformer(str(judged / "run" / "model"), device="cpu").encode("A sentence.").shape == (32,)
+
+
+def test_the_card_says_which_library_loads_what(judged: Path) -> None:
+    model = judged / "run" / "model"
+    assert "`AutoModel.from_pretrained` loads its transformer" in (model / "README.md").read_text()
+    assert AutoModel.from_pretrained(model).config.hidden_size == 32
+    static = SimpleNamespace(**{**vars(ENCODER), "attends": False})
+    assert "loads in sentence-transformers only" in card(static, "mine", "", Origin())
 
 
 def test_the_run_keeps_what_identifies_its_data_under_the_seal_of_its_skeleton(

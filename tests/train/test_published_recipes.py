@@ -119,6 +119,10 @@ def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_pa
     assert load(str(tmp_path / "saved.yaml")) == loaded
 
 
+def test_no_recipe_asks_for_bf16_of_a_device_that_may_not_have_it() -> None:
+    assert {filled(name).training.bf16 for name in layers.names()} == {"auto"}
+
+
 @pytest.mark.parametrize("name", layers.names())
 def test_every_option_of_a_modality_is_one_that_it_has(name: str) -> None:
     for data, options in written(name)["data"].items():

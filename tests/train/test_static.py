@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from tokenizers import Tokenizer
+from transformers import AutoModel
 
 from clearspan.common.encoder.library import load as load_model
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -63,6 +64,12 @@ def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluatio
     np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=1e-6)
     np.testing.assert_allclose(load_model(run / "model").encode(sample), theirs, atol=1e-6, rtol=1e-6)
     assert not ours[0].any() and not theirs[0].any()
+
+
+def test_a_static_export_loads_in_sentence_transformers_only_as_its_card_says(run: Path) -> None:
+    assert "loads in sentence-transformers only" in (run / "model" / "README.md").read_text()
+    with pytest.raises((OSError, ValueError)):
+        AutoModel.from_pretrained(run / "model", local_files_only=True)
 
 
 def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> None:

@@ -75,6 +75,7 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
             message = f"{key} is not set; give it as {key}=VALUE"
         case "literal_error":
             choices = re.findall(r"[^\s',]+", problem["ctx"]["expected"].replace(" or ", ", "))
+            choices = [choice.lower() if choice in ("True", "False") else choice for choice in choices]
             message = f"{key}: {not_one_of(str(value), choices)}"
         case "dataclass_type" | "dict_type":
             message = f"{key}: {value!r:.80} should be a mapping of options"

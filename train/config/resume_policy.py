@@ -20,6 +20,7 @@ FREE = (
     *(f"training.{name}" for name in ("logging_steps", "save_steps", "eval_steps", "eval_data", "max_hours")),
     *(f"training.{name}" for name in ("loss_limit", "gradient_norms", "activation_checkpointing", "compile", "wandb")),
     "training.zero_stage",  # AdamW is the same at each stage; its state is partitioned again
+    "training.bf16",  # products are rounded otherwise; another machine may have no fast bfloat16
 )
 """Keys that may differ; `*` stands for a dataset's name."""
 

@@ -32,7 +32,7 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
         "torch_autocast": {
-            "enabled": recipe.training.bf16,
+            "enabled": recipe.training.bf16 is True,
             "dtype": "bfloat16",
             "lower_precision_safe_modules": [],  # otherwise ZeRO reduces the gradients of linear layers in bf16
         },

@@ -2,7 +2,7 @@
 
 As long as there is nothing to save, a signal ends the process with one line and exit code 1, even during imports. The
 training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and exit
-with 1 whatever their exit codes; therefore `python -m train` blocks signals for it, forwards them to the ranks, and
+with 1 whatever their exit codes; therefore `clearspan train` blocks signals for it, forwards them to the ranks, and
 waits.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 SAVING_S = 600
-"""Seconds that `python -m train` waits for the ranks to save after a signal."""
+"""Seconds that `clearspan train` waits for the ranks to save after a signal."""
 REPORTING_S = 20
 """Seconds that a failed rank waits for rank 0 to report an error."""
 
@@ -147,7 +147,7 @@ def launcher_watch() -> Callable[[], bool]:
         return lambda: False
     processes = [process for process in (parent, parent.parent()) if process is not None]
     above = processes[-1].parent()
-    if above is not None and any(word.endswith(("train.sweep", "clearspan-sweep")) for word in above.cmdline()[:3]):
+    if above is not None and {"sweep", "train.sweep", "clearspan.train.sweep"} & set(above.cmdline()[:4]):
         processes.append(above)
 
     def gone() -> bool:

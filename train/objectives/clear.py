@@ -59,7 +59,7 @@ class Config(NTXentConfig):
         views: stored: the shards' views. fly: new views in every epoch. auto: fly if `subs` has synonyms, from the
             recipe or the shards, and if the tokenizer has [DEL] for steps that delete; else stored if the shards hold
             two views or more. Stored views save the host some work; if there are only two, every epoch sees the same.
-        synonyms: for `subs` on the fly, a synonym file as `python -m pipelines sentences` takes it; "": the file that
+        synonyms: for `subs` on the fly, a synonym file as `clearspan sentences` takes it; "": the file that
             the shards' views were made with.
         unit: the unit of deletion and reordering: token, or word, whose pieces stay together.
         del_word: the fraction of the units that `del-word` deletes.
@@ -208,7 +208,7 @@ class FreshViews:
         if augmentation.deletes and tokenizer.token_to_id(DEL) is None:
             raise ValueError(
                 f"augment {augmentation}: the tokenizer of {setting.dataset.folder} has no {DEL}: make the shards "
-                "again with `python -m pipelines sentences --del-token`"
+                "again with `clearspan sentences --del-token`"
             )
         self.setting, self.augmenter = setting, Augmenter(augmentation, tokenizer, synonyms)
         self.unread = stored if config.views == "auto" else 0

@@ -68,7 +68,7 @@ class Grid:
     Args:
         by: the first keys of the axes that the figure has panels for; (): all axes that vary.
         color: the first key of the axis that the figure shows by color; "": none.
-        tasks: the tasks of `python -m eval` on which runs are scored if their data is given.
+        tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
         score: the one of the tasks' scores that the figure shows; see `train.sweeps.scores`.
     """
 
@@ -226,7 +226,7 @@ def read(name_or_file: str) -> Grid:
         file = typed(SweepFile, read_yaml(path), known=[field.name for field in dataclasses.fields(SweepFile)])
     except KeyedError as error:
         raise RecipeError(f"{path}: {error}") from None
-    refuse((bool(file.score) and not file.tasks, f"{path}: score {file.score} needs tasks, those of `python -m eval`"))
+    refuse((bool(file.score) and not file.tasks, f"{path}: score {file.score} needs tasks, those of `clearspan eval`"))
     axes = tuple(
         _axis(f"{path}: axis {number}", {key: [as_text(value) for value in values] for key, values in axis.items()})
         for number, axis in enumerate(file.grid, 1)

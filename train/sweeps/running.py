@@ -93,7 +93,9 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
     before, after = (flat(dataclasses.asdict(each)) for each in (load_saved(saved, recipe), recipe))
     # A run fills in the options of its modalities, which the command need not state.
     keys = [key for key in before.keys() | after.keys() if key in after or ".modality." not in key]
-    if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key != "output"):
+    # The run has resolved training.bf16 auto to what its device does.
+    kept = {"output", *(["training.bf16"] if after["training.bf16"] == "auto" else [])}
+    if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key not in kept):
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )
@@ -196,7 +198,7 @@ def sweep(
         done = state(folder) == "finished"
         if done and plan.scoring.tasks and not plan.scoring.evaluated(folder) and not stopped():
             code = start(plan.scoring.command(folder, options.quiet), True)
-            problem = f"python -m eval ended with exit code {code}" if code else ""
+            problem = f"clearspan eval ended with exit code {code}" if code else ""
         if problem and not stopped():
             failed.append(terminal.visible(f"{run.name}: {problem}"))
             print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The scores by which a sweep compares its runs: tasks of `python -m eval` on the available data.
+"""The scores by which a sweep compares its runs: tasks of `clearspan eval` on the available data.
 
     a sweep's `tasks` and `score`, or --tasks and --score  +  --data DIR  ->  Scoring
     Scoring + a finished run  ->  RUN/eval/TASKS/results.json  ->  the chosen score, then the other averages
@@ -32,7 +32,7 @@ class Scoring:
     """The evaluation of a sweep's runs.
 
     Args:
-        tasks: task families of `python -m eval`; (): runs are not evaluated.
+        tasks: task families of `clearspan eval`; (): runs are not evaluated.
         data: the folder with the tasks' data.
         protocol: full (the papers') or fast.
         score: the score to put first: an average of `eval.tables.averages`, or TASK/METRIC. "": none.
@@ -131,7 +131,7 @@ def missing(evaluation: Scoring) -> str:
     scored = [task for task in available if not wanted or task in wanted]
     if evaluation.tasks and not scored:
         subject = f"the score {evaluation.score}" if available else f"the tasks {', '.join(evaluation.tasks)}"
-        raise RecipeError(f"--data {evaluation.data}: holds no data of {subject}; see `python -m eval.data check DIR`")
+        raise RecipeError(f"--data {evaluation.data}: holds no data of {subject}; see `clearspan data check DIR`")
     absent = [task for task in wanted or without if task not in available]
     if not absent or not evaluation.tasks:
         return ""

@@ -5,12 +5,13 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clearspan.eval.data.__main__ import main
-from clearspan.eval.data.catalog import DataSet, File, Finding, catalog, check, other_rows
+from clearspan.eval.data.catalog import Compared, DataSet, File, Finding, catalog, check, compared
 from clearspan.eval.data.senteval import PROBING
 from clearspan.eval.tables.averages import AVERAGES
 from clearspan.eval.tables.published import tables
@@ -38,12 +39,24 @@ def test_every_task_of_the_papers_tables_has_data_in_the_catalog() -> None:
     assert {*sts.YEARS, *sts.SPLITS} <= known
 
 
-def test_a_task_read_from_a_cut_file_is_told_from_one_read_from_the_whole(shared_data: Path, tmp_path: Path) -> None:
-    place = copied(shared_data, tmp_path, "TREC")
-    files = [place / "train_5500.label", place / "TREC_10.label"]
-    assert other_rows(files) == []
-    files[1].write_bytes(b"".join(files[1].read_bytes().splitlines(keepends=True)[:100]))
-    assert other_rows([*files, tmp_path / "mine.csv"]) == ["TREC_10.label: 100 rows, not 500"]
+def test_a_file_of_a_task_is_compared_with_the_known_copy(shared_data: Path, tmp_path: Path) -> None:
+    file = copied(shared_data, tmp_path, "TREC") / "TREC_10.label"
+    lines = file.read_bytes().splitlines(keepends=True)
+    whole = compared(file)
+    assert whole == Compared(hashlib.sha256(b"".join(lines)).hexdigest())
+
+    def written(lines: list[bytes]) -> Compared:
+        file.write_bytes(b"".join(lines))
+        return replace(compared(file), sha256="")
+
+    assert written(lines[:100]) == Compared("", "TREC_10.label: 100 rows, not 500", is_truncated=True)
+    assert written([*lines, *lines]) == Compared("", "TREC_10.label: 1,000 rows, not 500")
+    assert written([*lines[1:], lines[0]]) == Compared("", differs="TREC_10.label")
+
+
+def test_a_file_that_the_catalog_does_not_have_is_only_hashed(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_bytes(b"my own pairs")
+    assert compared(tmp_path / "mine.csv") == Compared(hashlib.sha256(b"my own pairs").hexdigest())
 
 
 def test_every_data_set_says_where_it_is_from_and_has_files() -> None:

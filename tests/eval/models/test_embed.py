@@ -1,5 +1,6 @@
 """The embedder: each distinct text goes through the encoder once."""
 
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_what_the_cache_took_is_not_held_in_memory_too(tmp_path: Path) -> None:
     embedder.embed(["a bird"], keep=False)
     assert all(isinstance(block, np.memmap) for block in embedder._blocks)
     assert len(embedder._blocks) == 2
+
+
+def test_pairs_are_compared_without_a_copy_of_all_embeddings() -> None:
+    rows = np.random.default_rng(0).normal(size=(4_000, 256)).astype(np.float32)
+    embedder = Embedder(lambda texts: rows[[int(text) for text in texts]])
+    texts = [str(number) for number in range(len(rows))]
+    embedder.embed(texts)
+    tracemalloc.start()
+    embedder.pairs(
+        {str(start): (texts[start : start + 50], texts[start + 50 : start + 100]) for start in range(0, 4_000, 100)}
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < rows.nbytes / 2
 
 
 def test_a_broken_embedding_is_not_left_in_the_cache_and_counted_by_each_run(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> Non
     assert {str(weight.dtype) for weight in model.modules[0].parameters()} == {"torch.bfloat16"}
 
 
+def test_a_single_text_gives_one_vector_whatever_the_model(minilm: Path, vectors: Path) -> None:
+    text = "an owl hunts at night"
+    for spec in (str(minilm), str(vectors), f"{__name__}:own"):
+        model = load(spec)
+        assert model.encode(text).shape == (model.dim,)
+        assert model.encode(text).tolist() == model.encode([text])[0].tolist()
+
+
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
         with pytest.raises(EncoderError, match=f"is {kind}, and --pooling applies to plain Hugging Face folders only"):

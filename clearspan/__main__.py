@@ -1,0 +1,79 @@
+"""The command `clearspan COMMAND ...`: every step from raw data to a model, its scores and its vectors.
+
+A command's module is imported when the command is named: help takes a fraction of a second, and a Beam worker's image
+needs no torch. `python -m clearspan` is the same command.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from clearspan.common import terminal
+
+EPILOG = """`clearspan COMMAND --help` explains a command's options. A kind of dataset of your own is a command too:
+`clearspan my_module:MyKind ...` (docs/data.md).
+"""
+
+
+class Command(NamedTuple):
+    """A command: the module whose `main(argv, prog)` runs it, and a line of help.
+
+    Attributes:
+        kept: whether `main` takes the command's name as its first word.
+    """
+
+    module: str
+    summary: str
+    kept: bool = False
+
+
+PIPELINES = "clearspan.pipelines.__main__"
+COMMANDS = {
+    "adapt": Command("clearspan.train.adapt", "adapt a model to your own texts, and measure whether that helped"),
+    "vocabulary": Command(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one", kept=True),
+    "documents": Command(PIPELINES, "long documents -> dataset of token shards", kept=True),
+    "sentences": Command(PIPELINES, "texts -> dataset of sentences, with augmented views", kept=True),
+    "triplets": Command(PIPELINES, "labeled pairs of sentences -> dataset with hard negatives", kept=True),
+    "images": Command(PIPELINES, "image files and tars -> dataset of images with classes", kept=True),
+    "audio": Command(PIPELINES, "sound files -> dataset of log-mel spectrograms with classes", kept=True),
+    "train": Command("clearspan.train.__main__", "train an encoder by a recipe, on one or more devices"),
+    "sweep": Command("clearspan.train.sweep", "train a grid of runs, and compare them"),
+    "export": Command("clearspan.train.export", "write a run's checkpoint as a model folder"),
+    "eval": Command("clearspan.eval.__main__", "score models by the published protocols; write a report"),
+    "compare": Command("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),
+    "tables": Command("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
+    "data": Command("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain the rest"),
+    "embed": Command(PIPELINES, "texts -> dataset of their vectors, by a trained model", kept=True),
+    "search": Command(PIPELINES, "find the texts of such a dataset that are nearest to queries", kept=True),
+    "shards": Command("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
+}
+"""The commands in the order in which a user needs them."""
+OWN = Command(PIPELINES, "your own kind of dataset", kept=True)
+
+
+def parser(commands: dict[str, Command], prog: str) -> terminal.Parser:
+    """Return the parser of the command's name."""
+    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
+    title = "Every step from raw data to a model, its scores and its vectors."
+    description = "\n".join([title, "", "commands, in the order in which they are needed:", *lines])
+    root = terminal.Parser(prog=prog, usage=f"{prog} COMMAND ...", description=description, epilog=EPILOG)
+    root.add_argument("command", choices=list(commands), metavar="COMMAND", help=argparse.SUPPRESS)
+    root.add_argument("--version", action="version", version=terminal.version())
+    return root
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "clearspan") -> int:
+    """Run a command line; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    commands = {**COMMANDS, words[0]: OWN} if words and ":" in words[0] else COMMANDS
+    name = parser(commands, prog).parse_args(words[:1]).command
+    command = commands[name]
+    module = importlib.import_module(command.module)
+    code: int = module.main(words, prog) if command.kept else module.main(words[1:], f"{prog} {name}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(prog="python -m clearspan"))

@@ -1,0 +1,117 @@
+"""`training.bf16: auto`: what a run makes of it, saves, and keeps when it resumes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearspan.common import precision as devices
+from clearspan.common.precision import FAR_SLOWER, Bfloat16
+from clearspan.train.config.recipe import load, load_saved, to_file
+from clearspan.train.engine import precision
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.engine.precision import check_ranks, resolve_precision
+from clearspan.train.options import Recipe, RecipeError
+from tests.train.ranks import train_alone
+
+FAST = Bfloat16(True, "this CPU has amx_bf16")
+EMULATED = Bfloat16(False, "this CPU has no instructions that multiply bfloat16", FAR_SLOWER)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def on(monkeypatch: pytest.MonkeyPatch, device: Bfloat16) -> None:
+    """Let this machine be one of another kind."""
+    monkeypatch.setattr(devices, "bfloat16", lambda _: device)
+
+
+def recipe_of(run: Path, *words: str) -> Recipe:
+    return load("demo", ["data.text.path=d", f"output={run}", *words])
+
+
+def begun(run: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """Make the folder of a run that has a checkpoint."""
+    recipe = recipe_of(run, *words)
+    resolve_precision(recipe, resume=False)
+    run.mkdir()
+    (run / "recipe.yaml").write_bytes(to_file(recipe))
+    monkeypatch.setattr(Checkpoints, "tags", lambda _: ["step-00000001"])
+
+
+@pytest.mark.parametrize(("device", "bf16"), [(FAST, True), (EMULATED, False)])
+def test_a_run_saves_what_auto_means_on_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Bfloat16, bf16: bool
+) -> None:
+    on(monkeypatch, device)
+    begun(tmp_path / "run", monkeypatch)
+
+    saved = load_saved(tmp_path / "run" / "recipe.yaml", recipe_of(tmp_path / "run"))
+
+    assert saved.training.bf16 is bf16
+
+
+def test_a_resumed_run_keeps_bf16_on_a_device_without_it_and_says_how_to_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, FAST)
+    begun(tmp_path / "run", monkeypatch)
+    on(monkeypatch, EMULATED)
+    recipe = recipe_of(tmp_path / "run")
+
+    (line,) = resolve_precision(recipe, resume=True)
+
+    assert recipe.training.bf16 is True
+    assert "15 to 30 times slower" in line and "set training.bf16=false" in line and "began with bf16" in line
+
+
+def test_a_resumed_run_keeps_fp32_on_a_device_with_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, EMULATED)
+    begun(tmp_path / "run", monkeypatch)
+    on(monkeypatch, FAST)
+    recipe = recipe_of(tmp_path / "run")
+
+    assert (resolve_precision(recipe, resume=True), recipe.training.bf16) == ([], False)
+
+
+def test_a_resumed_run_may_go_on_in_fp32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clearspan.train.run import check_same
+
+    on(monkeypatch, FAST)
+    begun(tmp_path / "run", monkeypatch)
+    recipe = recipe_of(tmp_path / "run", "training.bf16=false")
+
+    (line,) = resolve_precision(recipe, resume=True)
+    check_same(tmp_path / "run", recipe)
+
+    assert "training.bf16 false in place of true" in line
+
+
+def test_bf16_on_a_gpu_without_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, Bfloat16(False, "Tesla T4 has no bfloat16", "slower than fp32"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    with pytest.raises(RecipeError, match=r"Tesla T4 has no bfloat16.*set training\.bf16=false"):
+        resolve_precision(recipe_of(tmp_path, "training.bf16=true"), resume=False)
+
+
+def test_ranks_that_resolve_differently_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "gathered", lambda _: [True, False])
+
+    with pytest.raises(RecipeError, match=r"some ranks \(0\).*training\.bf16=false"):
+        check_ranks(recipe_of(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_run_on_a_cpu_limited_to_avx2_trains_in_fp32_and_its_card_says_so(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    words = [word for word in tiny if "bf16" not in word]
+
+    done = train_alone(*words, "training.max_steps=1", f"output={tmp_path / 'run'}")
+
+    assert "training.bf16 auto: fp32: torch has no fast bfloat16 products on this CPU" in done.stdout
+    assert "  bf16: false\n" in (tmp_path / "run" / "model" / "README.md").read_text()

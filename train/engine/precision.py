@@ -1,0 +1,56 @@
+"""Precision of a run: `training.bf16` resolved once, before the model is built, and the same on every rank.
+
+recipe, device, the run that resumes -> recipe with true or false, and the lines that say so
+"""
+
+from pathlib import Path
+
+import torch
+
+from clearspan.common.precision import choose
+from clearspan.train.config.recipe import load_saved
+from clearspan.train.engine.checkpoint import Checkpoints
+from clearspan.train.engine.ranks import gathered
+from clearspan.train.options import Recipe, RecipeError
+
+KEY = "training.bf16"
+OFF = f"{KEY}=false"
+
+
+def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
+    """Set `training.bf16` of the recipe to true or false; return the lines to print.
+
+    `auto` keeps the value of the run that resumes; a run that begins takes what the device multiplies in hardware.
+
+    Raises:
+        RecipeError: the value is true and the GPU has no bfloat16.
+    """
+    training, run = recipe.training, Path(recipe.output)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    asked, lines = training.bf16, []
+    if resume and (run / "recipe.yaml").is_file() and Checkpoints(run).tags():
+        began = load_saved(run / "recipe.yaml", recipe).training.bf16
+        if training.bf16 == "auto":
+            training.bf16 = began
+        elif training.bf16 != began:
+            changed = f"{KEY} {str(training.bf16).lower()} in place of {str(began).lower()}"
+            lines.append(f"{run}: {changed}: from here on losses differ by rounding")
+    choice = choose(training.bf16, device, KEY, OFF)
+    if choice.slow and device == "cuda":
+        raise RecipeError(choice.line)
+    if choice.line and asked == "auto" and choice.slow:
+        lines.append(f"{choice.line}; the run began with bf16 and keeps it")
+    elif choice.line:
+        lines.append(choice.line)
+    training.bf16 = choice.bf16
+    return lines
+
+
+def check_ranks(recipe: Recipe) -> None:
+    """Raise RecipeError on every rank unless all ranks compute in the same precision."""
+    values = gathered(recipe.training.bf16)
+    if len(set(values)) > 1:
+        ranks = ", ".join(str(rank) for rank, value in enumerate(values) if value)
+        raise RecipeError(
+            f"{KEY} auto: only the devices of some ranks ({ranks}) multiply bfloat16 in hardware: set {OFF}, or true"
+        )
