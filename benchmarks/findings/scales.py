@@ -44,7 +44,7 @@ class Scale:
         pretraining_rate, rate: peak learning rates.
         glue: systems that are fine-tuned on GLUE; None: all that are trained.
         sets: SentEval's folders in `downstream/` that are scored.
-        limit: examples of each dataset; None: all.
+        limit: examples of each dataset, and SentEval's files may be cut, too; None: all.
         held_out: fraction of the documents that are held out for retrieval.
         dtype: of the encoder in evaluation, but for GLUE.
         threads: threads of a training or evaluation; None: all cores.

@@ -161,17 +161,15 @@ def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(
 def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = write(tmp_path / "a", {"MR": accuracy(WEAK)})
     assert "the following arguments are required: B" in complaint(capsys, 2, a)
-    assert "no such file: give an --output folder of python -m clearspan.eval" in complaint(
-        capsys, 1, a, tmp_path / "nowhere"
-    )
+    assert "no such file: give an --output folder of `clearspan eval`" in complaint(capsys, 1, a, tmp_path / "nowhere")
     b = write(tmp_path / "b", {"CR": accuracy(WEAK)})
     assert "share no figure that can be compared (MR: only in A; CR: only in B)" in complaint(capsys, 1, a, b)
     (b / "examples.npz").write_bytes(b"no archive")
-    assert "examples.npz: not an examples.npz of python -m clearspan.eval" in complaint(capsys, 1, a, b)
+    assert "examples.npz: not an examples.npz of `clearspan eval`" in complaint(capsys, 1, a, b)
     (b / "examples.npz").unlink()
     assert "examples.npz: no such file" in complaint(capsys, 1, a, b)
     (b / "results.json").write_text("[1]")
-    assert "not a results.json of python -m clearspan.eval" in complaint(capsys, 1, a, b)
+    assert "not a results.json of `clearspan eval`" in complaint(capsys, 1, a, b)
 
 
 def test_the_command_starts_without_torch() -> None:

@@ -129,12 +129,12 @@ def test_a_readme_that_is_named_itself_is_no_picture(direct: Command, zoo: Path)
 
 
 def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo: Path, tmp_path: Path) -> None:
-    (zoo / "ant" / "Thumbs.db").write_bytes(b"x")
+    (zoo / "ant" / "names.db").write_bytes(b"x")
     (zoo / "notes.txt").write_text("ants")
     write_tar(zoo / "more.tar", [("cow/1.jpg", picture()), ("cow/list.csv", b"a,b\n")])
     done = direct("images", "--input", zoo)
     assert done.code == 1
-    assert "3 files of unknown type, e.g. ant/Thumbs.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
+    assert "3 files of unknown type, e.g. ant/names.db, more.tar/cow/list.csv, notes.txt: expected .jpg" in done.err
     assert direct("images", "--input", zoo, "--skip-unknown").code == 0
     assert per_class(tmp_path / "out") == {"ant": 4, "barrel": 4, "bass": 4, "cow": 1}
 

@@ -60,9 +60,7 @@ def test_a_folder_without_files(pipeline, tmp_path: Path) -> None:
 def test_a_tokenizer_that_is_not_there(pipeline, head: Path, tmp_path: Path) -> None:
     for path in ("roberta-base", tmp_path):
         assert_fails(pipeline("--input", head, "--tokenizer", path), f"--tokenizer {path}: no tokenizer.json there")
-        assert_fails(
-            pipeline("--input", head, "--tokenizer", path), "`python -m pipelines vocabulary`, or save a model's"
-        )
+        assert_fails(pipeline("--input", head, "--tokenizer", path), "`clearspan vocabulary`, or save a model's")
 
 
 def test_a_tokenizer_that_is_none(pipeline, head: Path, tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: P
 def test_help_shows_an_example(pipeline) -> None:
     outcome = pipeline("sentences", "--help")
     assert outcome.code == 0
-    assert "python -m pipelines sentences --input 'corpus/*.jsonl' --output" in outcome.out
+    assert "clearspan sentences --input 'corpus/*.jsonl' --output" in outcome.out
 
 
 def test_the_language_is_stored_without_spaces(direct, wiki: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m pipelines vocabulary`: a tokenizer from texts in any format, reproducible, with each record counted."""
+"""`clearspan vocabulary`: a tokenizer from texts in any format, reproducible, with each record counted."""
 
 import gzip
 import io
@@ -167,7 +167,7 @@ def test_progress_is_shown_on_a_terminal_and_not_with_quiet(
 
 def test_help_shows_an_example(learn) -> None:
     code, out, _ = learn("--help")
-    assert code == 0 and "python -m pipelines vocabulary --input 'corpus/*.jsonl' --size 32000 --output" in out
+    assert code == 0 and "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output" in out
 
 
 def never(*_: object) -> None:
