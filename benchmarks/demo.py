@@ -149,7 +149,7 @@ def work(out: Path) -> int:
     with stage(*next(stages)):
         options = {"input": out / "corpus.jsonl", "output": out / "shards", "tokenizer": out / "tokenizer"}
         options |= {"min_tokens": MIN_TOKENS, "unit_bytes": UNIT_BYTES, "holdout_fraction": HOLDOUT, "quiet": True}
-        run_module("clearspan.pipelines", ["documents", *words(options)], "pipelines")
+        run_module("clearspan.pipelines", ["documents", *words(options)], "pipelines", quiet=True)
     totals = Dataset(out / "shards").manifest.totals
     sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
     print(f"  {sizes}; {num_pairs:,} held-out pairs", flush=True)

@@ -147,26 +147,25 @@ class Summary:
 
     @property
     def outcome(self) -> str:
-        """Return the outcome in words: each model's first hits, if one task ranks documents; and which models differ
-        from the first one beyond noise. Empty for one model without such a task.
+        """Return the outcome in words: each model's first hits, if the only task ranks documents; and which models
+        differ from the first one beyond noise. Empty for one model on any other tasks.
         """
         return " ".join([*self._first_hits, *self._against_first])
 
     @property
     def _first_hits(self) -> Iterator[str]:
+        tasks = list(self.families)
         ranks = {
-            (task, model): chart.first_ranks
-            for task in self.families
-            for model, scores in self.of(task).items()
+            model: chart.first_ranks
+            for model, scores in self.of(tasks[0]).items()
             for chart in scores.details.charts
             if isinstance(chart, RankCurve)
         }
-        if len({task for task, _ in ranks}) == 1:
-            (task, _), of_first = next(iter(ranks.items()))
-            hits = {model: int((of_model == 1).sum()) for (_, model), of_model in ranks.items()}
+        if ranks and len(tasks) == 1:
+            hits = {model: int((of_model == 1).sum()) for model, of_model in ranks.items()}
             best, *others = sorted(hits, key=hits.__getitem__, reverse=True)
             each = [f"{best} answers {hits[best]:,} with its first hit", *(f"{name} {hits[name]:,}" for name in others)]
-            yield f"Of {len(of_first):,} queries of {task}, {', '.join(each)}."
+            yield f"Of {len(ranks[best]):,} queries of {tasks[0]}, {', '.join(each)}."
 
     @property
     def _against_first(self) -> Iterator[str]:
