@@ -12,35 +12,55 @@ chose nothing.
 
 import argparse
 import json
+import os
 import shutil
-import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from benchmarks.docstrings import modules, write_corpus, write_retrieval
+from clearspan.common import terminal
+from clearspan.common.commands import CommandError, UsageError, run_module, words
 from clearspan.common.files import remove_temporaries
+from clearspan.eval.details import cell_text
 from clearspan.eval.report import plots
-from clearspan.eval.report.html import Section, write_report
+from clearspan.eval.report.html import write_report
+from clearspan.eval.report.side_by_side import side_by_side
 from clearspan.eval.run import Request, evaluate, summary_of
 from clearspan.eval.sections import report_lead, report_sections
-from clearspan.eval.summary import terminal_summary
+from clearspan.eval.summary import Summary, terminal_summary
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load, to_yaml
+from clearspan.train.engine.display import duration
+from clearspan.train.engine.ranks import name_accelerator
 from clearspan.train.export import save_model
 from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import DEV
 
-ROOT = Path(__file__).parents[1]
+STAGES = {
+    "corpus: documentation of the installed packages": 40,
+    "tokenizer: byte-level BPE": 15,
+    "shards: clearspan documents": 10,
+    "training: a static encoder": 60,
+    "training: a transformer that begins with its vectors": 120,
+    "scores: clearspan eval --tasks retrieval": 20,
+}
+"""Stage -> its seconds on two cores that multiply as in `PRODUCT_S`."""
+PRODUCT_S = 0.03
+"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores."""
 VOCABULARY = 8192
 MIN_TOKENS = 64
 HOLDOUT = 0.05
 """The fraction of the training modules that the learning curves are measured on."""
-UNIT_BYTES = "2000000"
+UNIT_BYTES = 2_000_000
 """Small work units: a shard holds neighboring modules, which a batch then contrasts with each other."""
 PAIRS = 1000
 TASK = "retrieval/docstrings"
@@ -49,39 +69,45 @@ TRANSFORMER = [
     "objectives.spans.sampler.positives=adjacent",
     "training.max_steps=160",
 ]
-BASELINES = {"bag of words": "bow", "tf-idf": "tfidf", "BM25": "bm25"}
+BASELINES = {"BM25": "bm25", "tf-idf": "tfidf", "bag of words": "bow"}
+"""The first one is what all others are compared with."""
 WRITTEN = {"corpus.jsonl", "retrieval", "tokenizer", "shards", "runs", "scores", "report.html"}
 """Files and folders of a demo: a folder that holds others is not replaced."""
-SHOWN = 3
-"""Queries whose nearest documents are printed; the report has more."""
+
+
+def planned() -> list[tuple[str, float]]:
+    """Return the numbered stages and about how many seconds each takes on this machine; print the sum."""
+    matrix = torch.ones(1024, 1024)
+    slowness = min(timeit.repeat(lambda: matrix @ matrix, number=1)) / PRODUCT_S
+    stages = [
+        (f"[{number}/{len(STAGES)}] {text}", seconds * (slowness if "training" in text else max(1, slowness)))
+        for number, (text, seconds) in enumerate(STAGES.items(), 1)
+    ]
+    total = sum(seconds for _, seconds in stages)
+    print(f"{len(STAGES)} stages, about {duration(total)} on this machine ({os.cpu_count()} cores)", flush=True)
+    return stages
 
 
 @contextmanager
-def step(text: str) -> Iterator[None]:
-    """Print the name of a step, and its time at the end."""
-    print(f"{text} ...", flush=True)
+def stage(name: str, seconds: float) -> Iterator[None]:
+    """Print the name of a stage and its expected time, and the actual time at the end."""
+    print(f"{name}: about {duration(seconds)} ...", flush=True)
     start = time.perf_counter()
     yield
-    print(f"{text}: {time.perf_counter() - start:.0f} s", flush=True)
-
-
-def run(*command: str | Path) -> None:
-    """Run a command; show its output only if it fails."""
-    process = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
-    if process.returncode:
-        sys.exit(f"demo: {' '.join(map(str, command))}\n{process.stdout[-2000:]}{process.stderr[-4000:]}")
+    print(f"{name}: {duration(time.perf_counter() - start)}", flush=True)
 
 
 def train(out: Path, name: str, recipe: str, *overrides: str) -> Path:
-    """Train a recipe through the deepspeed launcher; return the folder of the exported model."""
-    shards = out / "shards"
-    keys = [
-        f"data.text.path={shards}",
-        f"data.text.validation={shards / 'validation'}",
-        f"output={out / 'runs' / name}",
-    ]
-    keys += ["training.eval_data=heldout", "training.eval_steps=25"]
-    run("deepspeed", "train/run.py", "--recipe", recipe, *keys, *overrides, "--quiet")
+    """Train a recipe; return the folder of the exported model."""
+    keys = {
+        "data.text.path": out / "shards",
+        "data.text.validation": out / "shards" / "validation",
+        "output": out / "runs" / name,
+        "training.eval_data": "heldout",
+        "training.eval_steps": 25,
+    }
+    given = [f"{key}={value}" for key, value in keys.items()]
+    run_module("clearspan.train", ["--recipe", recipe, *given, *overrides, "--quiet"], "train")
     return out / "runs" / name / "model"
 
 
@@ -103,6 +129,58 @@ def learning_curve(run: Path) -> tuple[list[int], list[float]]:
     return [record["step"] for record in scored], [record[DEV] for record in scored]
 
 
+def print_hits(summary: Summary, width: int) -> None:
+    """Print the nearest document of each model for a few queries."""
+    for table in side_by_side({model: scores.details.tables for model, scores in summary.of(TASK).items()}):
+        rows = [[cell_text(cell) for cell in row[:3]] for row in table.rows]
+        hits = terminal.table(table.header[:3], rows)
+        lines = f"\n{table.caption.removeprefix(f'{TASK}: ')}\n{hits}".splitlines()
+        terminal.say("\n".join(line[:width] for line in lines))
+
+
+def work(out: Path) -> int:
+    stages = iter(planned())
+    with stage(*next(stages)):
+        documented = modules()
+        num_modules = write_corpus(documented, out / "corpus.jsonl")
+        num_pairs = write_retrieval(documented, out / TASK, PAIRS)
+    with stage(*next(stages)):
+        learn_tokenizer((module.text for module in documented if not module.held_out), VOCABULARY, out / "tokenizer")
+    with stage(*next(stages)):
+        options = {"input": out / "corpus.jsonl", "output": out / "shards", "tokenizer": out / "tokenizer"}
+        options |= {"min_tokens": MIN_TOKENS, "unit_bytes": UNIT_BYTES, "holdout_fraction": HOLDOUT, "quiet": True}
+        run_module("clearspan.pipelines", ["documents", *words(options)], "pipelines", quiet=True)
+    totals = Dataset(out / "shards").manifest.totals
+    sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
+    print(f"  {sizes}; {num_pairs:,} held-out pairs", flush=True)
+    models = {"untrained": str(untrained(out))}
+    with stage(*next(stages)):
+        models["static"] = str(train(out, "static", "static"))
+    with stage(*next(stages)):
+        models["transformer"] = str(train(out, "transformer", "demo", f"model.path={models['static']}", *TRANSFORMER))
+    with stage(*next(stages)):
+        request = Request(BASELINES | models, ["retrieval"], [], out, out / "scores", quiet=True)
+        summary = summary_of(evaluate(request))
+    show(out, summary)
+    return 0
+
+
+def show(out: Path, summary: Summary) -> None:
+    """Write the report, and print a few hits and the summary."""
+    figure = plots.lines(
+        {name: learning_curve(out / "runs" / name) for name in ("static", "transformer")},
+        "step",
+        "MRR on held-out training modules, %",
+    )
+    first, *others = report_sections(summary)
+    text = f"{first.text}\n\nLearning curves: the score that chose the checkpoints, finding the other crop of a text."
+    sections = [replace(first, text=text, figures=[*first.figures, figure]), *others]
+    write_report(out / "report.html", "Clearspan demo", sections, report_lead(summary), summary.warnings)
+    width = shutil.get_terminal_size((100, 24)).columns
+    print_hits(summary, width)
+    print(f"\n{terminal_summary(summary, width)}\nreport: {out / 'report.html'}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
     parser.add_argument(
@@ -114,44 +192,8 @@ def main() -> int:
         parser.error(f"--output {out}: holds something other than a demo; name another folder")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-
-    with step("corpus: documentation of the installed packages"):
-        documented = modules()
-        num_modules = write_corpus(documented, out / "corpus.jsonl")
-        num_pairs = write_retrieval(documented, out / TASK, PAIRS)
-    with step(f"tokenizer: byte-level BPE of {VOCABULARY:,} ids"):
-        learn_tokenizer((module.text for module in documented if not module.held_out), VOCABULARY, out / "tokenizer")
-    with step("shards: clearspan documents"):
-        run(sys.executable, "-m", "pipelines", "documents", "--input", out / "corpus.jsonl", "--output", out / "shards",
-            "--tokenizer", out / "tokenizer", "--min-tokens", str(MIN_TOKENS), "--unit-bytes", UNIT_BYTES,
-            "--holdout-fraction", str(HOLDOUT), "--quiet")  # fmt: skip
-    totals = Dataset(out / "shards").manifest.totals
-    sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
-    print(f"  {sizes}; {num_pairs:,} held-out pairs")
-    models = {"untrained": str(untrained(out))}
-    with step("training: a static encoder"):
-        models["static"] = str(train(out, "static", "static"))
-    with step("training: a transformer that begins with its vectors"):
-        models["transformer"] = str(train(out, "transformer", "demo", f"model.path={models['static']}", *TRANSFORMER))
-    with step("scores: clearspan eval --tasks retrieval"):
-        request = Request(models | BASELINES, ["retrieval"], [], out, out / "scores", quiet=True)
-        summary = summary_of(evaluate(request))
-
-    figure = plots.lines(
-        {name: learning_curve(out / "runs" / name) for name in ("static", "transformer")},
-        "step",
-        "MRR on held-out training modules, %",
-    )
-    figures, *others = report_sections(summary)
-    text = "Given a crop of a module that training left out, find its other crop. This score chose the checkpoints."
-    sections = [figures, Section("Learning curves", text, figures=[figure]), *others]
-    write_report(out / "report.html", "Clearspan demo", sections, report_lead(summary), summary.warnings)
-    for table in summary.of(TASK)["static"].details.tables[:SHOWN]:
-        nearest = table.rows[0][1]
-        print(f"\n  {table.caption}\n  -> {nearest.value[:110]}\n     ({nearest.note})")
-    print("\n" + terminal_summary(summary, shutil.get_terminal_size((100, 24)).columns))
-    print(f"report: {out / 'report.html'}")
-    return 0
+    name_accelerator()
+    return terminal.run("demo", lambda: work(out), (CommandError, UsageError))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Table:
 
     Attributes:
         rows: rows of cells, each a plain value or a `Cell`.
-        names: number of leading columns that name their row; a column of numbers never does.
+        names: number of leading columns that name their row; a column of numbers never does. Rows without a name stand
+            below each other where tables of several models are merged.
         groups: index of a row -> heading before that row, for all rows up to the next heading.
     """
 

@@ -39,6 +39,7 @@ _DIFFERENCES = (
     "Main scores minus those of {}, in percentage points, with 95 % intervals by paired bootstrap over a task's "
     "examples. Bold: exceeds noise, with the p-value corrected by Holm over this table."
 )
+_NEIGHBORS = "A few queries, with the rank of the first relevant document and the nearest documents. Bold: relevant."
 _PUBLISHED = "Published figures, which have no interval: {}."
 
 
@@ -53,11 +54,12 @@ def report_sections(summary: Summary) -> list[Section]:
 
 
 def report_lead(summary: Summary) -> str:
-    """Return the report's subject in one line: numbers of models and tasks, protocol, seed, date."""
+    """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, date."""
     environment = summary.scored[0].results.environment
     words = [_number(len(summary.scored), "model"), _number(len(summary.families), "task")]
     words += [f"{key} {environment[key]}" for key in ("protocol", "seed") if key in environment]
-    return ", ".join(words) + (f". {environment['date'][:10]}" if "date" in environment else "") + "."
+    subject = ", ".join(words) + (f". {environment['date'][:10]}" if "date" in environment else "") + "."
+    return f"{summary.outcome}\n\n{subject}".strip()
 
 
 def _summary(summary: Summary) -> Section:
@@ -179,7 +181,7 @@ def _neighbors(summary: Summary) -> Iterator[Section]:
         for table in side_by_side({model: scores.details.tables for model, scores in summary.of(task).items()})
     ]
     if tables:
-        yield Section("Nearest neighbors", tables=tables)
+        yield Section("Nearest neighbors", _NEIGHBORS, tables)
 
 
 def _task(summary: Summary, task: str, family: str) -> Section:

@@ -6,12 +6,13 @@ published figures ─────┴─> Summary ─┬─> terminal_summary
 """
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from clearspan.common.terminal import printable
-from clearspan.eval.details import Cell, cell_text
+from clearspan.eval.details import Cell, RankCurve, cell_text
 from clearspan.eval.report.console import fitting, folded, text_table
 from clearspan.eval.results import Scored, TestedDifference
 from clearspan.eval.scores import TaskScores, in_percent
@@ -144,6 +145,35 @@ class Summary:
         warnings = self._together((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
+    @property
+    def outcome(self) -> str:
+        """Return the outcome in words: each model's first hits, if the only task ranks documents; and which models
+        differ from the first one beyond noise. Empty for one model on any other tasks.
+        """
+        return " ".join([*self._first_hits, *self._against_first])
+
+    @property
+    def _first_hits(self) -> Iterator[str]:
+        tasks = list(self.families)
+        ranks = {
+            model: chart.first_ranks
+            for model, scores in self.of(tasks[0]).items()
+            for chart in scores.details.charts
+            if isinstance(chart, RankCurve)
+        }
+        if ranks and len(tasks) == 1:
+            hits = {model: int((of_model == 1).sum()) for model, of_model in ranks.items()}
+            best, *others = sorted(hits, key=hits.__getitem__, reverse=True)
+            each = [f"{best} answers {hits[best]:,} with its first hit", *(f"{name} {hits[name]:,}" for name in others)]
+            yield f"Of {len(ranks[best]):,} queries of {tasks[0]}, {', '.join(each)}."
+
+    @property
+    def _against_first(self) -> Iterator[str]:
+        verdicts = [(_verdict(scored.differences), scored) for scored in self.scored[1:] if scored.differences]
+        if verdicts:
+            each = [f"{verdict} ({models})" for verdict, models in self._together(verdicts).items()]
+            yield f"Differences from {self.names[0]} beyond noise: {', '.join(each)}."
+
     def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
         """Return each item once, with the names of its models; "" for an item of all models."""
         models: dict[_Item, list[str]] = {}
@@ -159,7 +189,7 @@ class Summary:
 
 
 def terminal_summary(summary: Summary, width: int = 100) -> str:
-    """Return the summary as plain text: the table, incomplete averages, skipped tasks with the reason, warnings.
+    """Return the summary as plain text: outcome, table, incomplete averages, skipped tasks with the reason, warnings.
 
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
@@ -167,7 +197,7 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     lines = _beside_each_other(summary, width)
     if len(summary.names) > 1 and len(summary.families) == 1 and not summary.averages:
         lines = _below_each_other(summary, width)
-    lines += summary.incomplete
+    lines = [*textwrap.wrap(summary.outcome, width), *lines, *summary.incomplete]
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
     return "\n".join(printable(line).rstrip() for line in lines)
@@ -211,6 +241,15 @@ def _difference_cell(change: TestedDifference | None) -> Cell:
         return Cell(math.nan if change else None)
     note = f"[{change.low:+.1f}, {change.high:+.1f}]" if math.isfinite(change.low) else ""
     return Cell(f"{change.value:+.2f}", note, change.exceeds_noise)
+
+
+def _verdict(differences: Mapping[str, TestedDifference]) -> str:
+    """Return the direction of a model's differences that exceed noise."""
+    signs = [math.copysign(change.exceeds_noise, change.value) for change in differences.values()]
+    better, worse = signs.count(1), signs.count(-1)
+    if len(signs) > 1:
+        return f"better on {better} and worse on {worse} of {len(signs)} tasks"
+    return "better" if better else "worse" if worse else "none"
 
 
 def _starred(cell: Cell) -> str:

@@ -27,6 +27,7 @@ _LABEL_CHARACTERS = 24
 _POINT_CHARACTERS = 40
 _LINE_POINTS = 10.0  # line height of a point's name
 _PLANE_LINES = 20  # lines of that height along a plane's vertical axis
+_AXIS_CHARACTERS = 48
 _INSIDE_FROM = 16.0  # a bar shorter than this has its value after it
 
 
@@ -80,7 +81,7 @@ def grouped_bars(
     lowest = min([0.0, *(float(value) for row in values.values() for value in row if np.isfinite(value))])
     axes.set_xlim(lowest * 1.1, 108)
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_xlabel(xlabel)
+    _name_axes(axes, xlabel)
     if legend:
         _legend(figure)
     figure.set_label(f"Bars, {xlabel}. " + _in_words(labels, values, marks or {}))
@@ -107,8 +108,7 @@ def plane(
         axes.plot([x], [y], "o" if color != _GRAY else "D", color=color, markersize=7)
     axes.margins(0.25)
     _name_points(axes, shown)
-    axes.set_xlabel(f"{xlabel} (lower is better)")
-    axes.set_ylabel(f"{ylabel} (lower is better)")
+    _name_axes(axes, f"{xlabel} (lower is better)", f"{ylabel} (lower is better)")
     axes.grid(alpha=0.3)
     words = "; ".join(f"{printable(name)}: {xlabel} {x:.2f}, {ylabel} {y:.2f}" for name, (x, y), _ in shown)
     figure.set_label(f"A point for each model, {ylabel} over {xlabel}. {words}")
@@ -144,8 +144,7 @@ def scatter(chart: Scatter) -> "Figure":
     for name, (x, y) in groups.items():
         # Rasterized, since thousands of points as vector shapes would take megabytes.
         axes.plot(x, y, ".", markersize=3, alpha=0.45, label=_legend_text(name), rasterized=True)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    _name_axes(axes, xlabel, ylabel)
     _legend(figure, markerscale=3)
     sizes = ", ".join(f"{printable(name)} ({len(x)})" for name, (x, _) in groups.items())
     figure.set_label(f"A point cloud, {ylabel} over {xlabel}, of {sizes}")
@@ -157,8 +156,7 @@ def lines(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], xlabel:
     figure, axes = _figure(2.6)
     for number, (name, (x, y)) in enumerate(series.items()):
         axes.plot(x, y, marker=".", color=COLORS[number % len(COLORS)], label=_legend_text(name))
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    _name_axes(axes, xlabel, ylabel)
     axes.grid(alpha=0.3)
     _legend(figure)
     ends = ", ".join(f"{printable(name)} from {y[0]:.1f} to {y[-1]:.1f}" for name, (_, y) in series.items() if len(y))
@@ -177,8 +175,7 @@ def rank_curve(chart: RankCurve) -> "Figure":
     axes.set_xlim(1, max(num_documents, 2))
     axes.set_ylim(0, 101)
     axes.xaxis.set_major_formatter(lambda k, _: f"{k:g}")
-    axes.set_xlabel("rank k")
-    axes.set_ylabel("queries answered within k, %")
+    _name_axes(axes, "rank k", "queries answered within k, %")
     axes.grid(alpha=0.3)
     within = ", ".join(f"{100 * np.mean(ranks <= k):.0f} % within {k}" for k in (1, 10, 100) if k < num_documents)
     figure.set_label(f"Share of queries answered within rank k of {num_documents}, a rising curve: {within}")
@@ -200,6 +197,13 @@ def _figure(inches: float) -> "tuple[Figure, Axes]":
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def _name_axes(axes: "Axes", xlabel: str, ylabel: str = "") -> None:
+    """Name the axes, the vertical one in lines above it: beside it a long name would be cut."""
+    xlabel, ylabel = ("\n".join(textwrap.wrap(printable(label), _AXIS_CHARACTERS)) for label in (xlabel, ylabel))
+    axes.set_xlabel(xlabel)
+    axes.set_title(ylabel, loc="left", size="medium")
 
 
 def _legend_text(name: str) -> str:

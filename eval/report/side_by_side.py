@@ -1,7 +1,7 @@
 """Tables of one form, one per model, merged for comparison.
 
 same rows ──> one table; each column that differs becomes one column per model
-other rows ──> one table; the models' rows below each other
+other rows, or rows without a name ──> one table; the models' rows below each other
 other columns ──> one table per model, whose caption names the model
 """
 
@@ -30,7 +30,7 @@ def _merged(tables: Mapping[str, Table]) -> list[Table]:
         return [first]
     if any(list(table.header) != list(first.header) for table in others):
         return [Table(t.header, t.rows, f"{t.caption} ({model})".strip(), t.groups) for model, t in tables.items()]
-    if any(_column(table, 0) != _column(first, 0) for table in others):
+    if not first.names or any(_column(table, 0) != _column(first, 0) for table in others):
         rows = [(model, *row) for model, table in tables.items() for row in table.rows]
         return [Table(("model", *first.header), rows, first.caption)]
     differing = [i for i in range(len(first.header)) if any(_column(table, i) != _column(first, i) for table in others)]

@@ -37,7 +37,7 @@ CANDIDATE_MEASURES = {"map": "map", "mrr": "recip_rank"}
 """The measures where each query ranks its own candidates, as the papers on TREC-QA report them."""
 _TREC_MEASURES = ("map", "recip_rank", "recall.1,10", "ndcg_cut.10")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are in memory while one replaces the other
-_SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 5, 3, 160
+_SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 3, 3, 120
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def search(
 
 
 def shown_queries(num_queries: int) -> list[int]:
-    """Return the five queries whose nearest documents the report shows: evenly spaced, the same for every model."""
+    """Return the three queries whose nearest documents the report shows: evenly spaced, the same for every model."""
     step = max(1, num_queries // _SHOWN_QUERIES)
     return list(range(0, num_queries, step))[:_SHOWN_QUERIES]
 
@@ -169,11 +169,11 @@ class RetrievalTask:
         reciprocal = ranked.figures["mrr"]
         first_ranks = np.round(
             np.divide(1, reciprocal, out=np.full(len(reciprocal), float(num_documents)), where=reciprocal > 0)
-        )
+        ).astype(np.int64)
         details = Details(
             self.text,
-            tables=list(self._neighbors(ranked, run.embedder.measure)),
-            charts=[RankCurve(first_ranks.astype(np.int64), num_documents)],
+            tables=list(self._neighbors(ranked, first_ranks, run.embedder.measure)),
+            charts=[RankCurve(first_ranks, num_documents)],
         )
         counts = {"queries": len(texts.queries), "documents": num_documents}
         if itself is not None:
@@ -190,15 +190,22 @@ class RetrievalTask:
             settings=dict(self.settings),
         )
 
-    def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
-        """Yield a table of the three nearest documents for each of a few queries, as NonLing-CSE's Table D.1."""
+    def _neighbors(self, ranked: Ranked, first_ranks: Ints, measure: str) -> Iterator[Table]:
+        """Yield a table for each of a few queries: the rank of its best relevant document, and its nearest documents.
+
+        NonLing-CSE's Table D.1 shows three nearest documents too.
+        """
         texts = self.collection
         for query, nearest in ranked.nearest.items():
-            rows = []
-            for rank, (position, score) in enumerate(nearest, start=1):
-                note = f"{measure} {score:.2f}" + ", relevant" * (position in texts.relevant[query])
-                rows.append((rank, Cell(_cut(texts.documents[position]), note)))
-            yield Table(("rank", "nearest"), rows, f"{self.name}: {_cut(texts.queries[query])}")
+            relevant = texts.relevant[query]
+            rank = first_ranks[query] if ranked.figures["mrr"][query] else f"over {DEPTH:,}"
+            cells = [
+                Cell(_cut(texts.documents[position]), f"{measure} {score:.2f}", position in relevant)
+                for position, score in nearest
+            ]
+            header = ("relevant at rank", "nearest", "second", "third")[: 1 + len(cells)]
+            named = f"relevant{f', 1 of {len(relevant)}' * (len(relevant) > 1)}: {_cut(texts.documents[relevant[0]])}"
+            yield Table(header, [(rank, *cells)], f"{self.name}: {_cut(texts.queries[query])}\n{named}", names=0)
 
 
 def load(data: Path) -> Loaded:

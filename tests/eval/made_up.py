@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clearspan.eval.details import Details, Scatter, Table
-from clearspan.eval.results import Results, Scored, environment
+from clearspan.eval.details import Details, RankCurve, Scatter, Table
+from clearspan.eval.results import Results, Scored, TestedDifference, environment
 from clearspan.eval.scores import Examples, TaskScores, figure
 
 FAMILIES = {
@@ -36,7 +36,7 @@ def task(name: str, family: str, seed: int) -> TaskScores:
     examples = Examples.of("mean", generator.random(60) < 0.8)
     value = float("nan") if name == UNDEFINED else figure(examples)
     tables: list[Table] = []
-    charts = []
+    charts: list[Scatter | RankCurve] = []
     headline: tuple[str, ...] = ("acc", "devacc")
     if family == "sts" and name.startswith("STS1"):
         headline = ("spearman_all", "spearman_mean", "spearman_wmean")
@@ -49,8 +49,9 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         headline = ("alignment", "uniformity")
     elif family == "retrieval":
         headline = ("ndcg@10", "mrr")
-        rows = [(f"#{k}", CAPTIONS[(k + seed) % len(CAPTIONS)]) for k in (1, 2, 3)]
-        tables = [Table(("rank", "nearest"), rows, QUERY)]
+        nearest = [CAPTIONS[(k + seed) % len(CAPTIONS)] for k in (1, 2, 3)]
+        tables = [Table(("relevant at rank", "nearest", "second", "third"), [(1, *nearest)], QUERY, names=0)]
+        charts = [RankCurve(np.array([1] * 10 * seed + [2] * (60 - 10 * seed)), 1200)]
     scores = {metric: value - i for i, metric in enumerate(headline)}
     if family == "geometry":
         scores = {"alignment": 0.2 + seed / 100, "uniformity": -2.0 - seed / 10}
@@ -63,6 +64,11 @@ def task(name: str, family: str, seed: int) -> TaskScores:
         examples={} if family == "geometry" else {headline[0]: examples},
         settings={"l2": [1e-5, 1e-4]} if family == "transfer" else {},
     )
+
+
+def difference(value: float, exceeds_noise: bool) -> TestedDifference:
+    """Return a difference of that value, with an interval around it."""
+    return TestedDifference(value, value - 1, value + 1, exceeds_noise)
 
 
 def scored(name: str, seed: int = 1, families: tuple[str, ...] = tuple(FAMILIES)) -> Scored:

@@ -123,11 +123,40 @@ def test_a_report_has_a_row_a_figure_and_a_column_a_model_and_a_published_row(su
     assert table.groups[len(table.rows) - 2] == "Averages"
 
 
-def test_neighbors_of_several_models_stand_beside_each_other_under_their_query(summary: Summary) -> None:
+def test_neighbors_of_several_models_stand_below_each_other_under_their_query(summary: Summary) -> None:
+    """Also where all find the relevant document at the same rank."""
     (table,) = every(report_sections(summary))["Nearest neighbors"].tables
-    assert table.header == ["rank", "one", "other"]
-    assert table.caption.startswith(made_up.QUERY)
-    assert [row[1] for row in table.rows] != [row[2] for row in table.rows]
+    assert table.header == ("model", "relevant at rank", "nearest", "second", "third")
+    assert table.caption == made_up.QUERY
+    assert [row[:2] for row in table.rows] == [("one", 1), ("other", 1)]
+
+
+def test_the_outcome_counts_first_hits_and_names_the_models_that_differ_beyond_noise() -> None:
+    before, after, bow, tfidf = (
+        made_up.scored(name, seed, ("retrieval",))
+        for seed, name in ((2, "before"), (3, "after"), (1, "bow"), (2, "tfidf"))
+    )
+    differences = [made_up.difference(*change) for change in ((2.0, True), (-3.0, True), (-0.5, False))]
+    others = [
+        replace(each, differences={made_up.FAMILIES["retrieval"][0]: difference})
+        for each, difference in zip((after, bow, tfidf), differences, strict=True)
+    ]
+    outcome = (
+        "Of 60 queries of retrieval/flickr8k, after answers 30 with its first hit, before 20, tfidf 20, bow 10. "
+        "Differences from before beyond noise: better (after), worse (bow), none (tfidf)."
+    )
+    summary = Summary([before, *others])
+    assert summary.outcome == outcome
+    assert report_lead(summary).startswith(f"{outcome}\n\n4 models, 1 task")
+    assert " ".join(terminal_summary(summary).split()).startswith(outcome)
+
+
+def test_the_outcome_on_several_tasks_counts_those_that_differ_beyond_noise() -> None:
+    signs = {"MR": (1.0, True), "CR": (-1.0, True), "SUBJ": (2.0, True), "MPQA": (3.0, False)}
+    differences = {task: made_up.difference(*change) for task, change in signs.items()}
+    summary = Summary([made_up.scored("one", 1, ("transfer",)), replace(OTHER, differences=differences)])
+    assert "Differences from one beyond noise: better on 2 and worse on 1 of 4 tasks (other)." in summary.outcome
+    assert Summary([made_up.scored("alone", 1, ("transfer",))]).outcome == ""
 
 
 @pytest.mark.slow

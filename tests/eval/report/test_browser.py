@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from clearspan.eval.details import Table
+from clearspan.eval.report import plots
 from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.sections import report_lead, report_sections
 from clearspan.eval.summary import Summary
@@ -43,6 +44,7 @@ MEASURE = """<script>addEventListener("load", () => setTimeout(() => {
   }
   for (const e of document.querySelectorAll("td, th[scope=row], caption"))
     if (e.textContent && !e.closest(".group") && !e.getBoundingClientRect().width) found.unseen.push(e.textContent)
+  found.tables = [...document.querySelectorAll("table")].map(e => e.getBoundingClientRect().width)
   for (const e of document.querySelectorAll(".scroll")) found.scrolling += e.scrollWidth > e.clientWidth
   for (const e of document.images) found.images.push([e.naturalWidth, e.getBoundingClientRect().width, e.alt])
   found.asked = performance.getEntriesByType("resource").map(r => r.name).filter(n => !/^(data|file):/.test(n))
@@ -134,6 +136,18 @@ def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: P
     values = measured(tmp_path / "report.html", 1200)
     assert values["scrolling"] == 1
     assert (values["page"], values["beyond"]) == (1200, [])
+
+
+@pytest.mark.slow
+def test_tables_and_charts_use_the_width_of_the_page(tmp_path: Path) -> None:
+    """A page of 1,200 px has 16 px of margin on either side and 32 px between two charts."""
+    charts = [plots.lines({"static": ([0, 25], [24.0, 42.5])}, "step", "MRR, %")] * 2
+    table = Table(("model", "mrr"), [("static", 42.5)])
+    sections = [Section("Scores", tables=[table]), Section("Both", figures=charts)]
+    write_report(tmp_path / "report.html", "Wide", [*sections, Section("One", figures=charts[:1])])
+    values = measured(tmp_path / "report.html", 1200)
+    assert values["tables"] == [1168]
+    assert [shown for _, shown, _ in values["images"]] == [568, 568, 640]
 
 
 @pytest.mark.slow

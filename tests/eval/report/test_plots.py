@@ -52,6 +52,16 @@ def test_a_learning_curve_is_a_line_through_its_points_and_is_described() -> Non
     assert figure.get_label() == "Lines, MRR, % over step: static from 24.0 to 50.0"
 
 
+def test_long_names_of_axes_are_whole_inside_the_chart() -> None:
+    name = "MRR on texts of the corpus that training left out, in percent of all"
+    figure = plots.lines({"static": ([0, 25], [24.0, 42.5])}, name, name)
+    figure.savefig(io.BytesIO(), format="png", dpi=figure.dpi)
+    for text in (figure.axes[0].xaxis.label, figure.axes[0]._left_title):
+        box = text.get_window_extent()
+        assert " ".join(text.get_text().split()) == name
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width and 0 <= box.y0 < box.y1 <= figure.bbox.height
+
+
 def test_points_of_models_and_published_ones_are_named_and_undefined_ones_left_out() -> None:
     figure = plots.plane(
         {"one": (-2.5, 0.2), "broken": (NAN, 0.1)}, "uniformity", "alignment", {"SimCSE": (-2.6, 0.25)}
