@@ -233,7 +233,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.taken
-    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.whole)
+    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,

@@ -131,7 +131,7 @@ def describe(
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
             try:
-                file_format, compression = recognized(path, reading.formats) or look(stream, path)
+                file_format, compression = recognized(path, reading.formats) or look(stream, path, reading.encoding)
             except UnknownKindError:
                 if path in named:
                     raise
