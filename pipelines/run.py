@@ -221,6 +221,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
+    kind = kind.resolved(planning.began(options.output))
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(

@@ -280,6 +280,17 @@ def make_plan(
     return Plan(inputs.root, inputs.files, tuple(units), full)
 
 
+def began(folder: str) -> dict[str, Any]:
+    """Return the options of the plan in an output folder; none if there is no plan, or it is not readable."""
+    if NAME not in storage.list_files(folder):
+        return {}
+    try:
+        options = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]["options"]
+    except (ValueError, LookupError, TypeError):  # `compare` says what is wrong with it
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     """Return the differences of two nested records, each as "field: old there, new now"."""
     if isinstance(old, dict) and isinstance(new, dict):
