@@ -95,7 +95,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
 
     def ours(num_texts: int, folder: Path) -> dict[str, Any]:
         progress(start, f"this pipeline, {num_texts:,} texts")
-        process, summary = pipeline("embed", [corpus], work / "output", "--model", str(folder), "--keep-text")
+        options = "--model", str(folder), "--device", "cpu", "--keep-text"
+        process, summary = pipeline("embed", [corpus], work / "output", *options)
         rows[f"clearspan, {num_texts:,}"] = row(num_texts, process)
         return summary
 

@@ -24,7 +24,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel
 
-from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
+from benchmarks.report import (
+    alternating,
+    columns,
+    command,
+    finish,
+    machine,
+    median_ratio,
+    option,
+    precisions_option,
+    resolved_precisions,
+    timed,
+)
 from clearspan.train.model.attention import PACKED_ATTENTION
 from clearspan.train.model.encoder import Encoder, encode_texts
 from clearspan.train.model.source import read_source
@@ -105,7 +116,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "long": beginnings(arguments.long, arguments.long_texts),
     }
     rows = {}
-    for precision, (name, texts) in itertools.product(arguments.precisions, inputs.items()):
+    precisions = resolved_precisions(arguments.precisions, "cpu")
+    for precision, (name, texts) in itertools.product(precisions, inputs.items()):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             rows[f"{name} {precision}"] = compare(ours, theirs, texts, arguments.rounds, TOLERANCE[precision])
     table, peer = static(arguments.model)
@@ -136,7 +148,7 @@ def main() -> None:
     option(parser, "long-texts", 100, "long texts")
     option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
     option(parser, "rounds", 5, "rounds")
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
+    precisions_option(parser, "fp32", "auto")
     finish(parser, measure, table)
 
 

@@ -29,7 +29,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.report import Seconds, alternating, columns, command, finish, machine, option, timed
+from benchmarks.report import (
+    Seconds,
+    alternating,
+    columns,
+    command,
+    finish,
+    machine,
+    option,
+    precisions_option,
+    resolved_precisions,
+    timed,
+)
 from benchmarks.span_step import moved
 from benchmarks.synthetic import SPECIAL, random_encoder, setting, texts, wait_for, weighted
 from clearspan.train.data.batch import Batch
@@ -306,7 +317,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": Contenders(learner, batches, False).rows(),
         "precisions": {},
     }
-    for precision in arguments.precisions:
+    for precision in resolved_precisions(arguments.precisions, arguments.device):
         contenders = Contenders(learner, batches, precision == "bf16")
         contenders.check(0.05 if precision == "bf16" else 1e-4)
         result["precisions"][precision] = contenders.measure(arguments.rounds)
@@ -348,7 +359,7 @@ def main() -> None:
     option(parser, "part", 8, "measure 1/N of the recipe's batch")
     option(parser, "rounds", 5, "rounds")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
+    precisions_option(parser, "fp32", "auto")
     finish(parser, measure, table)
 
 

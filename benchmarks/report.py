@@ -10,12 +10,14 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from clearspan.common import terminal
+from clearspan.common.compute import PRECISIONS, resolve
 
 Result = TypeVar("Result")
 
@@ -96,6 +98,20 @@ def option(parser: argparse.ArgumentParser, name: str, default: float, descripti
     """Add an option for a number."""
     description = f"{description} (default {default:g})"
     parser.add_argument(f"--{name}", type=type(default), default=default, metavar="N", help=description)
+
+
+def precisions_option(parser: argparse.ArgumentParser, *default: str) -> None:
+    """Add `--precisions`, by default these."""
+    text = f"precisions to measure; auto: bf16 if the device multiplies it, else fp32 (default {' '.join(default)})"
+    parser.add_argument("--precisions", nargs="+", default=list(default), choices=PRECISIONS, help=text)
+
+
+def resolved_precisions(asked: Sequence[str], device: str) -> list[str]:
+    """Return the precisions to measure on a device, each once, and print why for `auto` and for emulated bf16."""
+    resolved = [resolve(device, each, "--precisions") for each in asked]
+    for line in dict.fromkeys(each.line for each in resolved if each.line):
+        print(line, file=sys.stderr)
+    return list(dict.fromkeys(each.precision for each in resolved))
 
 
 def finish(

@@ -32,10 +32,22 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks import peer_trainer
-from benchmarks.report import Seconds, alternating, columns, command, finish, machine, median_ratio, option, timed
+from benchmarks.report import (
+    Seconds,
+    alternating,
+    columns,
+    command,
+    finish,
+    machine,
+    median_ratio,
+    option,
+    resolved_precisions,
+    timed,
+)
 from benchmarks.span_step import Batches, Padded, budget, build, documents, moved, padded, padded_loss, plain
 from benchmarks.synthetic import SPECIAL, wait_for
 from clearspan.common.allocator import keep_tensors
+from clearspan.common.compute import PRECISIONS
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.engine.optimization import adamw
 from clearspan.train.engine.tracking import flops_per_token, layer_weights, peak_flops
@@ -48,8 +60,8 @@ MAX_GRAD_NORM = 1.0
 PAIRS = {"packed": ("padded", "padded whole"), "packed pairs": ("trainer",)}
 """Our contenders, and the peers that each is compared with."""
 DEFAULTS = {
-    "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "bf16"]},
-    "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["bf16"]},
+    "cpu": {"layers": 4, "hidden": 256, "documents": 4, "batches": 1, "steps": 1, "precisions": ["fp32", "auto"]},
+    "cuda": {"layers": 12, "hidden": 768, "documents": 32, "batches": 4, "steps": 10, "precisions": ["auto"]},
 }
 """Options by device: on CUDA, RoBERTa-base and enough documents for a GPU."""
 
@@ -259,7 +271,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         },
         "precisions": {
             precision: bench.measure(options["steps"], options["batches"], options["rounds"], precision == "bf16")
-            for precision in options["precisions"]
+            for precision in resolved_precisions(options["precisions"], arguments.device)
         },
     }
 
@@ -301,7 +313,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{description} (default {defaults})")
     option(parser, "dropout", 0.1, "dropout")
     option(parser, "rounds", 5, "rounds")
-    parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), help="default: both; on cuda bf16")
+    text = "precisions to measure; auto: bf16 if the device multiplies it, else fp32 (default fp32 auto; on cuda auto)"
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help=text)
     finish(parser, measure, table)
 
 

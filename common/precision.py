@@ -12,8 +12,6 @@ from typing import Literal, NamedTuple
 
 import torch
 
-PRECISIONS = ("fp32", "bf16", "auto")
-"""Values of `--precision`."""
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
 """Instructions that multiply bfloat16, as torch names them; the last one is Arm's."""
 WITHOUT_UNITS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")

@@ -21,6 +21,9 @@ MIN_WIDTH = 8
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
+DEPRECATED = "deprecated: "
+"""Beginning of a line on an option that the next version does not take."""
+
 
 def version() -> str:
     """Return the text that `--version` prints."""
@@ -55,14 +58,34 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         self._words: list[str] = []
+        self.old_names: dict[str, str] = {}
+        """Present name of an option, by the name that it had."""
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
         self.register("type", int, whole_number)
         self.register("type", float, finite_number)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does; keep the words for `error`."""
-        self._words = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
+        """Parse as `ArgumentParser` does; keep the words for `error`, with options by their present names."""
+        self._words = self._present(list(sys.argv[1:] if args is None else args))
+        return super().parse_known_args(self._words, namespace)
+
+    def renamed(self, old: str, new: str) -> None:
+        """Accept the option `new` by its old name too, for one version: a line says that the name has changed."""
+        self.old_names[old] = new
+
+    def _present(self, words: list[str]) -> list[str]:
+        """Return the words with each option by its present name."""
+        end = words.index("--") if "--" in words else len(words)
+        for place, word in enumerate(words[:end]):
+            old, equals, value = word.partition("=")
+            if new := self.old_names.get(old):
+                self.deprecate(f"{old} is now called {new}: the next version does not know {old} here")
+                words[place] = f"{new}{equals}{value}"
+        return words
+
+    def deprecate(self, message: str) -> None:
+        """Print a line on an option that the next version does not take."""
+        print(f"{DEPRECATED}{message}", file=sys.stderr)
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse positional arguments before, between and after options; an unknown option is an error."""

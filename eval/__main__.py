@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from clearspan.common.commands import UsageError
+from clearspan.common.compute import AUTO, add_device, add_precision
 from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.files import cache_folder
 from clearspan.common.plugins import PluginError
@@ -96,10 +97,11 @@ def make_parser(parser_class: type[Parser] = Parser, prog: str = PROG) -> Parser
     seed_help = "seed of folds and classifiers (default: %(default)s, SentEval's)"
     add("--seed", type=_seed, default=1111, metavar="N", help=seed_help)
     add("--pooling", choices=POOLINGS, help="pooling of a plain Hugging Face folder (default: mean)")
-    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="dtype of a transformer (default: %(default)s)")
+    add_precision(parser)
+    parser.renamed("--dtype", "--precision")
     batch_tokens_help = "tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=_positive, default=16384, metavar="N", help=batch_tokens_help)
-    add("--device", type=_device, help="cpu, cuda, cuda:1, ... (default: cuda if available, else cpu)")
+    add_device(parser)
     default = "embeddings/ in CLEARSPAN_CACHE, or in ~/.cache/clearspan"
     cache_help = f"folder that caches embeddings across runs, or none (default: {default})"
     add("--cache", type=_cache, default=_cache_folder(), metavar="DIR", help=cache_help)
@@ -143,6 +145,7 @@ def request(args: argparse.Namespace) -> Request:
     names = args.name or [default_name(model) for model in args.model]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two models are called {twice!r}: tell them apart with --name")
+    _check_device(args.device)
     return Request(
         models=dict(zip(names, args.model, strict=True)),
         words=args.tasks,
@@ -152,7 +155,7 @@ def request(args: argparse.Namespace) -> Request:
         protocol=args.protocol,
         seed=args.seed,
         pooling=args.pooling,
-        dtype=args.dtype,
+        precision=args.precision,
         batch_tokens=args.batch_tokens,
         device=args.device,
         cache=args.cache,
@@ -224,15 +227,17 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _device(text: str) -> str:
+def _check_device(device: str) -> None:
+    """Raise UsageError for a device that torch cannot use here."""
+    if device == AUTO:
+        return
     import torch
 
     try:
-        torch.empty(0, device=text)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be used here: {reason}") from None
-    return text
+        raise UsageError(f"--device: {device!r} cannot be used here: {reason}") from None
 
 
 if __name__ == "__main__":

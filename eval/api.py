@@ -6,13 +6,25 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.commands import Option, RaisingParser, words
+from clearspan.common.commands import (
+    Option,
+    RaisingParser,
+    as_keywords,
+    keywords,
+    naming_keywords,
+    option_of,
+    renamed,
+    words,
+)
+from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.eval.__main__ import make_parser, request
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load
 from clearspan.eval.results import Results
 from clearspan.eval.run import evaluate as run
+
+_OF_MODEL = {option_of(name): name for name in ("model", "pooling", "precision", "device")}
 
 
 def evaluate(
@@ -51,27 +63,31 @@ def evaluate(
             "data": data,
             "output": output,
         }
-        arguments = make_parser(RaisingParser).parse_args(words({**given, **options}))
-        return run(request(arguments))[0].results
+        parser = make_parser(RaisingParser)
+        stack.enter_context(naming_keywords(keywords(parser, given=options)))
+        return run(request(parser.parse_args(words({**given, **options}))))[0].results
 
 
+@renamed(dtype="precision")
+@naming_keywords(_OF_MODEL)
 def load_model(
-    model: str | Path, *, pooling: str | None = None, dtype: str = "fp32", device: str | None = None
+    model: str | Path, *, pooling: str | None = None, precision: str = "fp32", device: str | None = "auto"
 ) -> Encoder:
     """Load a model that embeds texts: `load_model(folder).encode(["A sentence."])` is an array (1, dim) float32.
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
         pooling: pooling of a plain Hugging Face folder: mean (default), cls, cls-before-head or first-last.
-        dtype: precision of a folder's transformer, fp32 or bf16.
-        device: such as `cpu` or `cuda:1`; None: cuda if there is one.
+        precision: precision of a folder's transformer: fp32, bf16 or auto, which is bf16 if the device multiplies it.
+        device: such as `cpu` or `cuda:1`; auto: cuda if there is a GPU, else cpu.
 
     Raises:
         EncoderError: there is no usable model.
     """
-    import torch
-
-    return load(str(model), pooling, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    compute = resolve(device or AUTO, precision)
+    if compute.line:
+        print(as_keywords(compute.line, _OF_MODEL), file=sys.stderr)
+    return load(str(model), pooling, compute.precision, compute.device)
 
 
 def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparison:

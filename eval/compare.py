@@ -180,7 +180,7 @@ def _settings_notes(a: Saved, b: Saved) -> list[str]:
     """Return notes on the settings besides the model that may cause the difference."""
     notes = [
         f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"
-        for key in ("protocol", "seed", "dtype", "pooling")
+        for key in ("protocol", "seed", "precision", "pooling")
         if a.environment.get(key) != b.environment.get(key)
     ]
     if a.environment.get("fingerprint") and a.environment.get("fingerprint") == b.environment.get("fingerprint"):

@@ -9,11 +9,13 @@ and a column each in the report.
 import contextlib
 import functools
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
@@ -67,9 +69,9 @@ class Request:
     protocol: ProtocolName = "full"
     seed: int = 1111
     pooling: str | None = None
-    dtype: str = "fp32"
+    precision: str = "fp32"
     batch_tokens: int = 16384
-    device: str | None = None
+    device: str = AUTO
     cache: Path | None = None
     quiet: bool = False
 
@@ -97,11 +99,14 @@ def evaluate(request: Request) -> list[Scored]:
         for name, of_task in known.items()
         if any(file.is_truncated for file in of_task)
     }
+    compute = resolve(request.device, request.precision)
+    if compute.line:
+        print(compute.line, file=sys.stderr)
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
     for name, spec in request.models.items():
         try:
-            scored = _score(request, name, spec, tasks, families, skipped)
+            scored = _score(request, compute, name, spec, tasks, families, skipped)
         except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
@@ -210,18 +215,20 @@ def _first_of_each(remarks: Mapping[str, Sequence[str]]) -> str:
 
 
 def _score(
-    request: Request, name: str, spec: str, tasks: list[Task], families: dict[str, str], skipped: dict[str, str]
+    request: Request,
+    compute: Compute,
+    name: str,
+    spec: str,
+    tasks: list[Task],
+    families: dict[str, str],
+    skipped: dict[str, str],
 ) -> Scored:
-    # Imported here because torch takes seconds to import, and mistakes in arguments and data should show at once.
-    import torch
-
-    device = request.device or ("cuda" if torch.cuda.is_available() else "cpu")
     results = Results(model=name, spec=spec, skipped=dict(skipped))
     facts: dict[str, object] = {}
     embedder, model, cache = None, None, None
     try:
         if not is_baseline(spec):
-            model = load(spec, request.pooling, request.dtype, device)
+            model = load(spec, request.pooling, compute.precision, compute.device)
             encode = functools.partial(model.encode, batch_tokens=request.batch_tokens, progress=not request.quiet)
             cache = Cache(request.cache / model.fingerprint, model.dim) if request.cache and model.fingerprint else None
             embedder = Embedder(encode, cache)
@@ -229,7 +236,7 @@ def _score(
             embedder or Lexical(spec),
             request.protocol,
             request.seed,
-            device,
+            compute.device,
             not request.quiet,
             model.folder if model else None,
         )
@@ -248,12 +255,12 @@ def _score(
             "embedding_s": round(embedder.encode_s, 3),
         }
     results.environment = environment(
-        device=device,
+        device=compute.device,
         **facts,
         scoring_s=seconds,
         protocol=request.protocol,
         seed=request.seed,
-        dtype=request.dtype,
+        precision=compute.precision,
         pooling=request.pooling,
         fingerprint=model.fingerprint if model else None,
         data_path=str(request.data),

@@ -79,6 +79,9 @@ def read(path: Path) -> Saved:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{problem} (not JSON: {error})") from None
     try:
+        environment = _is(content["environment"], dict)
+        if "dtype" in environment:  # its name in former versions
+            environment["precision"] = environment.pop("dtype")
         return Saved(
             model=_is(content["model"], str),
             folder=file.parent,
@@ -90,7 +93,7 @@ def read(path: Path) -> Saved:
                 task: {file: _is(checksum, str) for file, checksum in _is(files, dict).items()}
                 for task, files in _is(content["data"], dict).items()
             },
-            environment=_is(content["environment"], dict),
+            environment=environment,
         )
     except KeyError as error:
         raise DataError(f"{problem}: it has no {error.args[0]!r}") from None

@@ -54,10 +54,12 @@ def report_sections(summary: Summary) -> list[Section]:
 
 
 def report_lead(summary: Summary) -> str:
-    """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, date."""
+    """Return the outcome, and a paragraph of what was scored: numbers of models and tasks, protocol, seed, device,
+    precision, date.
+    """
     environment = summary.scored[0].results.environment
     words = [_number(len(summary.scored), "model"), _number(len(summary.families), "task")]
-    words += [f"{key} {environment[key]}" for key in ("protocol", "seed") if key in environment]
+    words += [f"{key} {environment[key]}" for key in ("protocol", "seed", "device", "precision") if key in environment]
     subject = ", ".join(words) + (f". {environment['date'][:10]}" if "date" in environment else "") + "."
     return f"{summary.outcome}\n\n{subject}".strip()
 

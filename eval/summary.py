@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from clearspan.common.compute import Compute
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Cell, RankCurve, cell_text
 from clearspan.eval.report.console import fitting, folded, text_table
@@ -189,7 +190,8 @@ class Summary:
 
 
 def terminal_summary(summary: Summary, width: int = 100) -> str:
-    """Return the summary as plain text: outcome, table, incomplete averages, skipped tasks with the reason, warnings.
+    """Return the summary as plain text: outcome, table, device, incomplete averages, skipped tasks with the reason,
+    warnings.
 
     Args:
         width: cells per line; columns that do not fit follow in a further table below.
@@ -197,7 +199,11 @@ def terminal_summary(summary: Summary, width: int = 100) -> str:
     lines = _beside_each_other(summary, width)
     if len(summary.names) > 1 and len(summary.families) == 1 and not summary.averages:
         lines = _below_each_other(summary, width)
-    lines = [*textwrap.wrap(summary.outcome, width), *lines, *summary.incomplete]
+    environment = summary.scored[0].results.environment
+    lines = [*textwrap.wrap(summary.outcome, width), *lines]
+    if "precision" in environment:
+        lines.append(str(Compute(environment["device"], environment["precision"])))
+    lines += summary.incomplete
     lines += [f"skipped {task}: {reason}" for task, reason in summary.skipped]
     lines += [f"warning: {warning}" for warning in summary.warnings]
     return "\n".join(printable(line).rstrip() for line in lines)

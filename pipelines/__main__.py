@@ -101,6 +101,12 @@ def parser(
     return root
 
 
+def parsers() -> dict[str, terminal.Parser]:
+    """Return the parser of each command's options, by its name."""
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Raise ValueError for a value out of range."""
     check_positive(arguments, "workers", "unit_bytes", "max_document_bytes", "limit")

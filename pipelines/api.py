@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common.commands import (
+    CommandError,
+    Option,
+    UsageError,
+    keywords,
+    naming_keywords,
+    option_of,
+    run_module,
+    words,
+)
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.nearest import Hit
 from clearspan.pipelines.search import Search
@@ -43,14 +52,8 @@ def make_dataset(
         UsageError: an option is unknown, missing or cannot work.
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
-    _run(
-        [
-            kind,
-            *words({"input": _listed(inputs), "output": output, **options}),
-            *([beam] if isinstance(beam, str) else beam),
-        ],
-        quiet,
-    )
+    own = {"input": _listed(inputs), "output": output, **options}
+    _run(kind, own, quiet, [beam] if isinstance(beam, str) else beam)
     return Dataset(output)
 
 
@@ -70,7 +73,7 @@ def make_tokenizer(
         UsageError: an option is unknown or cannot work.
         PipelineError: the tokenizer cannot be made; the message says why and what to do.
     """
-    _run(["vocabulary", *words({"input": _listed(inputs), "output": output, "size": size, **options})], quiet)
+    _run("vocabulary", {"input": _listed(inputs), "output": output, "size": size, **options}, quiet)
     return Path(output)
 
 
@@ -82,7 +85,7 @@ def search(
     top: int = 10,
     prompt_name: str | None = None,
     index: str | None = None,
-    device: str = "cpu",
+    device: str = "auto",
 ) -> list[list[Hit]]:
     """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
 
@@ -93,7 +96,7 @@ def search(
         top: number of hits of each query.
         prompt_name: the model's prompt to put before each query.
         index: `faiss` for an approximate index, built on first use; None for exact search.
-        device: cpu, cuda, cuda:1, ...
+        device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
 
     Raises:
         UsageError: an option cannot work.
@@ -102,19 +105,26 @@ def search(
     """
     texts = [queries] if isinstance(queries, str) else list(queries)
     given: dict[str, Any] = {"top": top, "prompt_name": prompt_name, "index": index, "device": device}
-    try:
-        options = Search(folder=str(vectors), model=str(model), queries=texts, quiet=True, **given)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return run_search(options).hits
+    with naming_keywords({option_of(name): name for name in ("model", *given)} | {"--query": "queries"}):
+        try:
+            options = Search(folder=str(vectors), model=str(model), queries=texts, quiet=True, **given)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return run_search(options).hits
 
 
 def _listed(inputs: Inputs) -> list[str | Path]:
     return [inputs] if isinstance(inputs, str | Path) else list(inputs)
 
 
-def _run(line: list[str], quiet: bool) -> None:
+def _run(command: str, options: dict[str, Option], quiet: bool, beam: Sequence[str] = ()) -> None:
+    def names() -> dict[str, str]:
+        from clearspan.pipelines.__main__ import parsers  # imports Beam
+
+        return keywords(*parsers().values(), given=options, input="inputs")
+
+    line = [command, *words(options), *beam]
     try:
-        run_module("clearspan.pipelines", line, "pipelines", quiet)
+        run_module("clearspan.pipelines", line, "pipelines", quiet, names)
     except CommandError as error:
         raise PipelineError(str(error)) from None

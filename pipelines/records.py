@@ -102,6 +102,7 @@ class Reading:
         sparse: with `columns`, a row's null cells are left out.
         header: whether csv files begin with column names; columns without names are called 1, 2, ...
         whole: files are not cut into pieces.
+        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8.
         formats: input formats from outside this package, as `module:name`, tried before the built-in ones
             (`readers.formats`).
         skip_unknown: files of unknown type in folders and globs are skipped.
@@ -121,6 +122,12 @@ class Reading:
     whole: bool = False
     formats: tuple[str, ...] = ()
     skip_unknown: bool = False
+    encoding: str | None = None
+
+    @property
+    def uncut(self) -> bool:
+        """Whether files are not cut into pieces: those in another encoding have other places of bytes when read."""
+        return self.whole or self.encoding is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -221,6 +221,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
+    kind = kind.resolved(planning.began(options.output))
     max_bytes = options.max_document_bytes or kind.max_bytes
     reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(
@@ -233,7 +234,7 @@ def run(kind: Kind, options: Options) -> Summary | None:
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.taken
-    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.whole)
+    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
     job = Job(
         folder=options.output,

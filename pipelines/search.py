@@ -8,12 +8,14 @@ The score is the model's own similarity: the cosine, unless its folder names ano
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from clearspan.common import terminal
+from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines import faiss_index, nearest
@@ -40,7 +42,7 @@ class Search:
     top: int = 10
     index: str | None = None
     prompt_name: str | None = None
-    device: str = "cpu"
+    device: str = AUTO
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -107,18 +109,20 @@ class Results:
     folder: str
     queries: Sequence[str]
     hits: list[list[Hit]]
+    compute: Compute
 
     def to_json(self) -> str:
         pairs = zip(self.queries, self.hits, strict=True)
         results = [{"query": query, "hits": [dataclasses.asdict(hit) for hit in hits]} for query, hits in pairs]
-        return json.dumps({"vectors": self.folder, "results": results})
+        device, precision, _ = self.compute
+        return json.dumps({"vectors": self.folder, "device": device, "precision": precision, "results": results})
 
     def __str__(self) -> str:
         lines = []
         for query, hits in zip(self.queries, self.hits, strict=True):
             rows = [(f"{hit.score:.4f}", str(hit.id), hit.source, _beginning(hit.text or "")) for hit in hits]
             lines += [query, terminal.table(("score", "id", "source", "text"), rows, right=(0, 1))]
-        return "\n".join(lines)
+        return "\n".join([*lines, f"queries {self.compute}"])
 
 
 def _beginning(text: str) -> str:
@@ -136,9 +140,10 @@ def run(options: Search) -> Results:
     made = dataset.manifest.fingerprint.get("options", {})
     if dataset.kind.name != "vectors" or "model" not in made:
         raise PipelineError(f"{options.folder}: holds {dataset.kind.name}, not vectors that `embed` made: name others")
-    model = load_model(
-        options.model, made["model"], made["pooling"], options.device, made["precision"], options.prompt_name
-    )
+    compute = resolve(options.device, made["precision"], "embed --precision")
+    if compute.line:
+        print(compute.line, file=sys.stderr)
+    model = load_model(options.model, made["model"], made["pooling"], *compute[:2], options.prompt_name)
     try:
         queries = model.encode(options.queries)
     except EncoderError as error:
@@ -149,4 +154,4 @@ def run(options: Search) -> Results:
         hits = faiss_index.search(dataset, model.modules.similarity_fn_name, queries, options.top, options.quiet)
     else:
         hits = nearest.search(dataset, model.similarity, queries, options.top, options.quiet)
-    return Results(options.folder, options.queries, hits)
+    return Results(options.folder, options.queries, hits, compute)

@@ -93,7 +93,7 @@ class Counts:
             return f"{self.bad_examples[0][1]} in any record: there are {', '.join(self.fields) or 'none'}: {self.mend}"
         examples = "; ".join(f"{source}: {reason}" for source, reason in self.bad_examples)
         is_encoding = any(reason.startswith("invalid UTF-8") for _, reason in self.bad_examples)
-        mend = ": convert a file in another encoding, e.g. iconv -f WINDOWS-1252 -t UTF-8" if is_encoding else ""
+        mend = ": name the encoding of text that is not UTF-8, e.g. --encoding cp1252" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 

@@ -53,6 +53,7 @@ class Vocabulary:
     document_separator: str | None = None
     header: bool = True
     formats: tuple[str, ...] = ()
+    encoding: str | None = None
     max_document_bytes: int = MAX_BYTES
     limit_bytes: int | None = None
     max_bad_fraction: float = 0.001
@@ -62,7 +63,8 @@ class Vocabulary:
     @property
     def shaping(self) -> dict[str, Any]:
         """The options that shape the tokenizer, for its fingerprint."""
-        apart = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown")
+        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown")
+        apart += () if self.encoding else ("encoding",)
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
 
     @property
@@ -75,6 +77,7 @@ class Vocabulary:
             separator=self.document_separator,
             header=self.header,
             formats=self.formats,
+            encoding=self.encoding,
             skip_unknown=self.skip_unknown,
         )
 
@@ -189,7 +192,7 @@ def run(options: Vocabulary) -> Summary:
     if output.exists() and not output.is_dir():
         raise PipelineError(f"{output}: is a file: choose an --output that is a new or empty folder")
     inputs = planning.find_inputs(options.inputs, options.reading)
-    plan = planning.make_plan(inputs, {"options": options.shaping}, PIECE_BYTES)
+    plan = planning.make_plan(inputs, {"options": options.shaping}, PIECE_BYTES, options.reading.uncut)
     claim(options.output, plan)
     done = _learned(output, plan)
     is_new = done is None

@@ -33,7 +33,7 @@ For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDP
 GOOGLE_APPLICATION_CREDENTIALS, ...) or Beam's options, e.g. --s3_endpoint_url.
 """
 CLASSES_SHOWN = 20
-"""Number of classes that `ls` lists without --classes."""
+"""Number of classes that `ls` lists without --all-classes."""
 EXAMPLES_SHOWN = 5
 """Number of examples that `cat` shows without --limit."""
 
@@ -67,7 +67,8 @@ def parser(prog: str = PROG) -> terminal.Parser:
         if name == "ls":
             drawn = "also draw a histogram of the examples' lengths"
             command.add_argument("--histogram", type=picture_file, metavar="FILE.png", help=drawn)
-            command.add_argument("--classes", action="store_true", help="list every class")
+            command.add_argument("--all-classes", action="store_true", help="list every class")
+            command.renamed("--classes", "--all-classes")
         if name == "cat":
             number = f"examples to show (default {EXAMPLES_SHOWN}; with --picture {sheet.USUAL}, at most {sheet.MOST})"
             command.add_argument("--limit", type=int, metavar="N", help=number)
@@ -120,7 +121,7 @@ def class_lines(names: Sequence[str], counts: Mapping[int, int], every: bool) ->
     if shown:
         yield classes.table(shown, counts)
     if len(shown) < len(names):
-        yield f"  ... and {len(names) - len(shown):,} more: --classes shows every one"
+        yield f"  ... and {len(names) - len(shown):,} more: --all-classes shows every one"
 
 
 def verify(folder: str, as_json: bool) -> int:
@@ -279,7 +280,7 @@ def work(options: argparse.Namespace, beam_options: list[str]) -> int:
     if beam_options:
         storage.use_options(beam_options)
     if options.command == "ls":
-        return ls(options.folder, options.json, options.histogram, options.classes)
+        return ls(options.folder, options.json, options.histogram, options.all_classes)
     if options.command == "verify":
         return verify(options.folder, options.json)
     if options.command == "export":

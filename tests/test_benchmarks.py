@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from benchmarks import cuda, peer_trainer
+from benchmarks import cuda, peer_trainer, report
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
+from clearspan.common import precision
 from clearspan.train.objectives import spans
 from tests.conftest import ROOT
 
@@ -119,3 +120,12 @@ def test_sentence_transformers_own_trainer_steps_over_prepared_pairs() -> None:
     assert seconds > 0 and not peer_trainer.unpads(model)
     steps = {int(state["step"]) for state in optimizer.state.values()}
     assert steps == {3} and any(not torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("hardware", "measured"), [(True, ["fp32", "bf16"]), (False, ["fp32"])])
+def test_bf16_is_measured_where_the_device_multiplies_it(
+    hardware: bool, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(precision, "bfloat16", lambda device: precision.Bfloat16(hardware, "this CPU"))
+    assert report.resolved_precisions(["fp32", "auto"], "cpu") == measured
+    assert capsys.readouterr().err == f"--precisions auto: {measured[-1]}: this CPU\n"

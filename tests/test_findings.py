@@ -226,7 +226,7 @@ def test_the_page_has_every_finding_and_the_plot_every_seed() -> None:
             "machine": {"cpu": "a CPU", "cores": 2},
             "versions": {"torch": "2"},
             "hours": 1.5,
-            "scale": {"layers": 4, "hidden": 256, "pretraining_tokens": 1, "tokens": 1000, "dtype": "fp32"},
+            "scale": {"layers": 4, "hidden": 256, "pretraining_tokens": 1, "tokens": 1000, "precision": "fp32"},
             "data": {"documents": {"examples": 3, "tokens": 9}, "held-out documents": {"examples": 2}},
             "systems": known,
             "left_out": {"combined": "needs --audio"},

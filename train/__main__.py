@@ -17,15 +17,18 @@ from clearspan.train.engine.signals import Launcher, ending_at_once
 PROG = "python -m train"
 TRAINER = "clearspan.train.run"
 OPTIONS = (
-    *("num_accelerators", "num_gpus", "include", "exclude", "hostfile", "num_nodes", "node_rank", "master_addr"),
-    *("master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list", "enable_each_rank_log"),
-    "log_level",
+    *("num_accelerators", "num_gpus", "include_devices", "exclude_devices", "hostfile", "num_nodes", "node_rank"),
+    *("master_addr", "master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list"),
+    *("enable_each_rank_log", "log_level"),
 )
 NUMBERS = {"num_accelerators", "num_gpus", "num_nodes", "node_rank", "master_port", "ssh_port"}
 SWITCHES = ("bind_cores_to_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid")
+LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
+"""The launcher's own names, where another command's option means something else."""
 HELP = {
     "num_accelerators": "devices to use on each machine, the first N (default: all)",
-    "include": "devices to use, as 0,2 or NODE:0,2@NODE",
+    "include_devices": "devices to use, as 0,2 or NODE:0,2@NODE",
+    "exclude_devices": "devices not to use, in the same form",
     "hostfile": "file with the machines, one line 'NODE slots=N' each",
     "enable_each_rank_log": "folder for a log file of each rank",
     "log_level": "what the launcher prints: debug, info, warning, error or critical (default)",
@@ -39,6 +42,8 @@ def parser(prog: str = PROG) -> terminal.Parser:
     for name in OPTIONS:
         type_ = int if name in NUMBERS else str
         launcher.add_argument(f"--{name}", type=type_, metavar="VALUE", help=HELP.get(name))
+    for name, old in LAUNCHERS.items():
+        root.renamed(f"--{old}", f"--{name}")
     for name in SWITCHES:
         launcher.add_argument(f"--{name}", action="store_true")
     return root
@@ -46,7 +51,8 @@ def parser(prog: str = PROG) -> terminal.Parser:
 
 def command(options: argparse.Namespace) -> list[str]:
     """Return the arguments of the deepspeed command for the options of a command line."""
-    words = [f"--{name}={value}" for name in OPTIONS if (value := getattr(options, name)) is not None]
+    values = {LAUNCHERS.get(name, name): getattr(options, name) for name in OPTIONS}
+    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
     words += [f"--{name}" for name in SWITCHES if getattr(options, name)]
     return [*words, "--module", TRAINER, *run.words(options)]
 

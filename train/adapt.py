@@ -29,7 +29,7 @@ EXAMPLE = """examples:
   clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 STATE = "adapt.json"
-PASSED = ("input", "text_field", "text_per", "min_tokens", "holdout_fraction")
+PASSED = ("input", "text_field", "text_per", "encoding", "min_tokens", "holdout_fraction")
 """Options of `clearspan documents`."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
 FIGURE = "mrr"
@@ -71,12 +71,19 @@ def parser(prog: str = PROG) -> terminal.Parser:
     add("overrides", nargs="*", metavar="key=value", help="recipe keys to change, e.g. optimizer.learning_rate=2e-5")
     add("--input", nargs="+", action="extend", required=True, metavar="GLOB", help="csv, jsonl, txt, parquet, tars")
     add("--text-field", metavar="NAME", help="JSON field or table column (default: text, or a table's only text)")
-    add("--text-per", default="file", metavar="file|line", help="the text of a txt file (default %(default)s)")
+    add("--text-per", choices=("file", "line"), default="file", help="the record of a plain text (default file)")
+    add("--encoding", metavar="NAME", help="encoding of text files, e.g. cp1252 or shift_jis (default utf-8)")
     add("--model", required=True, type=Path, metavar="DIR", help="local folder of a sentence-transformers model")
     add("--output", required=True, type=Path, metavar="DIR", help="new or empty folder, or that of a call to continue")
     add("--recipe", metavar="NAME-or-FILE", help="recipe with a dataset `text` (default: chosen by the texts' lengths)")
     add("--holdout-fraction", type=float, default=0.1, metavar="F", help="texts not trained on (default %(default)s)")
-    add("--min-tokens", type=int, default=16, metavar="N", help="drop shorter texts (default %(default)s)")
+    add(
+        "--min-tokens",
+        type=int,
+        default=16,
+        metavar="N",
+        help="drop texts too short to crop (default %(default)s)",
+    )
     add("--dry-run", action="store_true", help="print the commands; run none")
     add("--quiet", action="store_true", help="print only the commands and the verdict")
     add("--version", action="version", version=terminal.version())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.commands import CommandError, Option, run_module, words
+from clearspan.common.commands import CommandError, Option, keywords, naming_keywords, run_module, words
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.options import Recipe, RecipeError
 
@@ -78,17 +78,20 @@ def train_model(
         RecipeError: the recipe, the data and the model do not go together.
         TrainingError: the run failed.
     """
-    changes = assignments(overrides)
-    loaded = load(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
-    with tempfile.TemporaryDirectory() as folder:
+    from clearspan.train.__main__ import parser  # argparse and names only
+
+    changes, names = assignments(overrides), keywords(parser(), given=launcher)
+    with naming_keywords(names), tempfile.TemporaryDirectory() as folder:
+        loaded = load(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
             file.write_bytes(to_file(recipe))
             loaded = load(str(file), changes)
             recipe = file
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
+        line = [*words(launcher, underscores=True), *switches, *changes]
         try:
-            run_module("clearspan.train", [*words(launcher, underscores=True), *switches, *changes], "train", quiet)
+            run_module("clearspan.train", line, "train", quiet, lambda: names)
         except CommandError as error:
             raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
     return Run(Path(loaded.output))

@@ -43,7 +43,9 @@ def parser(prog: str = PROG) -> "Parser":
     root.add_argument(
         "--output", required=True, type=Path, metavar="DIR", help="the sweep's folder: new, or to continue"
     )
-    root.add_argument("--launcher", default="", metavar="ARGS", help='deepspeed launcher options, e.g. "--num_gpus 4"')
+    launcher = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
+    root.add_argument("--launcher-options", dest="launcher", default="", metavar="ARGS", help=launcher)
+    root.renamed("--launcher", "--launcher-options")
     root.add_argument("--tasks", default="", metavar="LIST", help="tasks of `clearspan eval` (default: the sweep's)")
     root.add_argument("--data", default="", metavar="DIR", help="the tasks' data; without it no run is evaluated")
     score_help = "the score that the figure shows: an average of the tasks, e.g. downstream_declutr_dev, or TASK/METRIC"

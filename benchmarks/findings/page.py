@@ -160,7 +160,7 @@ def page(result: Mapping[str, Any]) -> str:
         "## Scores",
         "",
         f"Mean and standard deviation over {seeds} seeds, in percent. STS: Spearman by cosine. Transfer: accuracy of "
-        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['dtype']}. RTE and MRPC: fine-tuned, "
+        f"SentEval's classifiers, protocol `fast`, on embeddings in {scale['precision']}. RTE and MRPC: fine-tuned, "
         "CLEAR's metrics, of some systems only. Held-out MRR: given a crop of a document, find another crop of it "
         f"among those of all documents in half of the {data['held-out documents']['examples']:,} that were held out.",
         "",

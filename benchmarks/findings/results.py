@@ -44,7 +44,7 @@ def collect(plan: Plan) -> dict[str, Any]:
         "machine": machine(),
         "versions": {name: version(name) for name in PACKAGES},
         "hours": json.loads((plan.work / "hours.json").read_text())["hours"],
-        "scale": {"name": plan.scale_name, **_sizes(plan)},
+        "scale": {"name": plan.scale_name, **_sizes(plan), "precision": _precision(plan)},
         "data": _data(plan),
         "systems": {name: _system(plan, name, seeds) for name, seeds in plan.runs().items()},
         "left_out": plan.skipped,
@@ -55,6 +55,12 @@ def collect(plan: Plan) -> dict[str, Any]:
 
 def _sizes(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in asdict(plan.scale).items() if key != "rates"}
+
+
+def _precision(plan: Plan) -> str:
+    """Return the precision in which the systems were evaluated; two if a run went on on another machine."""
+    folders = [plan.scores(name, seed, "frozen") for name, seeds in plan.runs().items() for seed in seeds]
+    return " and ".join(sorted({saved.read(folder).environment["precision"] for folder in folders}))
 
 
 def _commit() -> str:

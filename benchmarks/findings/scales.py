@@ -46,7 +46,7 @@ class Scale:
         sets: SentEval's folders in `downstream/` that are scored.
         limit: examples of each dataset, and SentEval's files may be cut, too; None: all.
         held_out: fraction of the documents that are held out for retrieval.
-        dtype: of the encoder in evaluation, but for GLUE.
+        precision: of the encoder in evaluation, but for GLUE, which is fp32; the result has what `auto` was.
         threads: threads of a training or evaluation; None: all cores.
     """
 
@@ -67,7 +67,7 @@ class Scale:
     sets: tuple[str, ...]
     limit: int | None
     held_out: float
-    dtype: str
+    precision: str
     threads: int | None
     rates: Rates
 
@@ -97,7 +97,7 @@ SCALES = {
         sets=("STS/STSBenchmark", "TREC"),
         limit=300,
         held_out=0.6,
-        dtype="fp32",
+        precision="fp32",
         threads=1,
         rates=Rates(4_000, 4_000, 6, 10, 15, 10, 30),
     ),
@@ -119,7 +119,7 @@ SCALES = {
         sets=(*STS, "MR", "SUBJ", "SST/fine", "TREC", "MRPC"),
         limit=None,
         held_out=0.08,
-        dtype="bf16",
+        precision="auto",
         threads=1,
         rates=Rates(5_500, 9_000, 15, 10, 90, 25, 350),
     ),
@@ -141,7 +141,7 @@ SCALES = {
         sets=(*STS, "MR", "CR", "SUBJ", "MPQA", "SST/binary", "SST/fine", "TREC", "MRPC"),
         limit=None,
         held_out=0.08,
-        dtype="bf16",
+        precision="auto",
         threads=None,
         rates=Rates(300_000, 300_000, 20, 60, 40, 20, 60),
     ),

@@ -154,7 +154,7 @@ def _evaluation(plan: Plan, name: str, seed: int, needs: tuple[str, ...], tasks:
     words: tuple[str, ...] = ("--model", plan.words.get(name, str(plan.model(name, seed))), "--name", name)
     words += ("--tasks", "glue" if tasks == "glue" else "sts,transfer,heldout", "--data", str(plan.work / "data"))
     words += ("--output", str(scores), "--protocol", "fast", "--cache", "none", "--quiet")
-    words += ("--dtype", plan.scale.dtype) if tasks == "frozen" else ()
+    words += ("--precision", plan.scale.precision) if tasks == "frozen" else ()
     words += ("--allow-missing",) if plan.scale.limit else ()
     seconds = rates.glue_s if tasks == "glue" else rates.words_s if name in plan.words else rates.evaluation_s
     title = f"{'GLUE' if tasks == 'glue' else 'scores'} of {name}, seed {seed}"

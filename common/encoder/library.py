@@ -124,15 +124,15 @@ def load(
     folder: Path,
     pooling: str | None = None,
     device: str = "cpu",
-    dtype: str = "fp32",
+    precision: str = "fp32",
     prompt_name: str | None = None,
 ) -> Model:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
         pooling: pooling of a plain Hugging Face folder; None: mean.
-        dtype: with bf16, the transformer's weights are rounded to bfloat16 after they are checked; pooling and later
-            modules run in float32.
+        precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
+            pooling and later modules run in float32.
         prompt_name: one of the folder's prompts, put before each text; None: the folder's default.
 
     Raises:
@@ -149,7 +149,7 @@ def load(
     check_modules(folder, modules)
     try:
         with quiet_transformers():
-            loaded = _load(folder, device, pooling, dtype)
+            loaded = _load(folder, device, pooling, precision)
         folders = {module.name: module.folder for module in modules}
         for name, module in loaded.named_children():
             module_folder = folders.get(name, folder)
@@ -162,7 +162,7 @@ def load(
         if prompt_name is not None:
             loaded.default_prompt_name = prompt_name
         # The type of device affects embeddings in bfloat16.
-        settings = {"pooling": pooling, "dtype": dtype, "device": torch.device(device).type}
+        settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
         model = Model(loaded, folder, settings | ({"prompt": prompt_name} if prompt_name is not None else {}))
         model.encode(["a text", "another text to try it on"])
     except EncoderError:
@@ -172,7 +172,7 @@ def load(
     return model
 
 
-def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransformer:
+def _load(folder: Path, device: str, pooling: str, precision: str) -> SentenceTransformer:
     safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     # load_model names weights of another shape; the library's own error names none.
     weights = {"dtype": torch.float32, "ignore_mismatched_sizes": True}
@@ -185,7 +185,7 @@ def _load(folder: Path, device: str, pooling: str, dtype: str) -> SentenceTransf
         loaded = SentenceTransformer(modules=modules, device=device)
     else:
         loaded = SentenceTransformer(str(folder), device=device, model_kwargs=weights, **safe)
-    if dtype == "bf16":
+    if precision == "bf16":
         for module in loaded:
             if isinstance(module, Transformer):
                 # Buffers stay in float32: rounding would shift the angles of rotary positions.

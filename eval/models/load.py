@@ -7,13 +7,13 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.eval.models.lexical import is_baseline
 
 
-def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str = "cpu") -> Encoder:
+def load(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
     """Load a model.
 
     Args:
         spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
         pooling: pooling of a plain Hugging Face folder, one of `common.encoder.sentence_encoder.POOLINGS`; None: mean.
-        dtype: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
+        precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
 
     Raises:
         EncoderError: the spec names no usable model, or a baseline, which has no embeddings.
@@ -26,7 +26,7 @@ def load(spec: str, pooling: str | None = None, dtype: str = "fp32", device: str
     if path.is_dir():
         from clearspan.common.encoder import library  # imports torch, which takes seconds
 
-        return library.load(path, pooling, device, dtype)
+        return library.load(path, pooling, device, precision)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
         raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")

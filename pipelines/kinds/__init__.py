@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
+from clearspan.common.terminal import Parser
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from clearspan.pipelines.stopwatch import Stopwatch
 from clearspan.pipelines.tally import Counts, Tally
@@ -70,7 +71,7 @@ class Kind(ABC):
     """Default of --max-document-bytes: a longer record is bad."""
 
     @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(cls, parser: Parser) -> None:
         """Add the kind's options to its command."""
         return  # a kind without options need not override this
 
@@ -86,6 +87,15 @@ class Kind(ABC):
         """
         values = {**vars(arguments), **changed}
         return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
+
+    def resolved(self, began: Mapping[str, Any]) -> Self:
+        """Return the kind without options that depend on the machine (`auto`).
+
+        Args:
+            began: options of the run to continue, by their names in its fingerprint, which it keeps; empty for a new
+                run.
+        """
+        return self
 
     @property
     def reasons(self) -> tuple[str, ...]:

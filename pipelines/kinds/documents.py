@@ -60,7 +60,7 @@ class Documents(TextKind):
             type=int,
             default=2048,
             metavar="N",
-            help="drop shorter documents (default 2048; for short texts 16)",
+            help="drop shorter documents (default 2048, DeCLUTR's length; for short texts 16)",
         )
         parser.add_argument("--max-tokens", type=int, metavar="N", help="drop longer documents")
 

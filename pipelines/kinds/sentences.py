@@ -105,7 +105,7 @@ class Sentences(TextKind):
         add("--subs", type=float, metavar="P", help="fraction of words replaced (default 0.3)")
         add("--del-token", action="store_true", help=f"add {DEL} to the tokenizer even if no step deletes")
         add("--no-split", action="store_true", help="each record is a sentence (for lines add --text-per line)")
-        add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences (default 4)")
+        add("--min-tokens", type=int, default=4, metavar="N", help="drop shorter sentences, often scraps (default 4)")
         add("--max-tokens", type=int, metavar="N", help=f"drop longer sentences (default {MAX_TOKENS})")
         add("--pack", type=int, metavar="N", help="join a text's sentences to N tokens (510: 512 with <s> and </s>)")
 

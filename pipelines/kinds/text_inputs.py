@@ -1,6 +1,7 @@
 """Texts of the inputs, for every kind of text: where a record holds its text, and the id of a text."""
 
 import argparse
+import codecs
 import dataclasses
 import hashlib
 from typing import Any, Self
@@ -18,8 +19,8 @@ class TextInputs(Kind):
     """A kind whose records are texts: where the inputs hold them.
 
     `text_field` is the JSON field or table column with the text, `document_separator` stands between the documents of a
-    plain text, `header` says that csv files begin with column names, and `formats` are input formats from outside this
-    package.
+    plain text, `header` says that csv files begin with column names, `formats` are input formats from outside this
+    package, and `encoding` is Python's name of the texts' encoding, None for UTF-8.
     """
 
     text_field: str | None = None
@@ -27,6 +28,7 @@ class TextInputs(Kind):
     document_separator: str | None = None
     header: bool = True
     formats: tuple[str, ...] = ()
+    encoding: str | None = None
 
     @classmethod
     def add_reading_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -44,6 +46,8 @@ class TextInputs(Kind):
         parser.add_argument("--no-header", dest="header", action="store_false", help=without)
         own = "an input format of your own, tried before the built-in ones (docs/data.md)"
         parser.add_argument("--format", dest="formats", action="append", default=[], metavar="MODULE:NAME", help=own)
+        other = "encoding of text files, e.g. cp1252 or shift_jis (default utf-8); others than utf-8 are not cut"
+        parser.add_argument("--encoding", metavar="NAME", help=other)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
@@ -56,19 +60,22 @@ class TextInputs(Kind):
             separator=self.document_separator,
             header=self.header,
             formats=self.formats,
+            encoding=self.encoding,
         )
 
     def options(self) -> dict[str, Any]:
         names = ("text_field", "text_per", "document_separator", "header")
-        own = {"formats": list(self.formats)} if self.formats else {}
+        own: dict[str, Any] = {"formats": list(self.formats)} if self.formats else {}
+        if self.encoding:
+            own["encoding"] = self.encoding
         return {**{name: getattr(self, name) for name in names}, **own}
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_reading_arguments` that need work: the separator's escapes, and the formats.
+    """Return the options of `add_reading_arguments` that need work: the separator's escapes, formats and the encoding.
 
     Raises:
-        ValueError: the separator is empty or has no effect, or a format cannot be used.
+        ValueError: the separator is empty or has no effect, a format cannot be used, or there is no such encoding.
     """
     separator = arguments.document_separator
     if separator is not None:
@@ -78,7 +85,20 @@ def reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("--document-separator must not be empty")
     for spec in arguments.formats:
         own_format(spec)
-    return {"document_separator": separator, "formats": tuple(arguments.formats)}
+    encoding = None if arguments.encoding is None else encoding_named(arguments.encoding)
+    return {"document_separator": separator, "formats": tuple(arguments.formats), "encoding": encoding}
+
+
+def encoding_named(name: str) -> str | None:
+    """Return the name of a text encoding in its usual form, None for UTF-8. Raise ValueError if there is none."""
+    try:
+        "".encode(name)  # refuses those that are not of text, such as base64
+        usual = codecs.lookup(name).name
+        codecs.getincrementaldecoder(usual)
+    except (LookupError, ValueError):
+        known = "give one that Python knows, such as cp1252, shift_jis, gb18030 or utf-16"
+        raise ValueError(f"--encoding {name}: no such encoding of text: {known}") from None
+    return None if usual in ("utf-8", "utf-8-sig", "ascii") else usual
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:

@@ -180,7 +180,12 @@ class Triplets(TextKind):
 
     def reading(self) -> Reading:
         return Reading(
-            columns=self.column_sets, sparse=self.pairs, header=self.header, whole=self.nli, formats=self.formats
+            columns=self.column_sets,
+            sparse=self.pairs,
+            header=self.header,
+            whole=self.nli,
+            formats=self.formats,
+            encoding=self.encoding,
         )
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":

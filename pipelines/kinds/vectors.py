@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import functools
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -24,10 +25,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from clearspan.common.compute import AUTO, Compute, add_device, add_precision, resolve
 from clearspan.common.encoder.fingerprint import digest, model_files
 from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
-from clearspan.common.terminal import one_line
+from clearspan.common.terminal import Parser, one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import check_positive
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id, text_of
@@ -50,27 +52,27 @@ UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
-DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
-PRECISIONS = ("fp32", "bf16")
+DEVICE = re.compile(r"auto|(cpu|cuda)(:\d+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vectors(TextInputs):
     """The kind `vectors`.
 
-    `model` is the folder, `model_sha256` the hash of its files (`model_hash`). `dtype` is the type of the stored
-    values, `precision` that of the transformer's computation.
+    `model` is the folder, `model_sha256` the hash of its files (`model_hash`). `vector_dtype` is the type of the stored
+    values, in the fingerprint `dtype`; `precision` is that of the transformer's computation. `batch_tokens` is 0
+    until the device is known (`resolved`).
     """
 
     model: str
     model_sha256: str
     pooling: str | None = None
     prompt_name: str | None = None
-    dtype: str = "float32"
+    vector_dtype: str = "float32"
     keep_text: bool = False
-    device: str = "cpu"
+    device: str = AUTO
     precision: str = "fp32"
-    batch_tokens: int
+    batch_tokens: int = 0
     dedup: bool = False
 
     name: ClassVar[str] = "vectors"
@@ -82,16 +84,17 @@ class Vectors(TextInputs):
     max_bytes: ClassVar[int] = 8_000_000
 
     @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(cls, parser: Parser) -> None:
         add = parser.add_argument
         add_model_arguments(parser)
         pooling = "pooling of a plain Hugging Face folder (default mean)"
         add("--pooling", choices=POOLINGS, help=pooling)
         cls.add_reading_arguments(parser)
         stored = "type of the stored values; int8 has a scale for each vector (default float32)"
-        add("--dtype", choices=tuple(VECTOR_TYPES), default="float32", help=stored)
+        add("--vector-dtype", choices=tuple(VECTOR_TYPES), default="float32", help=stored)
+        parser.renamed("--dtype", "--vector-dtype")
         add("--keep-text", action="store_true", help="store each text beside its vector")
-        add("--precision", choices=PRECISIONS, default="fp32", help="precision of the transformer (default fp32)")
+        add_precision(parser)
         tokens = "tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
         add("--batch-tokens", type=int, metavar="N", help=tokens)
         add("--dedup", action=argparse.BooleanOptionalAction, default=False, help="keep the first of equal texts")
@@ -99,13 +102,22 @@ class Vectors(TextInputs):
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **changed: Any) -> Self:
         check_positive(arguments, "batch_tokens")
-        device = check_device(arguments.device)
+        check_device(arguments.device)
         model_sha256 = model_hash(arguments.model)
         if arguments.pooling and read_modules(Path(arguments.model)):
             raise ValueError(f"--model {arguments.model} defines its own pooling: leave out --pooling")
         check_prompt(arguments.model, arguments.prompt_name)
-        tokens = arguments.batch_tokens or BATCH_TOKENS[device]
+        tokens = arguments.batch_tokens or 0
         return super().from_arguments(arguments, model_sha256=model_sha256, batch_tokens=tokens, **changed)
+
+    def resolved(self, began: Mapping[str, Any]) -> Self:
+        device = began.get("device", AUTO) if self.device == AUTO else self.device
+        precision = began.get("precision", AUTO) if self.precision == AUTO else self.precision
+        compute = resolve(device, precision)
+        if compute.line:
+            print(compute.line, file=sys.stderr)
+        tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
+        return dataclasses.replace(self, device=compute.device, precision=compute.precision, batch_tokens=tokens)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -126,16 +138,16 @@ class Vectors(TextInputs):
         return max(small, num_bytes // MOST_UNITS)
 
     def options(self) -> dict[str, Any]:
-        names = ("pooling", "prompt_name", "precision", "batch_tokens", "dtype", "keep_text")
-        own = {"model": self.model_sha256, "device": check_device(self.device)}
+        names = ("pooling", "prompt_name", "precision", "batch_tokens", "keep_text")
+        own = {"model": self.model_sha256, "device": check_device(self.device), "dtype": self.vector_dtype}
         return super().options() | own | {name: getattr(self, name) for name in names}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         return VectorWorker(self, loaded(self))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how many texts were truncated, and the model's prompts if none was used."""
-        lines = []
+        """Return how the vectors were computed, how many texts were truncated, and the prompts if none was used."""
+        lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             lines.append(f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off")
         named, default = prompts(self.model)
@@ -149,14 +161,14 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="a local folder of sentence-transformers or Hugging Face")
     add("--prompt-name", metavar="NAME", help="the model's prompt to put before each text (default: its default)")
-    add("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1, ... (default cpu)")
+    add_device(parser)
 
 
 def check_device(device: str) -> str:
-    """Return the type of a device, cpu or cuda; raise ValueError for any other."""
+    """Return the type of a device, auto, cpu or cuda; raise ValueError for any other."""
     if not (match := DEVICE.fullmatch(device)):
-        raise ValueError(f"--device {device}: choose cpu, cuda, or one GPU as cuda:1")
-    return match[1]
+        raise ValueError(f"--device {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
+    return match[1] or AUTO
 
 
 def check_folder(folder: str) -> None:
@@ -220,7 +232,7 @@ def load_model(
         if model_hash(folder) != sha256:
             raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
         if device != "cpu" and not torch.cuda.is_available():
-            raise PipelineError(f"--device {device}: no such device here: leave it out to compute on the CPU")
+            raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
         return library.load(Path(folder), pooling, device, precision, prompt_name)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None
@@ -286,7 +298,7 @@ class VectorWorker:
             except EncoderError as error:
                 raise PipelineError(one_line(error)) from None
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.dtype)
+        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         is_finite &= np.isfinite(vectors.decoded(table)).all(axis=1)
         rows = []
@@ -295,7 +307,7 @@ class VectorWorker:
                 rows.append(number)
                 tally.counts.count("truncated", int(made.truncated[place[text]]))
             else:
-                tally.reject(record, RecordError(f"its vector is not finite in {self.kind.dtype}"))
+                tally.reject(record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
         tally.counts.kept += len(rows)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(rows), size):

@@ -27,7 +27,7 @@ from clearspan.pipelines.readers import (
     web,
 )
 from clearspan.pipelines.readers.formats import own_format
-from clearspan.pipelines.readers.streams import decompressed, naming, opened
+from clearspan.pipelines.readers.streams import decompressed, naming, opened, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 from clearspan.shards.sealed import HashingFile
@@ -62,6 +62,8 @@ COLUMNS: dict[str, Callable[[BinaryIO, str, Reading], tuple[list[str], list[str]
 """By format, a function that returns the names of a file's columns, or of the fields of its first object, and of those
 that are read.
 """
+TEXTS = ("csv", "json", "jsonl", "lines", "text")
+"""Formats whose files may have another encoding than UTF-8."""
 MOST_NAMED = 20
 """Most columns that a message names."""
 CONTAINERS = ("arrow", "parquet", "tar", "warc")
@@ -97,7 +99,7 @@ def read_pieces(
                 resume = sniff.WARC if entry.format == "warc" else None
                 with naming(path, container), decompressed(source, entry.compression, resume) as stream:
                     read = READERS.get(entry.format) or own_format(entry.format).read
-                    yield from read(stream, piece, reading)
+                    yield from read(_as_utf8(stream, entry, reading), piece, reading)
                     num_read = stored.tell()
                     if hashing and hashes is not None:
                         hashes.append(hashing.info.sha256)
@@ -121,11 +123,15 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> str |
     if entry is None:
         return None
     with opened(storage.join(root, entry.name), entry.compression) as stream:
-        names, read = COLUMNS[entry.format](stream, entry.name, reading)
+        names, read = COLUMNS[entry.format](_as_utf8(stream, entry, reading), entry.name, reading)
     others = [name for name in names if name not in read]
     more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
     not_read = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "none"
     return f"read from {entry.name}: {', '.join(read)}; not read: {not_read}" if read else None
+
+
+def _as_utf8(stream: BinaryIO, entry: Input, reading: Reading) -> BinaryIO:
+    return transcoded(stream, reading.encoding) if entry.format in TEXTS else stream
 
 
 def is_hashed(entry: Input) -> bool:

@@ -2,14 +2,15 @@
 
 import contextlib
 import hashlib
+import io
 import re
 import tarfile
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.readers.jsonl import parse
-from clearspan.pipelines.readers.streams import BOM, GZIP_HEADER_BYTES, decompressed, gzip_head, naming
+from clearspan.pipelines.readers.streams import BOM, GZIP_HEADER_BYTES, decompressed, gzip_head, naming, transcoded
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 from clearspan.shards import storage
@@ -38,11 +39,14 @@ ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re
 KNOWN = "JSON lines or an array, UTF-8 text, csv, tar (plain, .gz, .bz2, .xz or .zst), WARC, parquet or Arrow"
 LATIN_LINES = 3
 """This many lines of a head that are not UTF-8 mean another encoding, not damage."""
+UTF8_CHARACTERS = 3
+"""This many multi-byte characters of a head that is UTF-8 mean that it has no other encoding."""
 SAMPLES = 9
 SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 """A multi-byte character in UTF-8."""
+_MEND = "convert it to UTF-8, or pass the encoding of an input, e.g. --encoding {}"
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')
 """The beginning of a JSON object, complete or not."""
 
@@ -76,15 +80,18 @@ def compression_of(head: bytes) -> str | None:
     return magic.lastgroup if magic else None
 
 
-def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
+def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str, str | None]:
     """Return (format, compression) of an open file: "jsonl", "json", "csv", "text", "tar", "parquet", "arrow" or
     "warc".
 
     The stream is left at any position, or closed.
 
+    Args:
+        encoding: of a text; None is UTF-8.
+
     Raises:
         UnknownKindError: the file has none of these formats.
-        PipelineError: the file is damaged, or text in another encoding.
+        PipelineError: the file is damaged, or text in another encoding than this one.
     """
     magic = stream.read(GZIP_HEADER_BYTES)
     stream.seek(0)
@@ -92,7 +99,7 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         return "parquet", None
     compression = compression_of(magic)
     suffixes = suffixes_of(path)
-    if set(LINES) & set(suffixes) and not _claims(suffixes, compression):
+    if set(LINES) & set(suffixes) and not _claims(suffixes, compression) and not encoding:
         return "jsonl", compression
     if compression == "gzip" and gzip_head(magic, len(WARC)) == WARC:
         check_web(path)
@@ -107,14 +114,19 @@ def look(stream: BinaryIO, path: str) -> tuple[str, str | None]:
         check_web(path)
         return "warc", compression
     check_claims(path, compression, head)
+    is_whole = len(head) < LOOK_BYTES
+    if encoding:
+        if len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and _is_utf8(head if is_whole else head[:-4]):
+            raise PipelineError(f"{path}: UTF-8, not {encoding}: pass it without --encoding")
+        head = transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read()
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, e.g. iconv -f UTF-16 -t UTF-8")
+        raise PipelineError(f"{path}: UTF-16 text: {_MEND.format('utf-16')}")
     if b"\0" in head and not {*TEXTS, *TABLES, ".json"} & set(suffixes):
         raise UnknownKindError(f"{path}: binary: expected {KNOWN}")
-    if encoding := single_bytes(head):
-        raise PipelineError(f"{path}: not UTF-8: convert it, e.g. iconv -f {encoding} -t UTF-8")
+    if not encoding and (likely := single_bytes(head)):
+        raise PipelineError(f"{path}: not UTF-8: {_MEND.format(likely)}")
     try:
-        return text_format(head, suffixes, len(head) < LOOK_BYTES), compression
+        return text_format(head, suffixes, is_whole), compression
     except ValueError as error:
         raise PipelineError(f"{path}: {error}") from None
 
@@ -177,7 +189,7 @@ def single_bytes(head: bytes) -> str | None:
     if len(bad) < LATIN_LINES or _MULTIBYTE.search(head):
         return None
     high = bytes(set(head) - set(range(128)))
-    for encoding in ("LATIN1", "WINDOWS-1252"):
+    for encoding in ("latin-1", "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
             if high.decode(encoding).replace("\xa0", "").replace("\xad", "").isprintable():
                 return encoding

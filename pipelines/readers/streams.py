@@ -5,6 +5,7 @@ bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
 """
 
 import bz2
+import codecs
 import contextlib
 import dataclasses
 import io
@@ -31,6 +32,19 @@ HOLE = bytes(513)
 """More than one block of consecutive zero bytes: a part of the file that was lost, or never written."""
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
 """Messages of zstd and xz for a window above the limit."""
+
+
+NOT_UTF8 = "clearspan-not-utf-8"
+"""Handler of errors in an encoding: a byte that is not UTF-8, so that readers find a bad record in its place."""
+
+
+def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return what takes the place of bytes that are not in an encoding, or of half of a surrogate pair."""
+    assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
+    return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
+
+
+codecs.register_error(NOT_UTF8, _not_utf8)
 
 
 class DamagedError(Exception):
@@ -220,6 +234,31 @@ def decompressed(stream: BinaryIO, compression: str | None, resume: bytes | None
     else:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
+
+
+class _Transcoded(io.RawIOBase):
+    """A text in another encoding, as UTF-8."""
+
+    def __init__(self, stored: BinaryIO, encoding: str) -> None:
+        self.stored, self.decoder = stored, codecs.getincrementaldecoder(encoding)(NOT_UTF8)
+        self.rest, self.is_ended = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.rest and not self.is_ended:
+            data = self.stored.read(BUFFER_BYTES)
+            self.is_ended = not data
+            self.rest = self.decoder.decode(data, self.is_ended).encode("utf-8", NOT_UTF8)
+        part, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
+    """Return a stream of text as UTF-8. Where a byte is invalid in its encoding (None: UTF-8), it is not UTF-8."""
+    return cast(BinaryIO, io.BufferedReader(_Transcoded(stream, encoding), BUFFER_BYTES)) if encoding else stream
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from clearspan.pipelines.readers.sniff import (
     suffixes_of,
     text_format,
 )
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, decompressed, naming, transcoded
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 from clearspan.shards.finding import is_below_hidden
 
@@ -110,6 +110,9 @@ def _documents(stream: BinaryIO, head: bytes, name: str, compression: str | None
         yield Record(name, None, None, b"", f"{kind} in a tar: unpack the tar")
         return
     check_claims(name, compression, head)
+    if reading.encoding and not head.startswith(WARC):
+        stream = transcoded(stream, reading.encoding)
+        head = _head(stream)
     try:
         is_whole = len(head) < PEEK_BYTES
         member_format = "warc" if head.startswith(WARC) else text_format(head, suffixes_of(name), is_whole)

@@ -131,7 +131,7 @@ def describe(
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
             try:
-                file_format, compression = recognized(path, reading.formats) or look(stream, path)
+                file_format, compression = recognized(path, reading.formats) or look(stream, path, reading.encoding)
             except UnknownKindError:
                 if path in named:
                     raise
@@ -278,6 +278,17 @@ def make_plan(
         "code": {"format": FORMAT},
     }
     return Plan(inputs.root, inputs.files, tuple(units), full)
+
+
+def began(folder: str) -> dict[str, Any]:
+    """Return the options of the plan in an output folder; none if there is no plan, or it is not readable."""
+    if NAME not in storage.list_files(folder):
+        return {}
+    try:
+        options = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]["options"]
+    except (ValueError, LookupError, TypeError):  # `compare` says what is wrong with it
+        return {}
+    return options if isinstance(options, dict) else {}
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:

@@ -147,8 +147,8 @@ def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
 def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
     from clearspan.train.__main__ import command, parser
 
-    words = "--recipe r.yaml --num_accelerators 2 a.b=c --no_ssh --master_port=29501 --resume --include localhost:0,1"
-    assert command(parser().parse_intermixed_args(words.split())) == [
+    words = ["--recipe", "r.yaml", "--num_accelerators", "2", "a.b=c", "--no_ssh", "--master_port=29501", "--resume"]
+    assert command(parser().parse_intermixed_args([*words, "--include_devices", "localhost:0,1"])) == [
         *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
         *("--module", "clearspan.train.run", "--recipe=r.yaml", "--resume", "a.b=c"),
     ]
@@ -157,9 +157,10 @@ def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
 def test_the_launcher_has_every_option_that_is_passed_on() -> None:
     from deepspeed.launcher.runner import parse_args
 
-    from clearspan.train.__main__ import OPTIONS, SWITCHES
+    from clearspan.train.__main__ import LAUNCHERS, OPTIONS, SWITCHES
 
-    given = [f"--{name}=1" for name in OPTIONS if name != "log_level"] + [f"--{name}" for name in SWITCHES]
+    own = [LAUNCHERS.get(name, name) for name in OPTIONS if name != "log_level"]
+    given = [f"--{name}=1" for name in own] + [f"--{name}" for name in SWITCHES]
     found = vars(parse_args([*given, "--log_level=error", "--module", "clearspan.train.run", "--resume"]))
     assert (found["user_script"], found["user_args"]) == ("clearspan.train.run", ["--resume"])
     assert all(found[name] is True for name in SWITCHES)

@@ -17,7 +17,7 @@ GOLD = GENERATOR.integers(0, 2, 1000)
 WEAK = np.where(GENERATOR.random(1000) < 0.70, GOLD, 1 - GOLD)
 STRONG = np.where(GENERATOR.random(1000) < 0.25, GOLD, WEAK)  # right wherever WEAK is, and on a quarter of the rest
 OTHER = np.concatenate([1 - WEAK[:1], WEAK[1:]])  # as good as WEAK but for one example
-ENVIRONMENT = {"versions": {}, "protocol": "full", "seed": 1111, "dtype": "fp32", "pooling": None}
+ENVIRONMENT = {"versions": {}, "protocol": "full", "seed": 1111, "precision": "fp32", "pooling": None}
 
 
 def write(
@@ -54,6 +54,16 @@ def complaint(capsys: pytest.CaptureFixture[str], code: int, *arguments: object)
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     return err
+
+
+def test_results_of_a_former_version_have_the_precision_under_its_former_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "a", {"MR": accuracy(WEAK)})
+    write(tmp_path / "b", {"MR": accuracy(STRONG)})
+    file = tmp_path / "a" / "results.json"
+    file.write_text(file.read_text().replace('"precision"', '"dtype"'))
+    assert not compared(capsys, tmp_path / "a", tmp_path / "b")["notes"]
 
 
 def test_examples_of_another_run_than_the_results_are_not_compared(

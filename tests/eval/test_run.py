@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common import precision
 from clearspan.eval.__main__ import main
 from clearspan.eval.run import EvaluationError, Request, evaluate
 
@@ -228,6 +229,18 @@ def test_embeddings_that_are_no_numbers_are_reported(arguments: list[str], tmp_p
     (warning,) = results_of(tmp_path / "out")["warnings"]
     bad = len({text for *texts, _ in ROWS for text in texts if "owl" in text})
     assert warning.startswith(f"{bad} of {NUM_TEXTS} embeddings hold a NaN")
+
+
+def test_auto_is_resolved_printed_and_recorded(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(precision, "bfloat16", lambda device: precision.Bfloat16(True, "this CPU multiplies it"))
+    assert main([*models("letters"), *arguments, "--precision", "auto"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "--precision auto: bf16: this CPU multiplies it\n" and "\ncomputed on cpu in bf16\n" in out
+    environment = results_of(tmp_path / "out")["environment"]
+    assert (environment["device"], environment["precision"]) == ("cpu", "bf16")
+    assert "device cpu, precision bf16" in (tmp_path / "out" / "report.html").read_text()
 
 
 def sts16(shared_data: Path, tmp_path: Path) -> list[str]:

@@ -109,7 +109,7 @@ def test_the_report_begins_with_what_matters_and_ends_with_what_it_rests_on(summ
         "Summary", "Alignment and uniformity", "Nearest neighbors", "STS", "Transfer", "Probing", "Geometry",
         "Retrieval", "Your own pairs", "Skipped", "Data", "Environment",
     ]  # fmt: skip
-    assert report_lead(summary).startswith("2 models, 24 tasks, protocol full, seed 1111. 20")
+    assert report_lead(summary).startswith("2 models, 24 tasks, protocol full, seed 1111, device cpu. 20")
 
 
 def test_a_report_has_a_row_a_figure_and_a_column_a_model_and_a_published_row(summary: Summary) -> None:

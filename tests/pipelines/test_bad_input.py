@@ -105,7 +105,7 @@ def test_one_bad_record_among_forty_is_too_many_and_is_named(pipeline, head: Pat
 
 def test_of_texts_in_another_encoding_the_mend_is_named(pipeline, head: Path) -> None:
     outcome = pipeline("--input", damage(head, b'{"text": "caf\xe9 au lait"}'))
-    assert_fails(outcome, "convert a file in another encoding, e.g. iconv -f WINDOWS-1252 -t UTF-8")
+    assert_fails(outcome, "name the encoding of text that is not UTF-8, e.g. --encoding cp1252")
 
 
 @pytest.mark.slow

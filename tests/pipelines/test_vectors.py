@@ -16,6 +16,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
+from clearspan.common import precision
 from clearspan.common.encoder.library import Embedded, Model
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import vectors as kind
@@ -99,7 +100,7 @@ def test_a_prompt_of_the_model_is_put_before_each_text(embed: Command, expected,
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, dtype: str, tmp_path: Path) -> None:
-    assert embed("--dtype", dtype).code == 0
+    assert embed("--vector-dtype", dtype).code == 0
     table, theirs = rows(tmp_path / "out"), expected()
     assert table.schema.field("vector").type.value_type == {"float16": pa.float16(), "int8": pa.int8()}[dtype]
     scales = np.abs(theirs).max(axis=1) / 127
@@ -124,7 +125,7 @@ def test_a_vector_that_is_not_finite_is_a_bad_record(
     ended = embed()
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert "2 of 304 records are bad" in ended.err and "its vector is not finite in float32" in ended.err
-    assert embed("--max-bad-fraction", "0.1", "--dtype", "int8", "--output", tmp_path / "some").code == 0
+    assert embed("--max-bad-fraction", "0.1", "--vector-dtype", "int8", "--output", tmp_path / "some").code == 0
     assert Dataset(tmp_path / "some").manifest.counts["bad"] == 2
 
 
@@ -140,7 +141,7 @@ def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
     embed: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "loaded", lambda options: Beyond())
-    ended = embed("--dtype", "float16")
+    ended = embed("--vector-dtype", "float16")
     assert ended.code == 1 and "its vector is not finite in float16" in ended.err
 
 
@@ -154,17 +155,54 @@ def test_equal_texts_once_and_a_held_out_part(embed: Command, tmp_path: Path) ->
 
 def test_other_models_and_options_do_not_continue_an_output(embed: Command, other_model: Path) -> None:
     assert embed().code == 0
-    for words, named in ((("--model", other_model), "options.model: "), (("--dtype", "int8"), "options.dtype: ")):
-        ended = embed(*words)
-        assert ended.code == 1 and named in ended.err and ended.err.count("\n") == 1
+    for option, value, named in (("--model", other_model, "model"), ("--vector-dtype", "int8", "dtype")):
+        ended = embed(option, value)
+        assert ended.code == 1 and f"options.{named}: " in ended.err and ended.err.count("\n") == 1
+
+
+def multiplying(monkeypatch: pytest.MonkeyPatch, hardware: bool) -> None:
+    """Make of this CPU one with or without bfloat16."""
+    monkeypatch.setattr(precision, "bfloat16", lambda device: precision.Bfloat16(hardware, "this CPU", "slow"))
+
+
+def test_auto_is_resolved_printed_and_recorded(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, hardware=False)
+    ended = embed("--precision", "auto")
+    assert ended.code == 0 and ended.err == "--precision auto: fp32: this CPU\n"
+    options = Dataset(tmp_path / "out").manifest.fingerprint["options"]
+    assert (options["device"], options["precision"]) == ("cpu", "fp32")
+    assert "  vectors computed on cpu in fp32\n" in ended.out
+
+
+def test_a_run_that_continues_keeps_the_precision_that_auto_was(
+    embed: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    multiplying(monkeypatch, hardware=True)
+    assert embed("--precision", "auto").code == 0
+    multiplying(monkeypatch, hardware=False)
+    ended = embed("--precision", "auto")
+    assert ended.code == 0 and "was already finished" in ended.out and "computed on cpu in bf16" in ended.out
+    assert ended.err == "--precision: this CPU, so bf16 is slow: set --precision fp32 for fp32\n"
+    other = embed("--precision", "fp32")
+    assert other.code == 1 and 'options.precision: "bf16" there, "fp32" now' in other.err
+
+
+def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = kind.Vectors(model="m", model_sha256="0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    new, continued = given.resolved({}), given.resolved({"device": "cpu"})
+    assert (new.device, new.batch_tokens) == ("cuda", 16384)
+    assert (continued.device, continued.batch_tokens) == ("cpu", 1024)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert given.resolved({}).device == "cpu"
 
 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
-        (["--dtype", "float64"], 2, "invalid choice: 'float64'"),
-        (["--device", "gpu"], 2, "--device gpu: choose cpu, cuda"),
+        (["--vector-dtype", "float64"], 2, "invalid choice: 'float64'"),
+        (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
         (["--batch-tokens", "0"], 2, "--batch-tokens must be at least 1"),
@@ -179,7 +217,7 @@ def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, comp
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here")
 def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
     ended = embed("--device", "cuda")
-    assert ended.code == 1 and "--device cuda: no such device here" in ended.err
+    assert ended.code == 1 and "--device cuda: no GPU here" in ended.err
 
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +282,7 @@ def test_an_export_to_parquet_opens_in_other_programs(
 @pytest.mark.parametrize("program", ["duckdb", "pandas"])
 def test_other_programs_read_each_type(embed: Command, program: str, dtype: str, tmp_path: Path) -> None:
     reader = pytest.importorskip(program)
-    assert embed("--dtype", dtype).code == 0
+    assert embed("--vector-dtype", dtype).code == 0
     assert shards(["export", str(tmp_path / "out"), str(tmp_path / "parquet"), "--quiet"]) == 0
     table = rows(tmp_path / "out")
     if program == "duckdb":

@@ -105,8 +105,8 @@ def test_ls_shows_twenty_classes_and_all_when_asked(many_classes: Path, capsys: 
     assert main(["ls", str(many_classes)]) == 0
     out = capsys.readouterr().out
     assert "25 with a single example: class 0, class 1, class 2, class 3, class 4, ...\n" in out
-    assert "class 19 " in out and "class 20 " not in out and "  ... and 5 more: --classes shows every one\n" in out
-    assert main(["ls", str(many_classes), "--classes"]) == 0
+    assert "class 19 " in out and "class 20 " not in out and "  ... and 5 more: --all-classes shows every one\n" in out
+    assert main(["ls", str(many_classes), "--all-classes"]) == 0
     out = capsys.readouterr().out
     assert "class 24 " in out and "more" not in out
 

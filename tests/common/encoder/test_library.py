@@ -167,7 +167,7 @@ def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
 ) -> None:
     for folder, poolings in ((minilm, [()]), (roberta, [(pooling,) for pooling in POOLINGS])):
         for pooling in poolings:
-            full, half = loaded(folder, *pooling), loaded(folder, *pooling, dtype="bf16")
+            full, half = loaded(folder, *pooling), loaded(folder, *pooling, precision="bf16")
             assert {w.dtype for w in half.modules[0].parameters()} == {torch.bfloat16}
             expected, embeddings = full.encode(TEXTS[:3]), half.encode(TEXTS[:3])
             assert embeddings.dtype == np.float32
@@ -181,7 +181,7 @@ def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
 def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 48), Normalize())
-    embeddings = load(folder, dtype="bf16").encode(TEXTS[:3])
+    embeddings = load(folder, precision="bf16").encode(TEXTS[:3])
     np.testing.assert_allclose(norms(embeddings), 1, atol=1e-6)  # in bfloat16, 1 is accurate to 2^-9
     np.testing.assert_allclose(cosines(embeddings, load(folder).encode(TEXTS[:3])), 1, atol=1e-2)
 
@@ -194,13 +194,13 @@ def test_weights_are_checked_before_they_are_rounded(minilm: Path, tmp_path: Pat
     weights["encoder.layer.0.output.dense.bias"][0] = torch.nan
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(EncoderError, match=r"encoder\.layer\.0\.output\.dense\.bias holds a NaN"):
-        load(folder, dtype="bf16")
+        load(folder, precision="bf16")
 
 
 def test_the_fingerprint_is_of_the_folder_and_of_how_it_is_loaded(loaded: Callable[..., Model], roberta: Path) -> None:
     base = loaded(roberta).fingerprint
     assert base == loaded(roberta, "mean").fingerprint
-    assert len({base, loaded(roberta, "first-last").fingerprint, loaded(roberta, dtype="bf16").fingerprint}) == 3
+    assert len({base, loaded(roberta, "first-last").fingerprint, loaded(roberta, precision="bf16").fingerprint}) == 3
 
 
 def test_a_folder_that_names_its_pooling_takes_no_other(minilm: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_colon_in_a_path_that_is_there_is_part_of_it(tmp_path: Path, vectors: 
 def test_the_pooling_and_the_type_of_numbers_reach_a_folder(minilm: Path) -> None:
     with pytest.raises(EncoderError, match="which defines its own pooling"):
         load(str(minilm), pooling="cls")
-    model = load(str(minilm), dtype="bf16")
+    model = load(str(minilm), precision="bf16")
     assert isinstance(model, Model)
     assert {str(weight.dtype) for weight in model.modules[0].parameters()} == {"torch.bfloat16"}
 
