@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
+# The sizes are those with torch's build for CPUs.
+CUDA := (several GB more if pip takes torch's build for CUDA, as it does on Linux by default)
 
 .PHONY: demo check test lint clean
 
@@ -13,10 +15,12 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(VENV)/bin/pip setup.py constraints.txt
+	@echo "installing about 1,900 MB of packages into $(VENV) $(CUDA)"
 	$(BIN)/pip install -q --no-warn-conflicts -c constraints.txt -e '.[demo]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip setup.py constraints.txt
+	@echo "installing about 2,600 MB of packages into $(VENV) $(CUDA)"
 	$(BIN)/pip install -q --no-warn-conflicts -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.demo
 

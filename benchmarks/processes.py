@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -38,15 +39,19 @@ def imported() -> None:
 class Process:
     """A command, run to its end.
 
+    Args:
+        variables: environment variables to set for it.
+
     Attributes:
         output: its standard output.
         seconds: elapsed. cpu_seconds: processor time of all its processes.
         first_bytes: the peak resident size of its first process. other_bytes: of any other of its processes.
     """
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, variables: Mapping[str, str] = MappingProxyType({})) -> None:
         start = time.perf_counter()
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        environment |= variables
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
             self.first_bytes = self.other_bytes = 0

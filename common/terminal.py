@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import metadata
 from typing import Any, Literal, NoReturn
 
+from clearspan.common.cores import share_cores
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 
 GAP = 3
@@ -199,8 +200,10 @@ def notice(text: str) -> None:
 def run(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
     """Run a command's work and return its exit code; an expected error prints one line on stderr and returns 1.
 
-    Characters that the terminal's encoding lacks are escaped. A reader that closes stdout is no error.
+    Characters that the terminal's encoding lacks are escaped. A reader that closes stdout is no error. Sets
+    OMP_WAIT_POLICY (`share_cores`), so `work` is what imports torch.
     """
+    share_cores()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

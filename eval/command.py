@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from clearspan.common.commands import UsageError
+from clearspan.common.cores import share_cores
 from clearspan.common.terminal import OutputClosedError, Parser, printable, say
 from clearspan.eval.files import DataError
 
@@ -22,10 +23,13 @@ def run(
 ) -> int:
     """Parse `argv` (default: the process's arguments), do the work, print its output and return the exit code.
 
+    Sets OMP_WAIT_POLICY (`share_cores`) before anything imports torch.
+
     Args:
         work: function that returns the output for stdout and the exit code.
         failures: exceptions besides DataError and OSError whose message is meant for the user.
     """
+    share_cores()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for a terminal that lacks some characters
     for_user: tuple[type[Exception], ...] = (DataError, OSError, *failures)

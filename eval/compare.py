@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
+from clearspan.common.progress import Bar
 from clearspan.common.terminal import Parser, printable
 from clearspan.eval import saved
 from clearspan.eval.command import run
@@ -124,7 +123,8 @@ def compare(a: Saved, b: Saved, of_a: TaskExamples, of_b: TaskExamples, progress
     ]
     resamples = num_resamples(len(pairs))
     compared = []
-    for task, metric, first, second in tqdm(pairs, "comparing", unit=" figures", disable=None if progress else True):
+    bar = Bar(len(pairs), f"comparing {len(pairs):,} figures", not progress, desc="comparing", unit=" figures")
+    for task, metric, first, second in bar.over(pairs):
         figures = figure(first), figure(second)
         if mismatch := _mismatch(figures, (a.scores[task], b.scores[task]), metric):
             not_compared[task] = mismatch

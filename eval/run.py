@@ -19,6 +19,7 @@ from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.files import write_bytes, write_text
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
+from clearspan.common.progress import stage
 from clearspan.eval.compare import LEVEL, holm, num_resamples, tested
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import DataError, MissingDataError, check_writable
@@ -104,9 +105,11 @@ def evaluate(request: Request) -> list[Scored]:
         print(compute.line, file=sys.stderr)
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
-    for name, spec in request.models.items():
+    for number, (name, spec) in enumerate(request.models.items(), 1):
+        place = f", model {number} of {len(request.models)}" if len(request.models) > 1 else ""
         try:
-            scored = _score(request, compute, name, spec, tasks, families, skipped)
+            with stage(f"{name}{place}"):
+                scored = _score(request, compute, name, spec, tasks, families, skipped)
         except EvaluationError as error:  # concerns this model only
             failed.append(error)
             continue
@@ -293,10 +296,11 @@ def _score_tasks(run: Run, tasks: list[Task], results: Results) -> tuple[dict[st
     """Return task -> scores and task -> seconds of scoring without embedding; adds the scores to `results`."""
     scored: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
-    for task in tasks:
+    for number, task in enumerate(tasks, 1):
         start, embedding_s = time.perf_counter(), run.embedder.encode_s
         try:
-            scores = task.score(run)
+            with stage(f"task {number} of {len(tasks)}, {task.name}", quiet=not run.progress):
+                scores = task.score(run)
         except UnscoredError as error:
             results.skipped[task.name] = str(error)
             continue

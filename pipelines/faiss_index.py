@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from clearspan.common.files import cache_folder, move, temporary_name, write_bytes
+from clearspan.common.progress import Bar
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.nearest import Hit, contents
@@ -98,7 +98,8 @@ def _build(faiss: Any, dataset: Dataset, is_cosine: bool, path: Path, quiet: boo
         index = faiss.IndexIVFFlat(index, sample.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         index.train(sample)
         index.nprobe = max(LEAST_LISTS, lists // PART_READ)
-    with tqdm(total=dataset.num_examples, desc="index", unit="vector", disable=True if quiet else None) as bar:
+    work = f"indexing {dataset.num_examples:,} vectors"
+    with Bar(dataset.num_examples, work, quiet, desc="index", unit="vector") as bar:
         for batch in dataset:
             index.add(_prepared(faiss, vectors.decoded(batch), is_cosine))
             bar.update(batch.num_rows)

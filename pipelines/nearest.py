@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from tqdm import tqdm
 
+from clearspan.common.progress import Bar
 from clearspan.shards import vectors
 from clearspan.shards.reader import Dataset, ShardError
 
@@ -77,7 +77,7 @@ def search(
     """
     blocks = [queries[first : first + TOGETHER] for first in range(0, len(queries), TOGETHER)]
     best = [Best(len(block), top) for block in blocks]
-    with tqdm(total=dataset.num_examples, unit="vector", disable=True if quiet else None) as bar:
+    with Bar(dataset.num_examples, f"searching {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
         for shard in dataset.shards:
             for batch in dataset.batches(shard):
                 others = vectors.decoded(batch)

@@ -260,7 +260,8 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: Options) -> Summary |
         _remove_stage(job)
         return _summary(job, plan, results, [], 0.0, {})
     start = time.perf_counter()
-    with Progress(job.folder, plan.units, options.quiet):
+    at_once = len(units) // 10 + 1 if options.runner_named else min(len(units), options.workers or num_cores())
+    with Progress(job.folder, plan.units, options.quiet, at_once):
         stages = _run_beam(job, units, options)
     if stages is None:
         return None

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from clearspan.common.files import sha256
+from clearspan.common.progress import Bar
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import add_common_arguments, check_positive
 from clearspan.pipelines.kinds.text import TextKind
@@ -153,8 +152,11 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         options, counts, plan = self.options, self.tally.counts, self.plan
         size = sum(unit.bytes for unit in plan.units)
-        with tqdm(total=size, unit="B", unit_scale=True, disable=True if options.quiet else None) as bar:
+        limit = min(size, options.limit_bytes or size)
+        work = f"reading {limit / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
+        with Bar(limit, work, options.quiet, unit="B", unit_scale=True) as bar:
             for unit in plan.units:
+                before = self.num_bytes
                 records = read_pieces(plan.root, unit.pieces, options.reading, self.hashes)
                 for record in self.tally.readable(records):
                     counts.read += 1
@@ -171,7 +173,7 @@ class _Texts:
                     yield text
                     if options.limit_bytes and self.num_bytes >= options.limit_bytes:
                         return
-                bar.update(unit.bytes)
+                bar.update(self.num_bytes - before if options.limit_bytes else unit.bytes)
 
 
 def check(options: Vocabulary, counts: Counts) -> None:

@@ -63,6 +63,7 @@ def parser(prog: str = PROG) -> terminal.Parser:
         command.add_argument("--json", action="store_true", help="print JSON")
         if name == "export":
             command.add_argument("output", type=Path, metavar="OUT", help="a folder on this machine, new or empty")
+        if name in ("export", "verify"):
             command.add_argument("--quiet", action="store_true", help="no progress bar")
         if name == "ls":
             drawn = "also draw a histogram of the examples' lengths"
@@ -124,9 +125,9 @@ def class_lines(names: Sequence[str], counts: Mapping[int, int], every: bool) ->
         yield f"  ... and {len(names) - len(shown):,} more: --all-classes shows every one"
 
 
-def verify(folder: str, as_json: bool) -> int:
+def verify(folder: str, as_json: bool, quiet: bool) -> int:
     """Print the problems of a dataset; return the exit code, 1 if there are any."""
-    problems = verification.verify(folder)
+    problems = verification.verify(folder, quiet)
     if as_json:
         say(json.dumps({"folder": folder, "ok": not problems, "problems": problems}))
     else:
@@ -282,7 +283,7 @@ def work(options: argparse.Namespace, beam_options: list[str]) -> int:
     if options.command == "ls":
         return ls(options.folder, options.json, options.histogram, options.all_classes)
     if options.command == "verify":
-        return verify(options.folder, options.json)
+        return verify(options.folder, options.json, options.quiet)
     if options.command == "export":
         return run_export(options.folder, options.output, options.json, options.quiet)
     if options.picture:

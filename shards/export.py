@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from clearspan.common.files import atomic_write, remove_temporaries
+from clearspan.common.progress import Bar
 from clearspan.shards.manifest import ShardInfo
 from clearspan.shards.reader import Dataset, ShardError
 
@@ -39,7 +39,7 @@ def export(folder: str, output: Path, quiet: bool = False) -> int:
     if others:
         raise ShardError(f"{output}: holds other files ({others[0]}): choose a new or empty folder")
     missing = [path for path, shard in targets.items() if not _holds(path, shard)]
-    for path in tqdm(missing, "export", unit="shard", disable=True if quiet else None):
+    for path in Bar(len(missing), f"writing {len(missing):,} files", quiet, desc="export", unit="shard").over(missing):
         _write(dataset, targets[path], path)
     return len(missing)
 

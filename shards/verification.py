@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clearspan.common.progress import Bar
 from clearspan.shards import classes, storage, vectors
 from clearspan.shards.contents import Contents
 from clearspan.shards.manifest import FILES_FOLDER, NAME, ManifestError, ShardInfo
@@ -18,8 +19,11 @@ from clearspan.shards.reader import Dataset, ShardError
 from clearspan.shards.schema import VECTOR, token_columns
 
 
-def verify(folder: str | Path) -> list[str]:
+def verify(folder: str | Path, quiet: bool = True) -> list[str]:
     """Read a whole dataset and return its problems, one line each; empty if it is as published.
+
+    Args:
+        quiet: show no progress.
 
     Raises:
         ManifestError: the folder has no readable manifest.
@@ -30,7 +34,7 @@ def verify(folder: str | Path) -> list[str]:
     checks += [partial(_check_classes, dataset)]
     checks += [partial(_check_shard, dataset, shard) for shard in dataset.shards]
     problems = []
-    for check in checks:
+    for check in Bar(len(checks), f"reading {len(dataset.shards):,} shards", quiet, unit="file").over(checks):
         try:
             check()
         except (ShardError, ManifestError) as error:

@@ -10,10 +10,11 @@ import time
 
 import torch
 
+from clearspan.common.progress import duration
 from clearspan.train.build import ForwardSize
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import ExampleStream
-from clearspan.train.engine.display import device_name, duration
+from clearspan.train.engine.display import device_name
 from clearspan.train.engine.tracking import backward_shares, flops_per_token, layer_weights
 from clearspan.train.learner import Learner
 from clearspan.train.options import Recipe

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
-from tqdm import tqdm
 
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import folder_fingerprint
@@ -26,6 +25,7 @@ from clearspan.common.encoder.pooling import as_float32, pooled
 from clearspan.common.encoder.settings import check_modules, check_transformer
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import check_values, load_model, max_tokens, quiet_transformers
+from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 
 LONGEST = 1 << 30
@@ -73,11 +73,12 @@ class Model:
         out = np.empty((len(texts), self.dim), dtype=np.float32)
         try:
             lengths, limit = self._lengths(texts)
-            with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
-                for rows in batches_by_length([min(length, limit) for length in lengths], batch_tokens):
+            read = [min(length, limit) for length in lengths]
+            with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(read), desc="encode") as bar:
+                for rows in batches_by_length(read, batch_tokens):
                     batch = [texts[row] for row in rows]
                     out[rows] = self.modules.encode(batch, batch_size=len(batch), show_progress_bar=False)
-                    bar.update(len(batch))
+                    bar.update(len(batch), sum(read[row] for row in rows))
         except EncoderError:
             raise
         except Exception as error:  # tokenizers and modules raise exceptions of any type

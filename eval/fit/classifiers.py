@@ -11,14 +11,14 @@ batch. Supports logistic regression and one hidden layer of sigmoids, with Adam 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
+from clearspan.common.progress import Bar
 from clearspan.eval.fit.batched import Classifiers, initial_layers, predict
 from clearspan.eval.fit.features import Features, padded
 from clearspan.eval.fit.folds import HELD_OUT, Ints
@@ -115,8 +115,7 @@ def fit(
     y = torch.from_numpy(labels).to(device)
     most = _CPU_BATCH if device == "cpu" else _ACCELERATOR_BATCH
     at_once = max(1, most // (4 * settings.batch_size * padded(features.dim)))
-    bar: tqdm[NoReturn]
-    with tqdm(total=l2.size, desc=progress, unit=" fits", disable=None if progress else True) as bar:
+    with Bar(l2.size, f"training {l2.size:,} classifiers", not progress, desc=progress, unit=" fits") as bar:
 
         def train(members: list[int]) -> None:
             decay = torch.from_numpy(l2[members].astype(np.float32)).to(device)
@@ -202,7 +201,7 @@ class _Cohort:
                 self.orders[split.stream].permutation(split.first_draw)
             self.dropout_generators[split.stream] = torch.Generator().set_state(drawn)
 
-    def run(self, fits: Fits, members: Ints, bar: "tqdm[NoReturn]") -> None:
+    def run(self, fits: Fits, members: Ints, bar: Bar) -> None:
         """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
         settings = self.settings
         shape = self.shape

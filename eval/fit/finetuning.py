@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -34,6 +33,7 @@ from transformers.trainer_utils import set_seed
 
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.pretrained import load_model, max_tokens, quiet_transformers
+from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 
 Texts = tuple[list[str], ...]
@@ -204,7 +204,7 @@ class _Bar(TrainerCallback):  # type: ignore[misc, unused-ignore]  # mypy skips 
         self._name = name
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar = tqdm(total=state.max_steps, desc=self._name, unit="step", disable=None)
+        self._bar = Bar(state.max_steps, f"fine-tuning by {state.max_steps:,} steps", desc=self._name, unit="step")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._bar.update(1)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from clearspan.common import plugins
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.progress import Bar
 from clearspan.common.terminal import MOST_SAID, one_line
 
 TRIAL = ["a text", "another text to try it on"]
@@ -41,10 +41,10 @@ class FunctionEncoder:
             return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
         lengths = [1 + len(text) // _CHARACTERS for text in texts]
-        with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, sum(lengths), desc="encode") as bar:
             for rows in batches_by_length(lengths, batch_tokens):
                 out[rows] = self._call([texts[row] for row in rows])
-                bar.update(len(rows))
+                bar.update(len(rows), sum(lengths[row] for row in rows))
         return out
 
     def _call(self, texts: list[str]) -> NDArray[np.float32]:

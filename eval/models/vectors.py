@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from tqdm import tqdm
 
 from clearspan.common.encoder.fingerprint import digest
 from clearspan.common.files import sha256
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.progress import Bar
 from clearspan.eval.models.vector_files import open_vectors
 
 EMPTY = "."
@@ -52,7 +52,7 @@ class WordVectors:
         if isinstance(texts, str):
             return self.encode([texts], batch_tokens, progress).reshape(self.dim)
         out = np.empty((len(texts), self.dim), np.float32)
-        with tqdm(total=len(texts), unit="text", desc="encode", disable=None if progress else True) as bar:
+        with Bar(len(texts), f"embedding {len(texts):,} texts", not progress, desc="encode") as bar:
             for start in range(0, len(texts), _CHUNK):
                 words = [text.split() or [EMPTY] for text in texts[start : start + _CHUNK]]
                 self._read(words)

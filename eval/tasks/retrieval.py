@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytrec_eval
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from clearspan.common.progress import Bar
 from clearspan.eval.data.retrieval import LAYOUTS, Collection, Ints
 from clearspan.eval.details import Cell, Details, RankCurve, Table
 from clearspan.eval.models.similarity import Floats, Vectors
@@ -77,7 +77,7 @@ def search(
     descending = [float(rank) for rank in range(depth, 0, -1)]  # distinct values, so that the library keeps this order
     num_queries = queries.shape[0]
     shown = set(shown_queries(num_queries))
-    with tqdm(total=num_queries, desc="ranking", unit=" queries", disable=None if progress else True) as bar:
+    with Bar(num_queries, f"ranking by {num_queries:,} queries", not progress, desc="ranking", unit=" queries") as bar:
         for start, block in _blocks(queries, documents, collection, depth):
             judged, ranked = {}, {}
             for row, (positions, scores) in enumerate(block, start=start):

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -124,6 +125,50 @@ def test_progress_counts_the_input_of_units_done(tmp_path: Path, monkeypatch: py
     watched.poll()
     assert watched.bar.n == 400
     watched.bar.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "line"),
+    [
+        (45, "about 90 s for 1,200 MB in 4 units\n"),
+        (20, "about 40 s for 1,200 MB in 4 units\n"),
+        (10, ""),
+    ],
+)
+def test_without_a_terminal_a_long_run_says_how_long_it_takes_when_its_first_units_are_finished(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seconds: float,
+    line: str,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    done = tmp_path / "_done"
+    done.mkdir()
+    units = tuple(cut([Input("a.jsonl", 1_200_000_000, "jsonl", None, "")], 300_000_000))
+    watched = progress.Progress(str(tmp_path), units, quiet=False, at_once=2)
+    for number in range(4):
+        now[0] += seconds / 2
+        (done / f"{number:05d}.json").touch()
+        watched.poll()
+        if number == 0:
+            assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == line
+
+
+def test_a_run_whose_first_units_take_long_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    watched = progress.Progress(
+        str(tmp_path), tuple(cut([Input("a.gz", 9_000_000, "text", None, "")], 9_000_000)), quiet=False
+    )
+    for _ in range(3):
+        now[0] += 31
+        watched.poll()
+    assert capsys.readouterr().err == "9 MB in 1 unit: the first takes more than 31 s\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -100,6 +101,25 @@ def test_finished_runs_are_skipped_and_halted_ones_resume(tmp_path: Path) -> Non
     assert ["--resume" in command for command in again.commands] == [True, False, False]
     nothing = Started()
     assert done(options(tmp_path), nothing) == 0 and not nothing.commands
+
+
+def test_a_later_run_says_how_long_the_runs_that_are_left_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    started = Started()
+
+    def start(command: list[str], silent: bool) -> int:
+        now[0] += 100
+        return started(command, silent)
+
+    given = options(tmp_path)
+    running.sweep(given, running.planned(given), start, lambda: "")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
+    rests = ["", "; about 5.0 min for 3 runs", "; about 3.3 min for 2 runs", "; about 100 s for 1 run"]
+    names = zip(range(1, 5), NAMES, rests, strict=True)
+    assert lines == [f"run {number} of 4, new: {name}{rest}" for number, name, rest in names]
 
 
 def test_a_sweep_that_is_stopped_says_so_in_one_line_and_starts_nothing_more(

@@ -1,6 +1,6 @@
 """Progress display of a run: a bar with its figures on a terminal, elsewhere a plain line at every log.
 
-    forwarded, advance -> estimates of the remaining time, after the first steps
+    forwarded, advance -> the time of the run, once the time of a step is known without its start-up
     show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, remaining time;
                           in a narrow terminal the bar omits the least important figures
 
@@ -16,26 +16,16 @@ import torch
 from tqdm import tqdm
 
 from clearspan.common import terminal
+from clearspan.common.progress import LONG_S, about, duration
 
-SLOW_S = 30.0
-"""If the first step, or the first forward pass of several micro-batches, takes longer, its time is shown at once."""
 WARM_STEPS = 3
-"""The number of steps, including the first, which is not counted, after which the time of a step is shown."""
+"""The number of steps after which the time of the run is shown. The first one includes start-up and is not counted."""
 BACKWARD = 2
 """A backward pass costs about this many forward passes."""
 BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 """tqdm's format, with the figures in place of the bar."""
 OMITTED = ("data wait", "examples", "lr", "MFU", "scores", "losses")
 """Figures that the bar omits, in this order, until the rest fits on its line."""
-UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
-
-
-def duration(seconds: float) -> str:
-    """Return a time as text, in the largest unit of which it has at least two, e.g. `238 days`."""
-    for name, size in UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {name}" if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
-    return f"{seconds:.3g} s"
 
 
 def device_name(device: torch.device, ranks: int) -> str:
@@ -113,13 +103,22 @@ class Display:
         step: the steps done before it was resumed.
         units: the unit of each dataset's examples, e.g. `documents`.
         device: the name of the device.
+        uncounted: what takes time besides the steps, after the time of a step.
     """
 
     def __init__(
-        self, total: int, step: int, quiet: bool, units: Mapping[str, str] | None = None, device: str = ""
+        self,
+        total: int,
+        step: int,
+        quiet: bool,
+        units: Mapping[str, str] | None = None,
+        device: str = "",
+        uncounted: str = "",
     ) -> None:
-        self.total, self.first, self.quiet, self.units, self.device = total, step, quiet, dict(units or {}), device
-        self.step, self.marks = step, [time.perf_counter()]
+        self.total, self.first, self.quiet, self.units = total, step, quiet, dict(units or {})
+        self.device, self.uncounted = device, uncounted
+        self.step, self.told = step, False
+        self.start = self.second = self.last = self.forwards = 0.0
         self.scores = ""
         self.bar = Bar(
             total=total, initial=step, desc="train", dynamic_ncols=True, bar_format=BAR, disable=True if quiet else None
@@ -133,47 +132,49 @@ class Display:
 
     def begin(self) -> None:
         """Print the device and the number of steps, and start measuring the time."""
-        self.marks = [time.perf_counter()]
+        self.start = time.perf_counter()
         if not self.quiet and self.device:
             self.tell(f"training on {self.device}: {self.total - self.step:,} steps")
 
     def forwarded(self, number: int, count: int, cached: bool = False) -> None:
-        """Record the forward pass of the `number`-th of `count` micro-batches; if the first is slow, print an estimate.
+        """Record the forward pass of the `number`-th micro-batch of a turn, of `count` micro-batches of all turns.
+
+        If a step takes long, the time of the run is shown in the first step, after the third micro-batch: the first
+        one and its backward pass include start-up, such as compiling the encoder.
 
         Args:
             cached: whether a forward pass without gradients over all micro-batches preceded it
                 (`train.gradient_caching`).
         """
-        seconds = time.perf_counter() - self.marks[0]
-        if self.step == self.first and number == 1 < count and seconds > SLOW_S and not self.quiet:
-            before = count if cached else 0
-            each = seconds / (before + 1)
-            rest = each * (before + count * (1 + BACKWARD)) * (self.total - self.step)
-            self.tell(
-                f"{duration(each)} for the forward pass of one of {count} micro-batches: about {duration(rest)} to go"
-            )
+        if self.step > self.first or number not in (2, 3):
+            return
+        before, self.forwards = self.forwards, time.perf_counter()
+        a_step = (self.forwards - before) * count * (1 + (1 / (1 + BACKWARD) if cached else 0))
+        if number == 3 and a_step > LONG_S:
+            self._tell_time(a_step)
 
     def advance(self) -> None:
-        """Record a step; after the first ones, print the time of a step."""
-        self.step += 1
-        self.marks = [*self.marks[:2], time.perf_counter()]
+        """Record a step; after the first ones, print the time of the run."""
+        self.step, self.last = self.step + 1, time.perf_counter()
         self.bar.update(1)
         done = self.step - self.first
-        slow = done == 1 and self.marks[1] - self.marks[0] > SLOW_S
-        if (slow or done == WARM_STEPS) and self.step < self.total and not self.quiet:
-            self.tell(f"{duration(self.seconds_a_step)} a step on {self.device or 'this device'}: {self.to_go} to go")
+        if done == 1:
+            self.second = self.last
+        if (each := self.seconds_a_step) and (done >= WARM_STEPS or each > LONG_S) and self.step < self.total:
+            self._tell_time(each)
+
+    def _tell_time(self, seconds_a_step: float) -> None:
+        """Print the time of the run, once."""
+        if not (self.quiet or self.told):
+            self.told, steps = True, self.total - self.first
+            time_of_run = about(seconds_a_step * steps, f"{steps:,} steps")
+            self.tell(f"{time_of_run}: {duration(seconds_a_step)} a step{self.uncounted}")
 
     @property
-    def seconds_a_step(self) -> float:
-        """The mean time of all steps so far except the first, including evaluation and saving."""
+    def seconds_a_step(self) -> float | None:
+        """The mean time of all steps so far except the first, including evaluation and saving; None after one step."""
         done = self.step - self.first
-        if done < 2:
-            return self.marks[-1] - self.marks[0]
-        return (self.marks[-1] - self.marks[1]) / (done - 1)
-
-    @property
-    def to_go(self) -> str:
-        return duration(self.seconds_a_step * (self.total - self.step))
+        return (self.last - self.second) / (done - 1) if done > 1 else None
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Show the figures of a logged step."""
@@ -183,7 +184,8 @@ class Display:
         self.bar.texts = {**texts, "scores": self.scores} if self.scores else texts
         self.bar.refresh()
         if self.lines:
-            rest = [f"{self.to_go} to go"] if step < self.total else []
+            each = self.seconds_a_step
+            rest = [f"{duration(each * (self.total - step))} to go"] if each and step < self.total else []
             terminal.notice(f"step {step:,}/{self.total:,}: {listed([*texts.values(), *rest])}")
 
     def score(self, step: int, scores: Mapping[str, float], best: bool) -> None:

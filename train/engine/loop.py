@@ -258,7 +258,8 @@ class Trainer:
                 loss, metrics = self.engine(inputs, turn, cache, self._logged)
                 forwards.append(metrics)
                 if self.tracker:
-                    self.tracker.display.forwarded(len(forwards), len(batches), training.gradient_caching)
+                    count = len(batches) * len(self.optimizers)
+                    self.tracker.display.forwarded(len(forwards), count, training.gradient_caching)
                 self.engine.backward(loss)
                 if training.zero_stage == 0 and len(forwards) == len(batches):
                     norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
@@ -287,7 +288,9 @@ class Trainer:
     def _open_tracker(self) -> None:
         kinds = {name: stream.dataset.manifest.kind for name, stream in self.feed.streams.items()}
         units = kinds if len(set(kinds.values())) == len(kinds) else {name: f"{name} examples" for name in kinds}
-        display = Display(self.total, self.step, self.quiet, units, device_name(self.engine.device, self.ranks))
+        evaluated = f", and an evaluation every {self.recipe.training.eval_steps:,} steps" * self.judge.enabled
+        name = device_name(self.engine.device, self.ranks)
+        display = Display(self.total, self.step, self.quiet, units, name, evaluated)
         project = self.recipe.training.wandb
         online = (project, flat(dataclasses.asdict(self.recipe))) if project else None
         self.tracker = Tracker(self.run, display, online)

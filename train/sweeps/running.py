@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from clearspan.common import files, terminal
+from clearspan.common.progress import LONG_S, about, counted
 from clearspan.train.config.recipe import load, load_saved
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -186,11 +187,15 @@ def sweep(
     """
     failed: list[str] = []
     by_run: dict[str, Scores] = {}
+    times: list[float] = []
     for number, run in enumerate(plan.runs, 1):
-        folder, problem = options.output / run.name, ""
+        folder, problem, began = options.output / run.name, "", time.perf_counter()
         wait_for(folder)
         if (before := state(folder)) != "finished" and not stopped():
-            terminal.notice(f"run {number} of {len(plan.runs)}, {before}: {run.name}")
+            left = sum(state(options.output / each.name) != "finished" for each in plan.runs[number - 1 :])
+            seconds = left * sum(times) / max(1, len(times))
+            rest = f"; {about(seconds, counted(left, 'run'))}" if seconds >= LONG_S else ""
+            terminal.notice(f"run {number} of {len(plan.runs)}, {before}: {run.name}{rest}")
             code = start(train_command(run, options.output, plan.overrides, options), False)
             problem = f"training ended with exit code {code}" if code else ""
             if not code and state(folder) != "finished" and not stopped():
@@ -199,6 +204,8 @@ def sweep(
         if done and plan.scoring.tasks and not plan.scoring.evaluated(folder) and not stopped():
             code = start(plan.scoring.command(folder, options.quiet), True)
             problem = f"clearspan eval ended with exit code {code}" if code else ""
+        if before == "new" and not problem:
+            times.append(time.perf_counter() - began)
         if problem and not stopped():
             failed.append(terminal.visible(f"{run.name}: {problem}"))
             print(f"sweep: {failed[-1]}; the other runs continue", file=sys.stderr)

@@ -1,0 +1,100 @@
+"""The time of long work: one line without a terminal, and nothing for short work."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from clearspan.common import progress
+from clearspan.common.progress import Bar, about, duration, stage
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock whose time the test sets."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    return now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.12, "0.12 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2.0 h"), (2e7, "231 days"), (1e8, "3.2 years")],
+)
+def test_a_duration_is_told_in_a_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text and about(seconds, "160 steps") == f"about {text} for 160 steps"
+
+
+def advance(bar: Bar, clock: list[float], *seconds: float, cost: float | None = None) -> None:
+    for each in seconds:
+        clock[0] += each
+        bar.update(1, cost)
+
+
+def test_long_work_without_a_terminal_says_once_how_long_it_takes(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Bar(100, "ranking by 100 queries") as bar:
+        advance(bar, clock, *[2.0] * 50)
+    assert capsys.readouterr() == ("", "about 3.3 min for ranking by 100 queries\n")
+
+
+def test_start_up_does_not_count_for_the_rate_of_the_rest(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Bar(61, "training 61 classifiers") as bar:
+        advance(bar, clock, 30, 1, 1)
+    assert capsys.readouterr().err == "about 90 s for training 61 classifiers\n"
+
+
+def test_items_count_by_their_cost(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten long texts come first, then 90 that cost nothing: by the number of items it would be ten minutes."""
+    with Bar(100, "embedding 100 texts", cost=1000) as bar:
+        advance(bar, clock, *[6.0] * 10, cost=100)
+    assert capsys.readouterr().err == "about 60 s for embedding 100 texts\n"
+
+
+@pytest.mark.parametrize(("seconds", "quiet"), [(0.25, False), (2.0, True)], ids=["short", "quiet"])
+def test_short_work_and_quiet_work_print_nothing(
+    clock: list[float], capsys: pytest.CaptureFixture[str], seconds: float, quiet: bool
+) -> None:
+    with Bar(100, "ranking by 100 queries", quiet) as bar:
+        advance(bar, clock, *[seconds] * 100)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_on_a_terminal_there_is_a_bar_and_no_line(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = Bar(3, "ranking by 3 queries", desc="ranking")
+    for _ in bar.over("abc"):
+        clock[0] += 100
+    assert "ranking: 100%" in terminal.getvalue() and "about" not in terminal.getvalue()
+
+
+def test_a_line_names_the_stages_it_belongs_to(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("mini"), stage("task 2 of 3, MR"), Bar(100, "training 100 classifiers") as bar:
+        advance(bar, clock, *[2.0] * 10)
+    assert capsys.readouterr().err == "mini: task 2 of 3, MR: about 3.3 min for training 100 classifiers\n"
+
+
+def test_many_short_stages_of_long_work_say_which_one_runs(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stage("mini"):
+        for number in range(1, 8):
+            with stage(f"task {number} of 7"):
+                clock[0] += 12
+    assert capsys.readouterr().err == "mini: task 4 of 7\nmini: task 7 of 7\n"
+
+
+def test_quiet_stages_print_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("mini", quiet=True), stage("task 1 of 2", quiet=True):
+        clock[0] += 100
+    with stage("mini", quiet=True):
+        clock[0] += 100
+        with stage("task 2 of 2", quiet=True):
+            pass
+    assert capsys.readouterr() == ("", "")
