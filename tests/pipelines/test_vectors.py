@@ -165,6 +165,7 @@ def test_other_models_and_options_do_not_continue_an_output(embed: Command, othe
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
         (["--dtype", "float64"], 2, "invalid choice: 'float64'"),
         (["--device", "gpu"], 2, "--device gpu: choose cpu, cuda"),
+        (["--device", "cpu:0"], 2, "--device cpu:0: choose cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
         (["--batch-tokens", "0"], 2, "--batch-tokens must be at least 1"),
