@@ -46,6 +46,7 @@ from clearspan.train.engine.tracking import (
     peak_flops,
 )
 from clearspan.train.engine.watching import Watch, watched
+from clearspan.train.export import check_settings
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
@@ -140,11 +141,13 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none, or the dataset or a file of an objective has changed.
+            CheckpointError: there is none, or the dataset, a file of an objective or a setting of the model's folder
+                has changed.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
+        agreed(lambda: check_settings(self.learner.encoder, self.run, self.recipe.model.path))
         self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
