@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -154,7 +155,7 @@ def sync(path: Path) -> None:
 def locked(folder: str | Path) -> Iterator[None]:
     """Lock an output folder for this process, and create it; the kernel releases the lock when the process ends.
 
-    Some network file systems have no locks: the folder is then not locked.
+    Some network file systems have no locks: the folder is then not locked, and a line on stderr says so.
 
     Raises:
         InUseError: another process holds the lock.
@@ -166,8 +167,9 @@ def locked(folder: str | Path) -> Iterator[None]:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(f"{folder}: another run is writing to it: wait for it or stop it") from None
-        except OSError:
-            pass  # a file system without locks
+        except OSError as error:
+            reason = f"its file system has no locks ({error.strerror})"
+            print(f"{folder}: {reason}: start no second run in this folder", file=sys.stderr)
         yield
     finally:
         os.close(number)

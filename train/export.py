@@ -123,9 +123,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         with path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
-            inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
-            inference |= dataclasses.asdict(encoder.inference)
-            (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
+            (part / INFERENCE).write_text(json.dumps(_inference(encoder), indent=2) + "\n")
             (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
             for number, dense in enumerate(encoder.head):
                 (part / f"head-{number}").mkdir()
@@ -137,6 +135,28 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _inference(encoder: Any) -> dict[str, Any]:
+    """Return the settings with which an encoder embeds texts, besides its configuration."""
+    return {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
+
+
+def check_settings(encoder: Any, run: Path, source: str) -> None:
+    """Raise CheckpointError if an encoder has other settings than the one that a run began with: a resumed run reads
+    them again from the model's folder, `source`.
+    """
+    from clearspan.common.model_folder import read_json
+    from clearspan.train.engine.checkpoint import CheckpointError
+
+    path = run / SKELETON / INFERENCE
+    began = read_json(path) if path.is_file() else {}
+    changed = sorted(name for name, value in _inference(encoder).items() if name in began and began[name] != value)
+    if changed:
+        raise CheckpointError(
+            f"{run}: model.path {source} has another {', '.join(changed)} than when this run began: put it back, or "
+            "start a new run"
+        )
 
 
 def load_skeleton(folder: Path) -> Any:

@@ -52,7 +52,7 @@ UNITS, MOST_UNITS = 64, 50_000
 """Number of units up to which they are small, and above which they are larger than MOST_UNIT_BYTES."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
-DEVICE = re.compile(r"auto|(cpu|cuda)(:\d+)?")
+DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

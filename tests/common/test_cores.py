@@ -1,49 +1,42 @@
-"""OpenMP threads that wait sleep in the commands and their children, unless the user has chosen otherwise."""
+"""How many cores a process may use, where a container limits them."""
 
-import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import environment
-
-STARTS = {
-    "a command": "terminal.run('a', lambda: load() or 0, ())",
-    "a command of the evaluator": "command.run(terminal.Parser(), [], lambda args: (load() or '', 0))",
-    "a child of a command": "terminal.run('a', lambda: subprocess.run([sys.executable, '-c', LOAD]).returncode, ())",
-}
+from clearspan.common import cores
 
 
-def spins(start: str, **variables: str) -> str:
-    """Return the number of spins before a thread sleeps, as libgomp prints it when a new process loads it."""
-    spec = importlib.util.find_spec("torch")
-    assert spec is not None and spec.origin is not None
-    paths = sorted(Path(spec.origin).parent.glob("lib/libgomp*.so*"))
-    if not paths:
-        pytest.skip("this torch brings no libgomp")
-    program = f"""import ctypes, subprocess, sys
-from clearspan.common import terminal
-from clearspan.eval import command
-LOAD = "import ctypes; ctypes.CDLL({str(paths[0])!r})"
-def load():
-    exec(LOAD)
-{start}"""
-    variables = {"OMP_DISPLAY_ENV": "VERBOSE", **variables}
-    kept = {name: value for name, value in environment().items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    process = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={**kept, **variables}, capture_output=True, text=True, check=True
-    )
-    (line,) = (line for line in process.stderr.splitlines() if "GOMP_SPINCOUNT" in line)
-    return line.split("'")[1]
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of eight cores; returns the folder of its control groups."""
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(cores, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cores, "OWN", tmp_path / "own")
+    (tmp_path / "own").write_text("0::/pods/mine\n")
+    return tmp_path / "cgroup"
 
 
-@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_threads_that_wait_sleep_at_once(start: str) -> None:
-    assert spins(start) == "0"
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "1600000 100000"}, 8),
+        ({"cpu.max": "1000 100000"}, 1),
+        ({"pods/cpu.max": "300000 100000", "pods/mine/cpu.max": "max 100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "50000"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    ],
+)
+def test_a_containers_quota_limits_the_cores(machine: Path, files: dict[str, str], expected: int) -> None:
+    for name, content in files.items():
+        (machine / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine / name).write_text(f"{content}\n")
+    assert cores.num_cores() == expected
 
 
-def test_a_users_own_policy_stays() -> None:
-    assert int(spins(STARTS["a command"], OMP_WAIT_POLICY="ACTIVE")) > 0
+def test_a_system_without_control_groups_has_its_affinitys(machine: Path) -> None:
+    (machine.parent / "own").unlink()
+    assert cores.num_cores() == 8

@@ -1,5 +1,6 @@
 """Local files are written completely or not at all, and nothing else is touched."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -91,6 +92,21 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
         again.__enter__()
     with files.locked(tmp_path / "run"):
         pass
+
+
+def test_a_file_system_without_locks_is_no_error_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(number: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", refused)
+    with files.locked(tmp_path):
+        pass
+    told = capsys.readouterr().err
+    assert told == (
+        f"{tmp_path}: its file system has no locks (No locks available): start no second run in this folder\n"
+    )
 
 
 def test_the_cache_is_where_the_first_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

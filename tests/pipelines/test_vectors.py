@@ -203,6 +203,7 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(mo
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
         (["--vector-dtype", "float64"], 2, "invalid choice: 'float64'"),
         (["--device", "gpu"], 2, "--device gpu: choose auto, cpu, cuda"),
+        (["--device", "cpu:0"], 2, "--device cpu:0: choose auto, cpu, cuda"),
         (["--pooling", "cls"], 2, "defines its own pooling: leave out --pooling"),
         (["--prompt-name", "title"], 2, "--prompt-name title: the model has passage, query"),
         (["--batch-tokens", "0"], 2, "--batch-tokens must be at least 1"),

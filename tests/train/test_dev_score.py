@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import yaml
 from clearspan.common.encoder.library import load as load_model
 from clearspan.eval.data.heldout import read_dataset
 from clearspan.eval.tasks.heldout import mean_mrr
+from clearspan.shards import Dataset
 from clearspan.train.card import Origin, card
 from clearspan.train.config.recipe import load
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -22,6 +24,7 @@ from tests.train.ranks import train_alone, train_on_ranks
 from tests.train.runs import copied, same_weights, without_its_last_checkpoint
 from tests.train.test_card import ENCODER
 
+PAIRS = "It is sunny today,The sun shines,0.9\nIt is sunny today,It rains,0.2\n"
 STEPS = ["training.eval_steps=2", "training.save_steps=2", "training.max_steps=6", "optimizer.learning_rate=0.003"]
 
 
@@ -134,10 +137,27 @@ def test_each_score_has_its_own_name() -> None:
     assert "| held-out texts, MRR in percent |  | 51.5 |" in text
 
 
-def test_scores_of_other_texts_or_pairs_do_not_compare(options: list[str]) -> None:
-    def criterion(*words: str) -> str:
-        return selection_criterion(load("demo", [*options, "output=unused", *words]))
+def test_scores_of_other_texts_or_pairs_do_not_compare(
+    options: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """What they hold counts, wherever it is: a file that was edited is another one, and a moved one is not."""
+    kept, pairs = tmp_path / "kept.csv", tmp_path / "pairs.csv"
+    kept.write_text(PAIRS)
+    other = write_dataset(tmp_path / "other", documents[-30:], tokenizer_folder)
 
-    names = [criterion(), criterion("training.eval_data=x.csv"), criterion("training.eval_data=''"), criterion()]
-    names.append(criterion("data.text.validation=other"))
-    assert len(set(names)) == 4 and names[0] == names[3]
+    def criterion(*words: str) -> str:
+        recipe = load("demo", [*options, "output=unused", *words])
+        datasets = {name: Dataset(data.path) for name, data in recipe.data.items()}
+        return selection_criterion(recipe, evaluator(recipe, datasets, None, True), None)
+
+    def of_pairs(content: str) -> str:
+        pairs.write_text(content)
+        return criterion(f"training.eval_data={pairs}")
+
+    names = [criterion(), criterion(f"data.text.validation={other}"), of_pairs(PAIRS)]
+    names += [of_pairs(PAIRS.replace("sunny", "cloudy")), of_pairs(PAIRS.replace("0.2", "0.3"))]
+    assert len(set(names)) == 5
+    moved = shutil.copytree(tmp_path / "other", tmp_path / "moved")
+    assert criterion(f"data.text.validation={moved}") == names[1]
+    assert criterion(f"training.eval_data={kept}") == names[2]
+    assert criterion("training.eval_data=''") == ""

@@ -20,7 +20,7 @@ from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
-from tests.train.runs import same_weights
+from tests.train.runs import copied, same_weights
 
 TEXTS = ["", "A sentence.", "A longer one, of Several words.", "words " * 100]
 HEAD = ("config.json", "model.safetensors")
@@ -44,13 +44,16 @@ def source(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder / "whole"
 
 
+def given(tiny: list[str], source: Path) -> list[str]:
+    words = [option for option in tiny if option not in TINY_MODEL and "bf16" not in option]
+    return [*words, "model.config=null", f"model.path={source}", "model.pooling=null", "training.bf16=true"]
+
+
 @pytest.fixture(scope="module")
 def run(source: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In bf16; spans are shorter than the folder's length limit."""
     output = tmp_path_factory.mktemp("runs") / "run"
-    given = [option for option in tiny if option not in TINY_MODEL and "bf16" not in option]
-    given += ["model.config=null", f"model.path={source}", "model.pooling=null", "training.bf16=true"]
-    done = train_alone(*given, f"output={output}")
+    done = train_alone(*given(tiny, source), f"output={output}")
     assert done.returncode == 0, done.stderr
     assert "has no masked-LM head" in done.stdout and "LOAD REPORT" not in done.stdout + done.stderr
     return output
@@ -69,6 +72,20 @@ def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run:
     np.testing.assert_allclose(load_model(run / "model").encode(TEXTS), packed, atol=1e-5)
     before, after = (load_file(folder / "2_Dense" / "model.safetensors") for folder in (source, run / "model"))
     assert before.keys() == after.keys() and not any(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_other_settings_of_its_models_folder(
+    run: Path, source: Path, tiny: list[str], tmp_path: Path
+) -> None:
+    """Weights come from the checkpoint; a prompt and a length limit are read from the folder again."""
+    again, file = copied(run, tmp_path / "run"), source / "config_sentence_transformers.json"
+    before = file.read_text()
+    file.write_text(before.replace("Find: ", "Search: "))
+    resumed = train_alone(*given(tiny, source), f"output={again}", "--resume")
+    file.write_text(before)
+    said = f"{again}: model.path {source} has another prompts than when this run began: put it back"
+    assert resumed.returncode == 1 and said in resumed.stderr and "Traceback" not in resumed.stderr
 
 
 def test_a_head_is_sealed_with_what_an_export_needs(

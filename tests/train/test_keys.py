@@ -1,12 +1,15 @@
 """Keys that were mistyped, and the two keys that say how long a run is."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from clearspan.train import __main__ as launcher
 from clearspan.train import export, reference, run, sweep
+from clearspan.train.config.layers import parse
 from clearspan.train.config.recipe import load, to_yaml
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps.grid import read as read_sweep
@@ -43,6 +46,33 @@ def test_a_wrong_argument_is_named_and_not_the_recipes_file(argument: str, meant
         load("demo", ["optimizer.eps=1e-6", argument, *GIVEN])
     said = str(raised.value)
     assert said.startswith(f"the argument {argument!r}: ") and meant in said and "demo.yaml" not in said
+
+
+@pytest.mark.parametrize("name", ["007", "1_000", "0x1F", "12:30", "2024", "2024-01-01", "runs/é, 2"])
+def test_a_text_is_taken_as_it_is_written(name: str) -> None:
+    assert load("demo", ["data.text.path=d", f"output={name}"]).output == name
+
+
+@pytest.mark.parametrize("name", ["1.10", "1e3", "7e10123"])
+def test_a_number_in_place_of_a_text_is_refused_without_quotes(name: str) -> None:
+    """Its digits may be others than the user wrote: 1.1, 1000.0, inf."""
+    with pytest.raises(RecipeError, match=r"output: \S+ is a number, and should be a text: put it in quotes"):
+        load("demo", ["data.text.path=d", f"output={name}"])
+    assert load("demo", ["data.text.path=d", f"output='{name}'"]).output == name
+
+
+@pytest.mark.parametrize("value", ["runs/a #2", "#1", "'runs/a' #2"])
+def test_a_part_of_an_argument_that_yaml_would_drop_is_refused(value: str) -> None:
+    with pytest.raises(RecipeError, match=r"'#[12]' would be a comment: put the value in quotes"):
+        load("demo", ["data.text.path=d", f"output={value}"])
+    assert load("demo", ["data.text.path=d", "output='runs/a #2'"]).output == "runs/a #2"
+
+
+@pytest.mark.parametrize("name", ["1e3", "1.10", "007", "12:30", "true", "2024-01-01", "a: b", "runs/a #2", "é\n"])
+def test_a_runs_recipe_says_the_same_texts(name: str) -> None:
+    """To this package, and to any other reader of YAML."""
+    written = to_yaml(load("demo", ["data.text.path=d", f"output={json.dumps(name)}"]))
+    assert parse(written)["output"] == yaml.safe_load(written)["output"] == name
 
 
 def test_a_mistyped_dataset_is_to_blame_and_not_the_path_that_lacks_for_it() -> None:

@@ -9,7 +9,6 @@ import torch
 from clearspan.train.config.recipe import load
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine.nan_guard import Recent, check_finite, check_limit
-from clearspan.train.selection.model_selection import selection_criterion
 
 NAN, FINE = torch.tensor(float("nan")), torch.tensor(1.5)
 
@@ -72,14 +71,3 @@ def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
         "optimizer.learning_rate",
         "training.seed",
     ]
-
-
-def test_scores_of_other_pairs_or_other_examples_do_not_compare() -> None:
-    ways = [
-        [],
-        ["training.eval_steps=5", "training.eval_data=a.csv"],
-        ["training.eval_steps=5", "training.eval_data=b.csv"],
-        ["training.eval_steps=5", "data.text.validation=v"],
-    ]
-    assert len({selection_criterion(load("demo", [*GIVEN, *way])) for way in ways}) == len(ways)
-    assert selection_criterion(load("demo", GIVEN)) == ""

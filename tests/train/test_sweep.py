@@ -4,6 +4,7 @@ import argparse
 import csv
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +15,17 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from clearspan.train import sweep
+from clearspan.shards import Dataset
+from clearspan.train import card, sweep
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import WEIGHTS
+from clearspan.train.export import DATA, SKELETON, WEIGHTS
 from clearspan.train.options import RecipeError
 from clearspan.train.sweeps import report, running
 from clearspan.train.sweeps.grid import Run
 from clearspan.train.sweeps.scores import Scoring
 from tests.conftest import ROOT
+from tests.train.conftest import write_dataset
 from tests.train.ranks import environment, train_alone
 from tests.train.test_grid import ANCHORS
 
@@ -54,8 +57,10 @@ class Started:
             out = Path(command[command.index("--output") + 1])
             out.mkdir(parents=True, exist_ok=True)
             averages = {"sts": {"value": 50.0 + len(str(out.parents[1])) % 2, "tasks": ["STS12"], "missing": []}}
-            environment = {"data_path": command[command.index("--data") + 1]}
-            (out / "results.json").write_text(json.dumps({"averages": averages, "environment": environment}))
+            words = command[command.index("--tasks") + 1].split(",")
+            content = Scoring(tuple(words), command[command.index("--data") + 1]).content
+            data = {task: {f"a/{number}": sha256 for number, sha256 in enumerate(content[task])} for task in content}
+            (out / "results.json").write_text(json.dumps({"averages": averages, "data": data}))
             return 0
         run = output_of(command)
         (run / "checkpoints" / "step-00000003").mkdir(parents=True, exist_ok=True)
@@ -211,20 +216,66 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "out").exists()
 
 
-def test_tasks_are_scored_by_a_process_each_and_once(tmp_path: Path) -> None:
-    words = ["--tasks", "transfer,sts", "--data", "senteval"]
+def test_tasks_are_scored_by_a_process_each_and_once(shared_data: Path, tmp_path: Path) -> None:
+    """And again when the data has changed: an edited file, or a task that was missing; not when it has moved."""
+    data, runs = tmp_path / "senteval", tmp_path / "runs"
+    copy_task(shared_data, data, "TREC")
+    words = ["--tasks", "transfer,sts", "--data", str(data)]
     start = Started()
-    assert done(options(tmp_path, *words), start) == 0
+    assert done(options(runs, *words), start) == 0
     scored = [command for command in start.commands if command[2] == "clearspan.eval"]
-    model, out = str(tmp_path / NAMES[0] / "model"), str(tmp_path / NAMES[0] / "eval" / "sts+transfer")
-    asked = ["--model", model, "--tasks", "transfer,sts", "--data", "senteval", "--json", "--output", out]
+    model, out = str(runs / NAMES[0] / "model"), str(runs / NAMES[0] / "eval" / "sts+transfer")
+    asked = ["--model", model, "--tasks", "transfer,sts", "--data", str(data), "--json", "--output", out]
     assert len(scored) == 4 and scored[0] == [sys.executable, "-m", "clearspan.eval", *asked]
-    again = Started()
-    assert done(options(tmp_path, *words), again) == 0 and not again.commands
-    other = Started()
-    assert done(options(tmp_path, *words[:-1], "other"), other) == 0 and len(other.commands) == 4, "other data"
-    header, *rows = csv.reader((tmp_path / "table.csv").open())
+
+    def scored_again(folder: Path) -> int:
+        again = Started()
+        assert done(options(runs, *words[:-1], str(folder)), again) == 0 and not again.trained
+        return len(again.commands)
+
+    moved = data.rename(tmp_path / "moved")
+    assert scored_again(moved) == 0
+    copy_task(shared_data, moved, "MRPC")
+    assert scored_again(moved) == 4 and scored_again(moved) == 0
+    lines = (moved / "downstream" / "TREC" / "TREC_10.label").read_bytes().splitlines(keepends=True)
+    (moved / "downstream" / "TREC" / "TREC_10.label").write_bytes(b"".join(lines[::-1]))
+    assert scored_again(moved) == 4
+    header, *rows = csv.reader((runs / "table.csv").open())
     assert header[-1] == "sts" and all(float(row[-1]) >= 50 for row in rows)
+
+
+def copy_task(shared_data: Path, data: Path, task: str) -> None:
+    shutil.copytree(shared_data / "senteval" / "downstream" / task, data / "downstream" / task)
+
+
+def test_a_run_that_is_trained_anew_is_scored_anew(shared_data: Path, tmp_path: Path) -> None:
+    copy_task(shared_data, tmp_path / "senteval", "TREC")
+    given = options(tmp_path / "runs", "--tasks", "transfer", "--data", str(tmp_path / "senteval"))
+    assert done(given, Started()) == 0
+    for name in ("model", "checkpoints"):
+        shutil.rmtree(tmp_path / "runs" / NAMES[1] / name)
+    again = Started()
+    assert done(given, again) == 0
+    assert [command[2] for command in again.commands] == ["clearspan.train", "clearspan.eval"]
+
+
+def test_a_run_on_data_that_has_changed_since_is_refused(
+    documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """Beside it, runs on the new data would be compared with it."""
+    shards = write_dataset(tmp_path / "shards", documents[:20], tokenizer_folder)
+    given = options(tmp_path / "runs")
+    given.words = [f"data.text.path={shards}" if "data.text.path" in word else word for word in given.words]
+    assert done(given, Started()) == 0
+    facts = tmp_path / "runs" / NAMES[0] / SKELETON / DATA
+    facts.parent.mkdir()
+    facts.write_text(json.dumps(card.facts({"text": Dataset(shards)})))
+    assert len(running.planned(given).runs) == 4
+    shutil.rmtree(shards)
+    assert len(running.planned(given).runs) == 4, "finished runs need no data"
+    write_dataset(shards, documents[:21], tokenizer_folder)
+    with pytest.raises(RecipeError, match=r"its run was trained on other data than data\.text\.path .*: put it back"):
+        running.planned(given)
 
 
 def write_metrics(run: Path, *lines: dict) -> Path:

@@ -110,5 +110,5 @@ def test_a_run_is_scored_on_the_data_that_is_there(tiny: list[str], shared_data:
     done = run_commands(how.command(run, True)[1:], [environment()])
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["scores"]
-    assert list(figures) == ["TREC"]
+    assert list(figures) == ["TREC"] and how.evaluated(run)
     assert next(iter(report.scores(run, how).items())) == (f"{DEV}, incomplete", figures["TREC"]["devacc"])

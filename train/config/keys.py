@@ -59,9 +59,10 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
     adapter: TypeAdapter[Options] = _adapter(cast(Any, section))
     try:
         made = adapter.validate_python(options)
-        if place := _boolean_as_number(options, made):
+        if misread := _misread(options, made):
+            place, reason = misread
             key = within + ".".join(map(str, place))
-            raise KeyedError(f"{key}: true and false are no numbers", key)
+            raise KeyedError(f"{key}: {reason}", key)
         return made
     except ValidationError as error:
         problems = error.errors(include_url=False)
@@ -82,18 +83,22 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "", 
     raise KeyedError(message, key)
 
 
-def _boolean_as_number(given: Any, made: Any) -> list[Any] | None:
-    """Return the keys that lead to a boolean of which pydantic made a number, or None."""
+def _misread(given: Any, made: Any) -> tuple[list[Any], str] | None:
+    """Return the keys that lead to a boolean of which pydantic made a number, or to a number with a fraction or an
+    exponent of which it made a text that may be another one than the user wrote, and the problem; None without one.
+    """
     if isinstance(given, bool):
-        return [] if type(made) in (int, float) else None
+        return ([], "true and false are no numbers") if type(made) in (int, float) else None
+    if isinstance(given, float):
+        return ([], f"{given} is a number, and should be a text: put it in quotes") if isinstance(made, str) else None
     if isinstance(given, Mapping):
         pairs = [(name, made[name] if isinstance(made, dict) else getattr(made, name, None)) for name in given]
     elif isinstance(given, list) and isinstance(made, Sequence):
         pairs = list(enumerate(made))
     else:
         return None
-    places = ([name, *place] for name, inner in pairs if (place := _boolean_as_number(given[name], inner)) is not None)
-    return next(places, None)
+    inner = ((name, _misread(given[name], value)) for name, value in pairs)
+    return next((([name, *misread[0]], misread[1]) for name, misread in inner if misread), None)
 
 
 def nearest_key(key: str, known: Sequence[str]) -> str | None:

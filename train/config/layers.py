@@ -18,13 +18,38 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 MAX_BYTES = 1 << 20
 
 
+NUMBERS = {
+    "int": re.compile(r"(?:0|-?[1-9]\d*)$"),
+    "float": re.compile(
+        r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+}
+"""The forms of numbers. Others of YAML 1.1 are text: 007, 1_000, 0x1F and 12:30 may be the name of a folder."""
+
+FIRST_OF_NUMBERS = "-+.0123456789"
+
+
+def _with_numbers(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return pyyaml's rules for the types of plain values, with these forms of numbers and without dates."""
+    others = {f"tag:yaml.org,2002:{name}" for name in (*NUMBERS, "timestamp")}
+    kept = {first: [rule for rule in rules if rule[0] not in others] for first, rules in resolvers.items()}
+    for name, pattern in NUMBERS.items():
+        for first in FIRST_OF_NUMBERS:
+            kept[first] = [*kept.get(first, []), (f"tag:yaml.org,2002:{name}", pattern)]
+    return kept
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts in quotes that `_Loader`, or another reader of YAML, would take for something else."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBERS["float"], list(FIRST_OF_NUMBERS))
+
+
 class _Loader(yaml.SafeLoader):
     """YAML as recipes use it: each key once, no aliases (a few of them expand to any size), 5e-5 a number, no dates."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012  # pyyaml's own class attribute
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = _with_numbers(yaml.SafeLoader.yaml_implicit_resolvers)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -42,11 +67,6 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
 
 
 def names() -> list[str]:
@@ -75,6 +95,25 @@ def parse(text: str) -> Any:
         raise ValueError(str(error).splitlines()[0]) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def read_value(text: str) -> Any:
+    """Return the value of an argument.
+
+    Raises:
+        ValueError: the text is not YAML, or a part of it would be a comment.
+    """
+    value = parse(text)
+    node = yaml.compose(text, _Loader)
+    if comment := text[node.end_mark.index if node else 0 :].strip():
+        raise ValueError(f"{comment!r} would be a comment: put the value in quotes")
+    return value
+
+
+def dump(content: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML, which `parse` reads as the same mapping."""
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False)
+    return text
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
@@ -130,7 +169,7 @@ def read_override(override: str) -> dict[str, Any]:
         raise RecipeError(f"{override!r} is not key=value")
     key, _, text = override.partition("=")
     try:
-        value = parse(text)
+        value = read_value(text)
     except ValueError as error:
         raise RecipeError(f"the argument {override[:80]!r}: {error}") from None
     first, *others = key.split(".")

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset
@@ -22,6 +20,7 @@ from clearspan.train.config.keys import KeyedError, check_names, keep_one_length
 from clearspan.train.config.layers import (
     MAX_BYTES,
     drop_other_config,
+    dump,
     find,
     merge,
     merge_layers,
@@ -199,7 +198,7 @@ def to_yaml(recipe: Recipe) -> str:
     content = dataclasses.asdict(recipe)
     if recipe.training.max_steps:
         content["training"].pop("epochs")
-    return yaml.safe_dump(content, sort_keys=False)
+    return dump(content)
 
 
 def to_file(recipe: Recipe) -> bytes:

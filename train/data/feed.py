@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from clearspan.shards import Dataset
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.data.stream import ExampleStream, StreamState
 
@@ -100,6 +101,13 @@ def _count(stream: ExampleStream) -> str:
 
 def _times(passes: float) -> str:
     return "once" if round(passes, 1) == 1 else f"{passes:.1f} times" if passes > 1 else f"{passes:.2g} times"
+
+
+def listed(datasets: Mapping[str, Dataset]) -> str:
+    """Return a line for each shard, in order: its dataset's name, its hash, its number of examples."""
+    return "".join(
+        f"{name} {shard.sha256} {shard.examples}\n" for name, dataset in datasets.items() for shard in dataset.shards
+    )
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:

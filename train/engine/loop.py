@@ -28,7 +28,7 @@ from clearspan.train.collectives import autocast, sum_over_ranks, world
 from clearspan.train.config.resume_policy import flat, lengthened
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
-from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
+from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, listed, to_plain
 from clearspan.train.draws import Purpose, integer_seed
 from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 from clearspan.train.engine.display import Display, device_name
@@ -46,11 +46,13 @@ from clearspan.train.engine.tracking import (
     peak_flops,
 )
 from clearspan.train.engine.watching import Watch, watched
+from clearspan.train.export import check_settings
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
 from clearspan.train.options import Recipe, RecipeError
 from clearspan.train.schedules import fraction_of_peak, whole
+from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.model_selection import SHOWN, Judge
 from clearspan.train.selection.validation import HeldOut
 
@@ -109,7 +111,7 @@ class Trainer:
         recipe: Recipe,
         learner: Learner,
         feed: Feed,
-        evaluate: Callable[[Learner], float] | None,
+        evaluate: DevScore | None,
         quiet: bool = False,
         held_out: HeldOut | None = None,
         show: Callable[[MicroBatch], None] | None = None,
@@ -139,11 +141,13 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none, or the dataset or a file of an objective has changed.
+            CheckpointError: there is none, or the dataset, a file of an objective or a setting of the model's folder
+                has changed.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
+        agreed(lambda: check_settings(self.learner.encoder, self.run, self.recipe.model.path))
         self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
@@ -370,9 +374,7 @@ class Trainer:
 
     def _data_hash(self) -> str:
         """Return a hash of all shards, in order, and of objectives' files: with the recipe they fix batches."""
-        contents = ""
-        for name, stream in self.feed.streams.items():
-            contents += "".join(f"{name} {shard.sha256} {shard.examples}\n" for shard in stream.dataset.shards)
+        contents = listed({name: stream.dataset for name, stream in self.feed.streams.items()})
         contents += "".join(f"{name} {fingerprint}\n" for name, fingerprint in self.learner.fingerprints().items())
         return hashlib.sha256(contents.encode()).hexdigest()
 

@@ -77,12 +77,13 @@ def name_accelerator() -> None:
 
 def one_machine() -> bool:
     """Return whether all ranks run on this machine."""
-    return _ranks_here() == os.environ["WORLD_SIZE"] or os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
+    return ranks_here() == int(os.environ["WORLD_SIZE"]) or os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
 
 
-def _ranks_here() -> str | None:
-    """Return the number of ranks that a launcher, deepspeed's or torchrun, started on this machine."""
-    return os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
+def ranks_here() -> int | None:
+    """Return the number of ranks that a launcher, deepspeed's or torchrun, started here; None without one."""
+    number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
+    return int(number) if number else None
 
 
 def join_ranks() -> None:
@@ -147,7 +148,7 @@ def _chosen_port() -> int:
     port = int(os.environ["MASTER_PORT"])
     if "LOCAL_SIZE" in os.environ:
         return 0 if port == TORCH_DISTRIBUTED_DEFAULT_PORT else port
-    return port if _ranks_here() is None and os.environ["WORLD_SIZE"] != "1" else 0
+    return port if ranks_here() is None and os.environ["WORLD_SIZE"] != "1" else 0
 
 
 def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:

@@ -10,7 +10,6 @@ recipe sets its options with the dataset, `data.NAME.modality.OPTION`.
 import abc
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -22,6 +21,7 @@ from clearspan.common.cores import num_cores
 from clearspan.shards import Dataset
 from clearspan.train import parts
 from clearspan.train.data.batch import Rows
+from clearspan.train.engine.ranks import ranks_here
 
 MAX_VALUES, MAX_PATCHES = 1 << 26, 1 << 15
 """Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
@@ -146,5 +146,4 @@ def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return ThreadPoolExecutor(max(1, share), thread_name_prefix="collate")
+    return ThreadPoolExecutor(max(1, num_cores() // (ranks_here() or 1)), thread_name_prefix="collate")

@@ -5,6 +5,8 @@ SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlati
 """
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,25 @@ from clearspan.eval.files import DataError, MissingDataError
 from clearspan.eval.tasks.heldout import LIMIT_IN_TRAINING, mean_mrr
 from clearspan.eval.tasks.sts import pairs_spearman, read_stsb_dev
 from clearspan.shards import Dataset
+from clearspan.train.data.feed import listed
 from clearspan.train.learner import Learner
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError
+
+
+@dataclasses.dataclass(frozen=True)
+class DevScore:
+    """The score on `training.eval_data`: a function of a learner; higher is better.
+
+    Attributes:
+        data: hash of the pairs, or of the held-out texts, wherever their files are.
+    """
+
+    data: str
+    score: Callable[[Learner], float]
+
+    def __call__(self, learner: Learner) -> float:
+        return self.score(learner)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +63,8 @@ def measure(eval_data: str) -> Measure:
     return Measure(name, "Spearman by cosine", hub)
 
 
-def evaluator(
-    recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool
-) -> Callable[[Learner], float] | None:
-    """Return the function that scores the encoder on `eval_data` during training, or None without it.
+def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool) -> DevScore | None:
+    """Return what scores the encoder on `eval_data` during training, or None without it.
 
     Raises:
         RecipeError: there are no held-out texts, or the data cannot be read, or all pairs have the same score.
@@ -57,31 +73,38 @@ def evaluator(
     if not data:
         return None
     try:
-        scored = _on_held_out(recipe, datasets) if data == HELD_OUT else _on_pairs(data)
+        content, scored = _on_held_out(recipe, datasets) if data == HELD_OUT else _on_pairs(data)
     except (DataError, MissingDataError) as error:
         raise RecipeError(f"training.eval_data{' heldout' if data == HELD_OUT else ''}: {error}") from None
 
     def score(learner: Learner) -> float:
         return scored(lambda texts: encode_texts(learner.encoder, tokenizer, texts, quiet=quiet))
 
-    return score
+    return DevScore(hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest(), score)
 
 
-def _on_pairs(data: str) -> Callable[[Any], float]:
+def _on_pairs(data: str) -> tuple[str, Callable[[Any], float]]:
+    """Return the pairs as text, and the score on them."""
     pairs = read_stsb_dev(data)
     if len(set(pairs.gold)) < 2:
         raise RecipeError(
             f"training.eval_data {data}: all pairs have the same score, so no correlation exists: "
             "give pairs with different scores"
         )
-    return lambda encode: pairs_spearman(encode, pairs)
+    content = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
+    return content, lambda encode: pairs_spearman(encode, pairs)
 
 
-def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Any], float]:
-    folders = [
-        data.validation for name, data in recipe.data.items() if data.validation and datasets[name].kind.has_tokens
-    ]
+def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> tuple[str, Callable[[Any], float]]:
+    """Return a line for each shard of the held-out texts, and the score on them."""
+    folders = {
+        name: data.validation
+        for name, data in recipe.data.items()
+        if data.validation and datasets[name].kind.has_tokens
+    }
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
-    collections = [heldout.read_dataset(folder, LIMIT_IN_TRAINING, picking=True).collection for folder in folders]
-    return lambda encode: mean_mrr(encode, collections)
+    read = [heldout.read_dataset(folder, LIMIT_IN_TRAINING, picking=True) for folder in folders.values()]
+    collections = [held.collection for held in read]
+    content = listed({name: Dataset(folder) for name, folder in folders.items()})
+    return content, lambda encode: mean_mrr(encode, collections)

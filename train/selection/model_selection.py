@@ -5,29 +5,29 @@ The weights before the first step are evaluated too, so the best checkpoint is n
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from clearspan.train.collectives import sum_over_ranks, world
 from clearspan.train.options import DEV, HELD_OUT, Recipe
+from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOut
 
 SHOWN = (DEV, f"{PREFIX}loss")
 """The figures that measure how good a checkpoint is."""
 
 
-def selection_criterion(recipe: Recipe) -> str:
-    """Return what picks the best checkpoint, such as a file of pairs, "" if nothing does; scores by others do not
-    compare.
+def selection_criterion(recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None) -> str:
+    """Return what picks the best checkpoint: a score or loss, with the hash of the data that it is computed on; "" if
+    nothing does. Figures by another criterion do not compare. The paths of the data do not count.
     """
     if not recipe.training.eval_steps:
         return ""
-    folders = {name: data.validation for name, data in recipe.data.items() if data.validation}
-    if recipe.training.eval_data == HELD_OUT:
-        return f"texts held out {folders}"
-    return f"pairs {recipe.training.eval_data}" if recipe.training.eval_data else f"held out {folders}"
+    if evaluate:
+        return f"score on {'texts held out' if recipe.training.eval_data == HELD_OUT else 'pairs'} {evaluate.data}"
+    return f"loss on {held_out.data}" if held_out and held_out.judging else ""
 
 
 class Judge:
@@ -40,21 +40,15 @@ class Judge:
 
     Attributes:
         enabled: whether there is anything to evaluate.
-        criterion: the pairs or examples that pick the best checkpoint; "": nothing does.
+        criterion: the score or loss that picks the best checkpoint (`selection_criterion`); "": nothing does.
         criterion_changed: whether that differs from the checkpoint that the run resumed from.
     """
 
-    def __init__(
-        self, recipe: Recipe, evaluate: Callable[[Any], float] | None, held_out: HeldOut | None, quiet: bool
-    ) -> None:
+    def __init__(self, recipe: Recipe, evaluate: DevScore | None, held_out: HeldOut | None, quiet: bool) -> None:
         self.evaluate, self.held_out, self.quiet = evaluate, held_out, quiet
         self.enabled = bool(recipe.training.eval_steps and (evaluate or held_out))
-        picks = evaluate or (held_out and held_out.judging)
-        self.criterion, self.best, self.criterion_changed = (
-            selection_criterion(recipe) if picks else "",
-            float("-inf"),
-            False,
-        )
+        self.criterion = selection_criterion(recipe, evaluate, held_out)
+        self.best, self.criterion_changed = float("-inf"), False
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, as plain values."""

@@ -8,6 +8,7 @@ loss can distinguish a good encoder from a bad one on held-out examples (`Object
 objective it is not logged.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from clearspan.train.collectives import autocast, sum_over_ranks, world
+from clearspan.train.data.feed import listed
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
@@ -35,6 +37,7 @@ class HeldOut:
     Attributes:
         unjudged: objective -> why its loss cannot pick the best checkpoint.
         judging: objective -> its weight, for the objectives whose loss can.
+        data: hash of the examples' shards, wherever these are.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
@@ -42,6 +45,8 @@ class HeldOut:
         objectives = [each for turn in learner.turns for each in learner.of_turn(turn) if each.data in self.streams]
         self.unjudged = {each.name: reason for each in objectives if (reason := each.unjudged())}
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
+        shards = listed({name: stream.dataset for name, stream in self.streams.items()})
+        self.data = hashlib.sha256(shards.encode()).hexdigest()
 
     def notes(self) -> list[str]:
         """Return a line about the losses that cannot pick the best checkpoint, if there are any.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.train.config.keys import KeyedError, typed
-from clearspan.train.config.layers import parse, read_yaml
+from clearspan.train.config.layers import read_value, read_yaml
 from clearspan.train.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
@@ -181,7 +181,7 @@ def canonical(key: str, value: str) -> str:
     if not value:
         raise RecipeError(f"--grid {key} has an empty value: write null to leave a key out")
     try:
-        return as_text(parse(value))
+        return as_text(read_value(value))
     except ValueError as error:
         raise RecipeError(f"--grid {key}: {value!r}: {error}") from None
 

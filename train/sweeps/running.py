@@ -15,12 +15,15 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from clearspan.common import files, terminal
+from clearspan.common.model_folder import read_json
 from clearspan.common.progress import LONG_S, about, counted
+from clearspan.shards import storage
+from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.train.config.recipe import load, load_saved
 from clearspan.train.config.resume_policy import flat
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import WEIGHTS
-from clearspan.train.options import RecipeError, refuse
+from clearspan.train.export import DATA, SKELETON, WEIGHTS
+from clearspan.train.options import Recipe, RecipeError, refuse
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run
 from clearspan.train.sweeps.remarks import equal_rows, remarks
@@ -100,6 +103,20 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )
+    _check_data(folder, recipe)
+
+
+def _check_data(folder: Path, recipe: Recipe) -> None:
+    """Raise RecipeError if a run was trained on other data than a dataset's folder holds now."""
+    facts = folder / SKELETON / DATA
+    trained_on = read_json(facts) if facts.is_file() else {}
+    for name, data in recipe.data.items():
+        known, path = trained_on.get(name), storage.join(data.path, MANIFEST)
+        if known and storage.exists(path) and storage.sha256(path) != known["manifest"]:
+            raise RecipeError(
+                f"{folder}: its run was trained on other data than data.{name}.path {data.path} holds now: put it "
+                "back, or use another --output for this sweep"
+            )
 
 
 def state(run: Path) -> str:
@@ -196,6 +213,8 @@ def sweep(
             seconds = left * sum(times) / max(1, len(times))
             rest = f"; {about(seconds, counted(left, 'run'))}" if seconds >= LONG_S else ""
             terminal.notice(f"run {number} of {len(plan.runs)}, {before}: {run.name}{rest}")
+            if earlier := plan.scoring.results(folder):
+                earlier.unlink(missing_ok=True)  # of another model, which was trained here before
             code = start(train_command(run, options.output, plan.overrides, options), False)
             problem = f"training ended with exit code {code}" if code else ""
             if not code and state(folder) != "finished" and not stopped():

@@ -9,12 +9,14 @@ over some of its tasks only is named "incomplete", and missing data is reported 
 
 import argparse
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.files import sha256
 from clearspan.common.plugins import PluginError, is_spec
 from clearspan.eval.files import DataError
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
@@ -48,12 +50,29 @@ class Scoring:
         name = "+".join(sorted(self.tasks)) + ("" if self.protocol == "full" else f",{self.protocol}")
         return run / "eval" / name / "results.json" if self.tasks else None
 
+    @functools.cached_property
+    def available(self) -> tuple[dict[str, tuple[Path, ...]], dict[str, str]]:
+        """(task -> its files, task -> the reason why it is missing) of the folder of data."""
+        files: dict[str, tuple[Path, ...]] = {}
+        without: dict[str, str] = {}
+        for word in self.tasks:
+            loaded = family(word).load(Path(self.data))
+            files |= {task.name: task.files for task in loaded.tasks}
+            without |= loaded.missing
+        return files, without
+
+    @functools.cached_property
+    def content(self) -> dict[str, list[str]]:
+        """Task -> the sorted hashes of its files."""
+        return {task: sorted(map(sha256, files)) for task, files in self.available[0].items()}
+
     def evaluated(self, run: Path) -> bool:
-        """Return whether a run has been evaluated on this folder of data."""
+        """Return whether a run has been evaluated on the data that is there now, wherever it was then."""
         results = self.results(run)
         if results is None or not results.is_file():
             return False
-        return bool(json.loads(results.read_text())["environment"].get("data_path") == str(Path(self.data)))
+        data = json.loads(results.read_text()).get("data", {})
+        return {task: sorted(files.values()) for task, files in data.items()} == self.content
 
     def command(self, run: Path, quiet: bool) -> list[str]:
         """Return the command that evaluates a run."""
@@ -116,13 +135,8 @@ def missing(evaluation: Scoring) -> str:
     Raises:
         RecipeError: there is no data at all, none of the score's tasks has data, or a file is malformed.
     """
-    available: list[str] = []
-    without: dict[str, str] = {}
     try:
-        for word in evaluation.tasks:
-            loaded = family(word).load(Path(evaluation.data))
-            available += [task.name for task in loaded.tasks]
-            without |= loaded.missing
+        available, without = evaluation.available
     except PluginError as error:
         raise RecipeError(f"--tasks: {error}") from None
     except DataError as error:
