@@ -17,10 +17,13 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
 from clearspan.train.engine.signals import ending_at_once
+
+if TYPE_CHECKING:
+    from clearspan.train.options import Recipe
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -142,21 +145,28 @@ def _inference(encoder: Any) -> dict[str, Any]:
     return {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
 
 
-def check_settings(encoder: Any, run: Path, source: str) -> None:
-    """Raise CheckpointError if an encoder has other settings than the one that a run began with: a resumed run reads
-    them again from the model's folder, `source`.
+def check_settings(encoder: Any, recipe: "Recipe", tokenizers: Mapping[str, str]) -> None:
+    """Raise CheckpointError if the encoder's settings, or a dataset's tokenizer, are not those that a run began with.
+
+    Weights and ids stay the same: a resumed run reads settings from the model's folder, and special tokens from the
+    tokenizer, again.
+
+    Args:
+        tokenizers: the hashes of tokenizers by dataset.
     """
     from clearspan.common.model_folder import read_json
     from clearspan.train.engine.checkpoint import CheckpointError
 
-    path = run / SKELETON / INFERENCE
-    began = read_json(path) if path.is_file() else {}
-    changed = sorted(name for name, value in _inference(encoder).items() if name in began and began[name] != value)
-    if changed:
-        raise CheckpointError(
-            f"{run}: model.path {source} has another {', '.join(changed)} than when this run began: put it back, or "
-            "start a new run"
-        )
+    run, mend = Path(recipe.output), "than when this run began: put it back, or start a new run"
+    settings, facts = (
+        read_json(path) if (path := run / SKELETON / name).is_file() else {} for name in (INFERENCE, DATA)
+    )
+    now = _inference(encoder)
+    if changed := sorted(name for name, value in now.items() if name in settings and settings[name] != value):
+        raise CheckpointError(f"{run}: model.path {recipe.model.path} has another {', '.join(changed)} {mend}")
+    for name, sha256 in tokenizers.items():
+        if facts.get(name, {}).get("tokenizer", sha256) != sha256:
+            raise CheckpointError(f"{run}: data.{name}.path {recipe.data[name].path} has another tokenizer {mend}")
 
 
 def load_skeleton(folder: Path) -> Any:

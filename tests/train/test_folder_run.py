@@ -18,7 +18,7 @@ from clearspan.train.engine.integrity import read_manifest
 from clearspan.train.export import _trained, load_skeleton, main, save_skeleton
 from clearspan.train.model.encoder import encode_texts
 from clearspan.train.model.tokenizer import load_tokenizer
-from tests.train.conftest import TINY_MODEL, VOCABULARY
+from tests.train.conftest import TINY_MODEL, VOCABULARY, write_dataset
 from tests.train.ranks import train_alone
 from tests.train.runs import copied, same_weights
 
@@ -85,6 +85,21 @@ def test_a_run_does_not_go_on_with_other_settings_of_its_models_folder(
     resumed = train_alone(*given(tiny, source), f"output={again}", "--resume")
     file.write_text(before)
     said = f"{again}: model.path {source} has another prompts than when this run began: put it back"
+    assert resumed.returncode == 1 and said in resumed.stderr and "Traceback" not in resumed.stderr
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_another_tokenizer_of_the_same_shards(
+    run: Path, source: Path, tiny: list[str], documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """Shards hold no special tokens: those around a sequence are the tokenizer's."""
+    again, bare = copied(run, tmp_path / "run"), copied(tokenizer_folder, tmp_path / "bare")
+    record = json.loads((bare / "tokenizer.json").read_text())
+    (bare / "tokenizer.json").write_text(json.dumps({**record, "post_processor": None}))
+    other = write_dataset(tmp_path / "other", documents, bare)
+    words = [word for word in given(tiny, source) if "data.text.path" not in word]
+    resumed = train_alone(*words, f"data.text.path={other}", f"output={again}", "--resume")
+    said = f"{again}: data.text.path {other} has another tokenizer than when this run began: put it back"
     assert resumed.returncode == 1 and said in resumed.stderr and "Traceback" not in resumed.stderr
 
 
