@@ -3,14 +3,15 @@
     python -m benchmarks.load --text peps.jsonl --tokenizer roberta-base --data SENTEVAL
 
 The commands set OMP_WAIT_POLICY=PASSIVE, so torch's threads sleep while they wait for each other; GOMP_SPINCOUNT with
-libgomp's default restores the spinning. Each round runs every command both ways, with and without the busy processes;
-times are medians over rounds, of whole commands with imports and start-up, and ratios are medians of each round's
-ratio. Training is the recipe `demo`'s transformer; its model embeds texts, and is scored on a task of SentEval. Do not
-set OMP_NUM_THREADS.
+libgomp's default restores the spinning. Each round runs every command both ways, with and without the busy processes.
+Times are medians over rounds, of whole commands with imports and start-up; ratios are medians of each round's ratio, of
+elapsed time and of processor time, which other work on the machine affects less. Training is the recipe `demo`'s
+transformer; its model embeds texts, and is scored on a task of SentEval. Do not set OMP_NUM_THREADS.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -73,7 +74,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     options = ("--tasks", "transfer", "--data", str(work / "senteval"), "--cache", "none", "--device", "cpu", "--quiet")
     evaluate = ("eval", "--model", model, "--output", str(scores), *options)
     commands = {"train": (train, run), "embed": (embed, vectors), "eval": (evaluate, scores)}
-    seconds: dict[tuple[str, str, str], list[float]] = {}
+    runs: dict[tuple[str, str, str], list[Process]] = {}
     for number in range(arguments.rounds):
         for name, (words, output) in commands.items():
             for load, num_busy in LOADS.items():
@@ -81,35 +82,36 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
                     shutil.rmtree(output, ignore_errors=True)
                     with busy(num_busy):
                         process = Process(sys.executable, "-m", "clearspan", *words, variables=variables)
-                    seconds.setdefault((name, load, wait), []).append(process.seconds)
+                    runs.setdefault((name, load, wait), []).append(process)
                     progress(start, f"round {number + 1}: {name}, {load}, {wait}: {process.seconds:.1f} s")
-    rows = {
-        name: {
-            **{
-                f"{load}_{wait}_s": round(statistics.median(seconds[name, load, wait]), 2)
-                for load in LOADS
-                for wait in SPINS
-            },
-            **{load: median_ratio(seconds[name, load, "sleep"], seconds[name, load, "spin"]) for load in LOADS},
-        }
-        for name in commands
-    }
+    rows: dict[str, dict[str, dict[str, float]]] = {name: {} for name in commands}
+    for name, load in itertools.product(commands, LOADS):
+        pair = {wait: runs[name, load, wait] for wait in SPINS}
+        row = {wait: round(statistics.median(each.seconds for each in pair[wait]), 2) for wait in SPINS}
+        for measured in ("seconds", "cpu_seconds"):
+            times = [[getattr(each, measured) for each in pair[wait]] for wait in ("sleep", "spin")]
+            row[f"{measured}_ratio"] = median_ratio(*times)
+        rows[name][load] = row
     names = ("data.text.batch_size", "training.max_steps", "texts", "task", "rounds")
     return {"machine": machine(), **{name: getattr(arguments, name) for name in names}, "rows": rows}
 
 
 def table(result: dict[str, Any]) -> str:
     """Return the text that is printed."""
-    headings = [f"{load}: {word}" for load in LOADS for word in ("spins, s", "sleeps, s", "ratio")]
     rows = [
-        [name, *(text for load in LOADS for text in (*(f"{row[f'{load}_{wait}_s']:.1f}" for wait in SPINS), row[load]))]
-        for name, row in result["rows"].items()
+        [
+            f"{name}, {load}",
+            *(f"{row[wait]:.1f}" for wait in SPINS),
+            *(f"{row[f'{each}_ratio']:.2f}" for each in ("seconds", "cpu_seconds")),
+        ]
+        for name, loads in result["rows"].items()
+        for load, row in loads.items()
     ]
     cores = f"{result['machine']['cores']} cores of {result['machine']['cpu']}"
     return "\n".join(
         [
             f"{cores}; busy: {LOADS['busy']} processes beside the command; medians of {result['rounds']} rounds",
-            columns(["", *headings], [[str(cell) for cell in row] for row in rows]),
+            columns(["", "spins, s", "sleeps, s", "ratio", "of processor time"], rows),
         ]
     )
 

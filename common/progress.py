@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 LONG_S = 30.0
 """Work that takes longer than this says how long it takes."""
 SAMPLE_S = 5.0
-"""Seconds of work after which the time of the rest is estimated."""
+"""Seconds of work, without its start-up, after which the time of the rest is estimated."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 _stages: ContextVar[tuple[str, ...]] = ContextVar("stages", default=())
 _last_line = [0.0]
@@ -98,7 +98,7 @@ class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in 
             now, self._done = time.perf_counter(), self._done + ((n or 0) if cost is None else cost)
             if self._first is None:
                 self._first = now, self._done
-            elif now - self._start >= SAMPLE_S and self._done > self._first[1]:
+            elif now - self._first[0] >= SAMPLE_S and self._done > self._first[1]:
                 rate = (self._done - self._first[1]) / (now - self._first[0])
                 seconds = self._first[0] - self._start + (self.cost - self._first[1]) / rate
                 if seconds >= LONG_S:

@@ -65,7 +65,7 @@ class Progress:
                 tell(about(seconds, work))
         elif elapsed >= LONG_S and not self._unknown:
             self._unknown = True
-            tell(f"{work}: the first takes more than {duration(elapsed)}")
+            tell(f"{work}: the first is not finished after {duration(elapsed)}")
 
     def _watch(self) -> None:
         while (self._waits or not self.bar.disable) and not self._end.wait(POLL_S):

@@ -44,8 +44,8 @@ def test_start_up_does_not_count_for_the_rate_of_the_rest(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Bar(61, "training 61 classifiers") as bar:
-        advance(bar, clock, 30, 1, 1)
-    assert capsys.readouterr().err == "about 90 s for training 61 classifiers\n"
+        advance(bar, clock, 30, 2, 2, 2)
+    assert capsys.readouterr().err == "about 2.5 min for training 61 classifiers\n"
 
 
 def test_items_count_by_their_cost(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,7 @@ def test_a_run_whose_first_units_take_long_says_so_once(
     for _ in range(3):
         now[0] += 31
         watched.poll()
-    assert capsys.readouterr().err == "9 MB in 1 unit: the first takes more than 31 s\n"
+    assert capsys.readouterr().err == "9 MB in 1 unit: the first is not finished after 31 s\n"
 
 
 @pytest.mark.parametrize(
