@@ -2,7 +2,8 @@
 
     auto -> cuda if torch finds a GPU, else cpu          auto -> bf16 if the device multiplies it, else fp32
 
-The resolved values are recorded with the result. torch is imported when a value is resolved, since help needs none.
+The resolved values are recorded with the result. torch is imported when a value is resolved, since help needs none. A
+machine without torch, which only starts a job for others, resolves to cpu and fp32.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def resolve_device(asked: str) -> str:
     """Return the device for what the user asked: of `auto`, cuda if torch finds a GPU, else cpu."""
     if asked != AUTO:
         return asked
-    if importlib.util.find_spec("torch") is None:  # the machine that only starts a job for others
+    if importlib.util.find_spec("torch") is None:
         return "cpu"
     import torch
 
@@ -59,7 +60,9 @@ def resolve(device: str, precision: str, key: str = "--precision") -> Compute:
         key: the option that sets the precision, for the line.
     """
     device = resolve_device(device)
-    if precision == "fp32":
+    if importlib.util.find_spec("torch") is None and precision == AUTO:
+        return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")
+    if importlib.util.find_spec("torch") is None or precision == "fp32":
         return Compute(device, precision)
     from clearspan.common.precision import choose
 

@@ -17,6 +17,7 @@ import clearspan
 from clearspan.common.commands import UsageError, run_module, words
 from clearspan.pipelines.errors import PipelineError
 from clearspan.train.api import assignments
+from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.options import RecipeError
 from tests.conftest import ROOT
 
@@ -141,6 +142,15 @@ def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
 def test_a_recipe_that_cannot_work_is_refused_before_a_process_starts() -> None:
     with pytest.raises(RecipeError, match="max_step"):
         clearspan.train_model("demo", {"training.max_step": 1})
+
+
+def test_an_export_that_cannot_work_names_the_keyword_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    def export(*_: object) -> None:
+        raise CheckpointError("no score picked a best checkpoint; --checkpoint last takes the last")
+
+    monkeypatch.setattr("clearspan.train.export.export", export)
+    with pytest.raises(CheckpointError, match="; checkpoint last takes the last"):
+        clearspan.export_model("run", "out", "best")
 
 
 @pytest.mark.slow

@@ -97,6 +97,7 @@ def train_model(
     return Run(Path(loaded.output))
 
 
+@naming_keywords({"--checkpoint": "checkpoint", "--resume": "resume=True"})
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
 
