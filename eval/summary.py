@@ -172,7 +172,7 @@ class Summary:
     def _against_first(self) -> Iterator[str]:
         verdicts = [(_verdict(scored.differences), scored) for scored in self.scored[1:] if scored.differences]
         if verdicts:
-            each = [f"{verdict} ({models})" for verdict, models in self._together(verdicts).items()]
+            each = [f"{verdict} ({models})" for verdict, models in sorted(self._together(verdicts).items())]
             yield f"Differences from {self.names[0]} beyond noise: {', '.join(each)}."
 
     def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:

@@ -233,4 +233,5 @@ FAMILY = Family(load, "DIR/retrieval/<name>/, BEIR's layout, or the files of Cra
 
 
 def _cut(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -143,7 +143,7 @@ def test_the_outcome_counts_first_hits_and_names_the_models_that_differ_beyond_n
     ]
     outcome = (
         "Of 60 queries of retrieval/flickr8k, after answers 30 with its first hit, before 20, tfidf 20, bow 10. "
-        "Differences from before beyond noise: better (after), worse (bow), none (tfidf)."
+        "Differences from before beyond noise: better (after), none (tfidf), worse (bow)."
     )
     summary = Summary([before, *others])
     assert summary.outcome == outcome

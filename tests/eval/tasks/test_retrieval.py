@@ -211,13 +211,17 @@ def test_no_collection_at_all_is_said_so(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_the_rank_of_the_relevant_document_and_marks_it() -> None:
-    """Documents at cosines 1, 0.8, 0.6 and 0 of the one query; the third is relevant."""
-    vectors = {"query": (1, 0), "same": (1, 0), "near": (0.8, 0.6), "right": (0.6, 0.8), "far": (0, 1)}
+    """Documents at cosines 1, 0.8, 0.6 and 0 of the one query; the third is relevant. Texts are shown in one line."""
+    vectors = {"query": (1, 0), "same": (1, 0), "near": (0.8, 0.6), "right\nhere": (0.6, 0.8), "far": (0, 1)}
     query, *documents = vectors
     texts = replace(collection(4, [{2: 1}]), queries=[query], documents=documents)
     scored = RetrievalTask("own", texts).score(Run(Embedder(lambda given: np.array([vectors[text] for text in given]))))
     (table,) = scored.details.tables
-    assert table.caption == "own: query\nrelevant: right"
+    assert table.caption == "own: query\nrelevant: right here"
     ((rank, *nearest),) = table.rows
     assert rank == 3
-    assert nearest == [Cell("same", "cosine 1.00"), Cell("near", "cosine 0.80"), Cell("right", "cosine 0.60", True)]
+    assert nearest == [
+        Cell("same", "cosine 1.00"),
+        Cell("near", "cosine 0.80"),
+        Cell("right here", "cosine 0.60", True),
+    ]
