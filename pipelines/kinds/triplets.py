@@ -179,14 +179,7 @@ class Triplets(TextKind):
         }
 
     def reading(self) -> Reading:
-        return Reading(
-            columns=self.column_sets,
-            sparse=self.pairs,
-            header=self.header,
-            whole=self.nli,
-            formats=self.formats,
-            encoding=self.encoding,
-        )
+        return dataclasses.replace(super().reading(), columns=self.column_sets, sparse=self.pairs, whole=self.nli)
 
     def worker(self, resources: Mapping[str, bytes]) -> "TripletWorker":
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
