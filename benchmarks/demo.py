@@ -54,9 +54,9 @@ STAGES = {
     "training: a transformer that begins with its vectors": 150,
     "scores: clearspan eval --tasks retrieval": 35,
 }
-"""Stage -> its seconds on two cores that multiply as in `PRODUCT_S`."""
+"""Stage -> about its seconds on two cores that multiply as in `PRODUCT_S`; derived from CPU time on a busy machine."""
 PRODUCT_S = 0.016
-"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores."""
+"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores, half of the CPU time."""
 VOCABULARY = 8192
 MIN_TOKENS = 64
 HOLDOUT = 0.05
