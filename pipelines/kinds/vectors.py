@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from clearspan.common.encoder.fingerprint import digest, model_files
+from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
 from clearspan.common.terminal import one_line
@@ -172,8 +172,7 @@ def model_hash(folder: str) -> str:
         EncoderError: there is no such folder, or its list of modules cannot be read.
     """
     check_folder(folder)
-    path = Path(folder)
-    return digest(files=model_files(path, [module.folder for module in read_modules(path)]))
+    return model_sha256(Path(folder))
 
 
 def prompts(folder: str) -> tuple[list[str], str | None]:
