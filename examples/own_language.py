@@ -37,7 +37,7 @@ def main() -> None:
 
     # A published recipe, with a fresh encoder in place of its pretrained one.
     changes: dict[str, object] = {"data.text.path": shards, "output": args.output / "run", "model.config": ENCODER}
-    changes |= {"training.max_steps": args.steps, "optimizer.learning_rate": 5e-4, "training.eval_steps": 0}
+    changes |= {"training.max_steps": args.steps, "optimizer.learning_rate": 5e-4}
     if args.pairs:
         dev, test = split(args.pairs, args.output)
         changes |= {"training.eval_data": dev, "training.eval_steps": max(1, args.steps // 10)}

@@ -5,7 +5,8 @@
 
 Each step is a command of this project, printed before it runs. A part of the texts is held out: one half of it picks
 the checkpoint, with the model before training as the first candidate, and the verdict is reached on the other half.
-DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped.
+DIR/model is the trained model if it is better, otherwise the given one. The same command continues where it stopped,
+unless a text or the model has changed: DIR/adapt.json holds hashes of what the finished steps read.
 """
 
 import argparse
@@ -31,6 +32,12 @@ EXAMPLE = """examples:
 STATE = "adapt.json"
 PASSED = ("input", "text_field", "text_per", "encoding", "min_tokens", "holdout_fraction")
 """Options of `clearspan documents`."""
+PIPELINES, TRAIN = ("clearspan.pipelines", "pipelines"), ("clearspan.train", "train")
+EVAL = ("clearspan.eval", "python -m clearspan.eval")
+"""Modules of the steps, each with the start of its error lines."""
+NUM_STEPS = 3
+EVALUATED = "training.eval_steps=1"
+"""A placeholder: how often to evaluate follows from the number of steps, which the recipe says."""
 BEFORE, AFTER, BASELINES = "before", "after", ("tfidf", "bm25")
 FIGURE = "mrr"
 SHORT, LONG = 32, 1024
@@ -38,6 +45,7 @@ SHORT, LONG = 32, 1024
 FEW_TEXTS = 10_000
 """Below this number of texts, training reads them three times."""
 NUM_EVALUATIONS = 8
+LENGTHS = ("training.epochs", "training.max_steps")
 STATIC = ("model.config=null", "optimizer.learning_rate=0.01")
 """Keys of the recipe `static` for a table that is trained already: it keeps its own, and moves a tenth as fast."""
 SENTENCES = ("model.pooling=''",)
@@ -46,12 +54,27 @@ LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
 class Step(NamedTuple):
-    """A command of this project: its key in `adapt.json`, its module, the start of its error lines, and its words."""
+    """A command of this project.
+
+    Attributes:
+        name: its key in `adapt.json`.
+        about: what it does, for the line before it.
+        prefix: the start of its error lines.
+        datasets, models: the folders that it reads, and does not check itself.
+    """
 
     name: str
+    about: str
     module: str
     prefix: str
     words: tuple[str, ...]
+    datasets: tuple[Path, ...] = ()
+    models: tuple[Path, ...] = ()
+
+    @property
+    def checks_its_inputs(self) -> bool:
+        """Whether the finished command, run again, compares its inputs and does nothing else."""
+        return not self.datasets
 
     def __str__(self) -> str:
         return shlex.join(["python", "-m", self.module, *self.words])
@@ -97,17 +120,22 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def work(options: argparse.Namespace) -> int:
     """Run the steps; return the exit code: that of a command that failed, 2 for bad usage, 130 if interrupted."""
+    from clearspan.train.api import load_recipe
     from clearspan.train.options import RecipeError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
     try:
         state = read_state(options)
+        if options.recipe:
+            keys = [*recipe_keys(options, options.output / "texts"), EVALUATED, *options.overrides]
+            load_recipe(options.recipe, keys)
         if options.dry_run:
-            terminal.say("\n".join(f"$ {step}" for step in steps(options)))
+            lines = [f"{title(number, step)}\n$ {step}" for number, step in enumerate(steps(options), 1)]
+            terminal.say("\n".join(lines))
             return 0
         with files.locked(options.output):
-            for step in steps(options):
-                run(step, state, options)
+            for number, step in enumerate(steps(options), 1):
+                run(number, step, state, options)
             finish(options, state)
     except (UsageError, RecipeError, CommandError) as error:
         print(f"adapt: {terminal.one_line(error)}", file=sys.stderr)
@@ -119,7 +147,7 @@ def work(options: argparse.Namespace) -> int:
 
 
 def read_state(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the content of `adapt.json`: the commands that have finished, by step, and the verdict if there is one.
+    """Return the finished steps that `adapt.json` holds: by name, the command and the hashes of what it read.
 
     Raises:
         UsageError: the model is no folder, or the output is in it or holds something else.
@@ -132,8 +160,9 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     if path.is_file():
         with contextlib.suppress(ValueError):
             state = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(state, dict) and isinstance(state.get("steps"), dict):
-                return state
+            steps = state.get("steps") if isinstance(state, dict) else None
+            if isinstance(steps, dict) and all(isinstance(done, dict) for done in steps.values()):
+                return {"steps": steps}
         raise UsageError(f"{path}: is not a file of this command: name another --output")
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
@@ -141,18 +170,21 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def steps(options: argparse.Namespace) -> Iterator[Step]:
-    """Yield the commands in order, and print why this recipe; those after the first depend on the dataset it wrote."""
+    """Yield the commands in order; those after the first depend on the dataset that it wrote."""
     folder, texts = options.output, options.output / "texts"
     line = {**{name: getattr(options, name) for name in PASSED}, "tokenizer": options.model, "output": texts}
-    yield Step("texts", "clearspan.pipelines", "pipelines", ("documents", *words({**line, "dedup": True})))
+    documents = ("documents", *words({**line, "dedup": True}))
+    yield Step("texts", f"texts to tokens, {options.holdout_fraction:.0%} held out", *PIPELINES, documents)
     unknown = Choice("RECIPE", ("KEYS",), "RECIPE and KEYS depend on the lengths and the number of the texts")
     choice = planned(options, texts) if (texts / "manifest.json").is_file() else unknown
-    terminal.notice(choice.reason)
     keys = [*recipe_keys(options, texts), *choice.changes, *options.overrides]
-    yield Step("train", "clearspan.train", "train", (*words({"recipe": choice.recipe, "resume": True}), *keys))
-    models = {BEFORE: options.model, AFTER: folder / "run" / "model", **{name: name for name in BASELINES}}
+    command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
+    datasets, trained = (texts, texts / "validation"), folder / "run" / "model"
+    yield Step("train", choice.reason, *TRAIN, command, datasets, (options.model,))
+    models = {BEFORE: options.model, AFTER: trained, **{name: name for name in BASELINES}}
     scored = {"tasks": "heldout", "data": texts, "model": list(models.values()), "name": list(models)}
-    yield Step("eval", "clearspan.eval", "python -m clearspan.eval", tuple(words({**scored, "output": folder})))
+    about = f"{', '.join(models)} on the half of the held-out texts that picked no checkpoint"
+    yield Step("eval", about, *EVAL, tuple(words({**scored, "output": folder})), datasets, (options.model, trained))
 
 
 def recipe_keys(options: argparse.Namespace, texts: Path) -> list[str]:
@@ -180,12 +212,17 @@ def planned(options: argparse.Namespace, texts: Path) -> Choice:
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(options.model))
     num_texts = manifest.totals["examples"]
     choice = choose(num_texts, median(manifest.lengths["tokens"]), is_static, options.recipe)
-    # How often to evaluate follows from the number of steps, which the recipe says.
-    keys = [*recipe_keys(options, texts), "training.eval_steps=1", *choice.changes, *options.overrides]
-    recipe = load_recipe(choice.recipe, keys)
+    changes = kept(choice.changes, options.overrides)
+    recipe = load_recipe(choice.recipe, [*recipe_keys(options, texts), EVALUATED, *changes, *options.overrides])
     num_steps = recipe.training.max_steps or recipe.training.epochs * num_texts / recipe.data["text"].batch_size
     evaluations = f"training.eval_steps={max(1, int(num_steps / NUM_EVALUATIONS))}"
-    return Choice(choice.recipe, (*choice.changes, evaluations), choice.reason)
+    return Choice(choice.recipe, (*changes, evaluations), f"{choice.reason}; about {max(1, round(num_steps)):,} steps")
+
+
+def kept(changes: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the chosen changes, without the run's length if the user gives one."""
+    given = any(override.split("=")[0] in LENGTHS for override in overrides)
+    return [change for change in changes if not (given and change.split("=")[0] in LENGTHS)]
 
 
 def choose(num_texts: int, median_tokens: int, is_static: bool, recipe: str | None = None) -> Choice:
@@ -211,23 +248,41 @@ def median(histogram: Mapping[str, int]) -> int:
     return next(edge for edge, count in zip(edges, counts, strict=True) if 2 * count >= sum(histogram.values()))
 
 
-def run(step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
-    """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished.
+def title(number: int, step: Step) -> str:
+    """Return the line before a step's command."""
+    return f"{number}/{NUM_STEPS} {step.name}: {step.about}"
+
+
+def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namespace) -> None:
+    """Run a command unless an earlier call has finished it; add it to `adapt.json` when it has finished. One that
+    checks its inputs itself runs in any case.
 
     Raises:
-        UsageError: the earlier call's command was another one, or the command refused an option.
+        UsageError: the earlier call's command was another one or read other data, or the command refused an option.
         CommandError: the command failed.
     """
+    from clearspan.common.encoder.fingerprint import model_sha256
+    from clearspan.train.run_folder import dataset_sha256
+
     done = state["steps"].get(step.name)
-    if done not in (None, str(step)):
+    if done and done["command"] != str(step):
         raise UsageError(
-            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
+            f"--output {options.output}: its step {step.name} is that of another command; name another folder: "
+            f"{done['command']}"
         )
-    terminal.notice(f"$ {step}{'  # finished' if done else ''}")
-    if not done:
+    read = {str(path): dataset_sha256(path) for path in step.datasets}
+    read |= {str(path): model_sha256(path) for path in step.models}
+    if done and (changed := [path for path in read if done["read"].get(path) != read[path]]):
+        raise UsageError(
+            f"--output {options.output}: {changed[0]} is no longer what its step {step.name} read: put it back, or "
+            "name another folder"
+        )
+    comment = "  # finished: compares its inputs" if step.checks_its_inputs else "  # finished"
+    terminal.notice(f"{title(number, step)}\n$ {step}{comment if done else ''}")
+    if not done or step.checks_its_inputs:
         save(options.output, state)
-        run_module(step.module, step.words, step.prefix, options.quiet)
-        state["steps"][step.name] = str(step)
+        run_module(step.module, step.words, step.prefix, options.quiet or bool(done))
+        state["steps"][step.name] = {"command": str(step), "read": read}
         save(options.output, state)
 
 

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from clearspan.common import terminal
 from clearspan.common.commands import CommandError, Option, keywords, naming_keywords, run_module, words
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.run_folder import repeated
 
 Overrides = Mapping[str, object] | Iterable[str]
 """Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
@@ -63,19 +65,22 @@ def train_model(
 ) -> Run:
     """Train an encoder, and export it to `OUTPUT/model`.
 
-    An interrupt (Ctrl-C, or the notebook's button) lets the run finish its step and save; `resume=True` continues it.
+    An interrupt (Ctrl-C, or the notebook's button) lets the run finish its step and save. The same call continues it,
+    and trains nothing if the run has finished. A folder with a run of another recipe or of other data is refused.
 
     Args:
         recipe: a recipe, its name, or its file.
         overrides: recipe keys to change.
-        resume: continue from the last checkpoint in the output folder, or start from the beginning if there is none.
+        resume: continue the run in the output folder although its length or another key that a resumed run may change
+            is another one.
         dry_run: print the resolved recipe, parameters, token budget, memory and time, and train nothing.
         quiet: print nothing.
         launcher: options of the launcher (`clearspan train --help`), such as `num_accelerators=2`.
 
     Raises:
         UsageError: the launcher has no such option.
-        RecipeError: the recipe, the data and the model do not go together.
+        RecipeError: the recipe, the data and the model do not go together, or the output folder holds another run.
+        ManifestError, OSError: the folder holds a run, and a dataset of the recipe cannot be read.
         TrainingError: the run failed.
     """
     from clearspan.train.__main__ import parser  # argparse and names only
@@ -88,6 +93,12 @@ def train_model(
             file.write_bytes(to_file(recipe))
             loaded = load(str(file), changes)
             recipe = file
+        if not resume and (state := repeated(loaded)) != "new":
+            resume = True
+            if state == "finished" and not dry_run:
+                if not quiet:
+                    terminal.notice(f"{loaded.output}: this run has finished already: nothing to do")
+                return Run(Path(loaded.output))
         switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
         line = [*words(launcher, underscores=True), *switches, *changes]
         try:

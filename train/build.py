@@ -22,6 +22,7 @@ from clearspan.train.model.tokenizer import load_shards_tokenizer
 from clearspan.train.objectives import ContrastiveObjective, Objective, Setting, TokenObjective
 from clearspan.train.objectives import build as build_objective
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError
+from clearspan.train.run_folder import with_tokenizer
 from clearspan.train.schedules import PARTS
 from clearspan.train.selection.validation import HeldOut
 
@@ -169,24 +170,6 @@ def build_objectives(
     return built, embeddings
 
 
-def shards_tokenizer(datasets: Mapping[str, Dataset]) -> Any:
-    """Return the tokenizer that all datasets of text were made with.
-
-    Raises:
-        RecipeError: two datasets have different tokenizers, or no dataset has one.
-    """
-    texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
-    if not texts:
-        raise RecipeError("data: no dataset holds text, whose tokenizer the model needs: add one")
-    first = next(iter(texts))
-    for name, dataset in texts.items():
-        if dataset.manifest.tokenizer != texts[first].manifest.tokenizer:
-            raise RecipeError(
-                f"data.{name}: was made with another tokenizer than data.{first}: a run has one tokenizer"
-            )
-    return load_shards_tokenizer(texts[first].local_tokenizer())
-
-
 def build_learner(
     recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
 ) -> tuple[Learner, Any, dict[str, ForwardSize]]:
@@ -198,7 +181,7 @@ def build_learner(
     Raises:
         RecipeError: recipe, shards and model do not fit together.
     """
-    tokenizer = shards_tokenizer(datasets)
+    tokenizer = load_shards_tokenizer(with_tokenizer(datasets).local_tokenizer())
     texts = [dataset for dataset in datasets.values() if dataset.manifest.tokenizer is not None]
     encoder = build_encoder(recipe, tokenizer, texts)
     special = encoder.special_tokens(tokenizer)

@@ -19,6 +19,7 @@ from clearspan.train.model.source import Source, read_source
 from clearspan.train.model.token_weights import inverse_frequencies, resized
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids
 from clearspan.train.options import STATIC, Recipe, RecipeError
+from clearspan.train.run_folder import other_tokenizer
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
@@ -64,10 +65,7 @@ def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
         raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)
     if not extends(tokenizer, models_tokenizer):
-        raise RecipeError(
-            f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
-            f"with --tokenizer {folder}"
-        )
+        raise RecipeError(other_tokenizer(folder))
     return models_tokenizer
 
 

@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
 from clearspan.train.engine.signals import ending_at_once
@@ -207,8 +207,20 @@ def check_replaceable(folder: Path) -> None:
         ) from None
 
 
-def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
-    """Export a run's checkpoint, by default the best one, else the last; return "best" or "last".
+class Exported(NamedTuple):
+    """An exported checkpoint: `best` or `last`, and its step."""
+
+    checkpoint: str
+    step: int
+
+    def __str__(self) -> str:
+        if self == ("best", 0):
+            return f"{UNCHANGED}: its first checkpoint"
+        return f"the {self.checkpoint} checkpoint, that of step {self.step:,}"
+
+
+def export(run: Path, out: Path, checkpoint: str | None = None) -> Exported:
+    """Export a run's checkpoint, by default the best one, else the last.
 
     Raises:
         CheckpointError, EncoderError: the folder is not a run's, the checkpoint cannot be used, or `out` holds
@@ -225,7 +237,8 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
     checkpoint = checkpoint or ("best" if checkpoints.best() else "last")
     tag = checkpoints.tag(checkpoint)
     encoder, tokenizer, recipe = _trained(run, checkpoints.model_states(tag))
-    origin = _origin(run, int(tag.removeprefix("step-")))
+    exported = Exported(checkpoint, int(tag.removeprefix("step-")))
+    origin = _origin(run, exported.step)
     with files.locked(out):
         check_replaceable(out)
         part = out / f"{files.TEMPORARY}model"
@@ -237,15 +250,7 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
             raise CheckpointError(f"{out}: could not be written ({terminal.one_line(error)})") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return checkpoint
-
-
-def described(run: Path, checkpoint: str) -> str:
-    """Return a description of an exported checkpoint, for the line that reports the export."""
-    from clearspan.train.engine.checkpoint import Checkpoints
-
-    initial = checkpoint == "best" and Checkpoints(run).best_is_initial()
-    return f"{UNCHANGED}: its first checkpoint" if initial else f"the {checkpoint} checkpoint"
+    return exported
 
 
 def _origin(run: Path, step: int) -> Origin:
@@ -335,8 +340,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m train.export"
 def work(options: argparse.Namespace) -> int:
     from clearspan.common.terminal import say
 
-    checkpoint = export(options.run, options.out, options.checkpoint)
-    say(f"{options.out}: {described(options.run, checkpoint)} of {options.run}")
+    exported = export(options.run, options.out, options.checkpoint)
+    say(f"{options.out}: {exported} of {options.run}")
     return 0
 
 

@@ -166,7 +166,8 @@ class TrainingConfig:
             of finding for one crop of each held-out text (`data.NAME.validation`) the other crop among those of at most
             2,000 texts. It takes half of the held-out texts; `clearspan eval --tasks heldout` takes the other half, so
             that the choice does not favor the trained model. SentEval's folder, or a csv or tsv file of sentence pairs
-            with scores: the Spearman correlation on STS-B dev, or on the file. "": none.
+            with scores: the Spearman correlation on STS-B dev, or on the file. "": the losses on held-out examples
+            choose (`data.NAME.validation`); without those, nothing does and the last checkpoint is exported.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
@@ -268,11 +269,6 @@ def check(recipe: Recipe) -> None:
             training.gradient_caching and training.gradient_norms,
             "training.gradient_norms measures one micro-batch, which has no loss of its own with "
             "training.gradient_caching: leave the norms out, or measure them in a short run without caching",
-        ),
-        (
-            training.eval_steps > 0 and not training.eval_data and not any(d.validation for d in recipe.data.values()),
-            "training.eval_data is not set: give SentEval's folder, or set training.eval_steps=0 to train without "
-            "evaluation (held-out examples, as data.NAME.validation, serve too)",
         ),
         (
             training.eval_data == HELD_OUT and not any(data.validation for data in recipe.data.values()),

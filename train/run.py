@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,6 +34,12 @@ EXAMPLE = """examples:
   clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
   clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
+
+
+NOTHING_PICKS = (
+    "training.eval_data and data.NAME.validation are not set: no score picks a checkpoint, the last is exported; to "
+    "pick the best, give SentEval's folder, a csv of scored pairs, or held-out examples"
+)
 
 
 class ListRecipes(argparse.Action):
@@ -78,85 +84,6 @@ def words(options: argparse.Namespace) -> list[str]:
     return [f"--recipe={options.recipe}", *switches, *options.overrides]
 
 
-@contextlib.contextmanager
-def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check the run's folder, lock it for this run, and save the resolved recipe in it; yield whether there is a
-    checkpoint to resume from. A run that was killed before its first checkpoint starts over.
-
-    A dry run makes the same checks, but neither makes the folder nor writes to it.
-
-    Raises:
-        RecipeError: the folder cannot be made, holds files that no run wrote, or holds a run with a checkpoint and
-            `resume` is false; or the run to resume has another recipe.
-        CheckpointError: OUTPUT/model holds something that an export must not replace.
-        InUseError: another run has locked the folder.
-    """
-    from clearspan.common import files
-    from clearspan.train.config.recipe import to_file
-    from clearspan.train.engine.checkpoint import Checkpoints
-    from clearspan.train.export import check_replaceable
-    from clearspan.train.options import RecipeError, refuse
-
-    run = Path(recipe.output)
-    existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
-    checkpoints = Checkpoints(run)
-    refuse(
-        (not existing.is_dir(), f"output {run}: {existing} is a file: name a new or an empty folder"),
-        (not os.access(existing, os.W_OK), f"output {run}: {existing} cannot be written to: name another folder"),
-    )
-    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
-        resume = resume and bool(checkpoints.tags())
-        if resume:
-            check_same(run, recipe)
-        elif not checkpoints.tags() and (run / "model").exists():
-            raise RecipeError(
-                f"output {run}: its model/ belongs to a finished run without checkpoints, or to something else: "
-                "name a new or an empty folder"
-            )
-        elif checkpoints.tags():
-            raise RecipeError(f"output {run}: holds a run already; continue it with --resume, or name another folder")
-        elif run.is_dir():
-            check_written(run)
-        check_replaceable(run / "model")
-        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
-            files.write_bytes(run / "recipe.yaml", to_file(recipe))
-        yield resume
-
-
-def check_same(run: Path, recipe: "Recipe") -> None:
-    """Raise RecipeError if the run in a folder has another recipe, or if its recipe is missing."""
-    from clearspan.train.config.recipe import load_saved
-    from clearspan.train.config.resume_policy import shaping
-    from clearspan.train.options import RecipeError
-
-    saved = run / "recipe.yaml"
-    if not saved.is_file():
-        raise RecipeError(
-            f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
-            "--dry-run prints"
-        )
-    started_with = load_saved(saved, recipe)
-    if changed := shaping(started_with, recipe):
-        raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
-    if any(list(getattr(started_with, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
-        raise RecipeError(
-            f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
-            f"see {saved}, or start a new run"
-        )
-
-
-def check_written(run: Path) -> None:
-    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it; hidden files are
-    ignored.
-    """
-    from clearspan.train.config.recipe import is_written
-    from clearspan.train.options import RecipeError
-
-    files = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
-    if files and not ("recipe.yaml" in files and (run / "recipe.yaml").is_file() and is_written(run / "recipe.yaml")):
-        raise RecipeError(f"output {run}: holds files of something else ({files[0]}): name a new or an empty folder")
-
-
 def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut | None", total: int) -> list[str]:
     """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
     from clearspan.common.model_folder import some
@@ -165,8 +92,8 @@ def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
-    if held_out and not recipe.training.eval_data:
-        lines += held_out.notes()
+    if recipe.training.eval_steps and not recipe.training.eval_data:
+        lines += held_out.notes() if held_out else [NOTHING_PICKS]
     for name, data in recipe.data.items():
         if data.validation and not (held_out and name in held_out.streams):
             lines.append(f"data.{name}.validation: fewer examples than are contrasted with each other, so no losses")
@@ -186,12 +113,12 @@ def train(options: argparse.Namespace) -> None:
     """
     import torch
 
-    from clearspan.common import files, terminal
+    from clearspan.common import terminal
     from clearspan.common.allocator import keep_tensors
     from clearspan.shards import Dataset
     from clearspan.train.build import build_feed, build_held_out, build_learner
     from clearspan.train.card import facts
-    from clearspan.train.config.recipe import load, to_file, to_yaml
+    from clearspan.train.config.recipe import load, to_yaml
     from clearspan.train.engine.loop import Trainer, total_steps
     from clearspan.train.engine.precision import check_ranks, resolve_precision
     from clearspan.train.engine.ranks import agreed, join_ranks
@@ -199,6 +126,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.train.estimate import describe
     from clearspan.train.export import SKELETON, save_skeleton
     from clearspan.train.options import RecipeError
+    from clearspan.train.run_folder import output, save
     from clearspan.train.selection.dev_score import evaluator
 
     recipe = load(options.recipe, options.overrides)
@@ -247,7 +175,8 @@ def train(options: argparse.Namespace) -> None:
         for note in trainer.resume() if resume else ():
             if rank == 0:
                 terminal.notice(note)
-        agreed(lambda: files.write_bytes(Path(recipe.output) / "recipe.yaml", to_file(recipe)))
+        if resume:
+            agreed(lambda: save(recipe))
         validation = held_out.streams if held_out else {}
         known = {**datasets, **{f"{name}.validation": stream.dataset for name, stream in validation.items()}}
         skeleton = Path(recipe.output) / SKELETON
@@ -275,27 +204,37 @@ def shower(learner: "Learner", tokenizer: Any, run: Path, quiet: bool) -> "Calla
 def finish(trainer: "Trainer") -> None:
     """Export a run that is complete, and print how the run ended."""
     from clearspan.common import terminal
-    from clearspan.train.export import described, export
+    from clearspan.train.export import export
+    from clearspan.train.run_folder import MODEL, mark_finished
 
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         terminal.notice(f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; continue with --resume")
     else:
-        exported = export(run, run / "model")
-        terminal.notice(f"{run}/model: {described(run, exported)}, after {trainer.step} steps")
+        exported = export(run, run / MODEL)
+        mark_finished(run)
+        terminal.notice(f"{run / MODEL}: {exported}, after {trainer.step:,} steps")
 
 
 def check(options: argparse.Namespace) -> int:
-    """Check the recipe's values before ranks start; return 0, or 2 after printing what is wrong."""
-    from clearspan.common import terminal
+    """Check the recipe, its output folder and its tokenizers before ranks start; return 0, or the exit code after
+    printing what is wrong.
+    """
+    from clearspan.common import files, terminal
+    from clearspan.shards import ShardError
+    from clearspan.shards.manifest import ManifestError
+    from clearspan.train import run_folder
     from clearspan.train.config.recipe import load
     from clearspan.train.options import RecipeError
 
     try:
-        load(options.recipe, options.overrides)
-    except RecipeError as error:
-        return failed(terminal.one_line(error), 2)
-    return 0
+        recipe = load(options.recipe, options.overrides)
+        run_folder.check(recipe, options.resume)
+        run_folder.check_tokenizers(recipe)
+        with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
+            return 0
+    except (RecipeError, ManifestError, ShardError, OSError) as error:
+        return failed(terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
 
 
 def main(argv: list[str] | None = None) -> int:

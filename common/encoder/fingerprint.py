@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from clearspan.common.files import sha256
+from clearspan.common.model_folder import read_modules
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
@@ -30,6 +31,15 @@ def model_files(folder: Path, modules: Sequence[Path]) -> dict[str, str]:
             paths |= {path for path in module.rglob("*") if path.is_file()}
     relevant = sorted(path for path in paths if path.suffix.lower() not in OTHERS and not path.name.startswith("."))
     return {str(path.relative_to(folder)): sha256(path) for path in relevant}
+
+
+def model_sha256(folder: Path) -> str:
+    """Return the SHA-256, in hexadecimal, of all files of a model folder that affect its embeddings.
+
+    Raises:
+        EncoderError: the folder's list of modules cannot be read.
+    """
+    return digest(files=model_files(folder, [module.folder for module in read_modules(folder)]))
 
 
 def folder_fingerprint(folder: Path, modules: Sequence[Path], settings: Mapping[str, str]) -> str:

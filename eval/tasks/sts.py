@@ -79,11 +79,17 @@ def read_stsb_dev(data: str | Path) -> Pairs:
         MissingDataError: the split is not there.
         DataError: its file is malformed.
     """
+    path = stsb_dev_file(data)
+    return read_pairs(path) if path == Path(data) else SPLITS["STSBenchmark"][1](path)
+
+
+def stsb_dev_file(data: str | Path) -> Path:
+    """Return the path of STS-B's dev split in a SentEval data folder, or of the user's own csv or tsv file."""
     data = Path(data)
     if data.is_file() or (data.suffix.lower() in SUFFIXES and not data.is_dir()):
-        return read_pairs(data)
-    folder, read, files = SPLITS["STSBenchmark"]
-    return read(find_downstream(data) / folder / files["dev"])
+        return data
+    folder, _, files = SPLITS["STSBenchmark"]
+    return find_downstream(data) / folder / files["dev"]
 
 
 def read_all_splits(data: Path, task: str) -> tuple[dict[str, Pairs], tuple[Path, ...]]:

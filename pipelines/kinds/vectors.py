@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from clearspan.common.compute import AUTO, Compute, add_device, add_precision, resolve
-from clearspan.common.encoder.fingerprint import digest, model_files
+from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.sentence_encoder import POOLINGS
 from clearspan.common.model_folder import EncoderError, read_json, read_modules
 from clearspan.common.terminal import Parser, one_line
@@ -184,8 +184,7 @@ def model_hash(folder: str) -> str:
         EncoderError: there is no such folder, or its list of modules cannot be read.
     """
     check_folder(folder)
-    path = Path(folder)
-    return digest(files=model_files(path, [module.folder for module in read_modules(path)]))
+    return model_sha256(Path(folder))
 
 
 def prompts(folder: str) -> tuple[list[str], str | None]:

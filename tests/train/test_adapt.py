@@ -4,16 +4,18 @@ import argparse
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from clearspan.common.commands import CommandError
+from clearspan.common.commands import CommandError, UsageError
 from clearspan.eval import compare, saved
 from clearspan.eval.api import load_model
 from clearspan.train import adapt
+from tests.train.conftest import write_dataset
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,9 @@ def arguments(abstracts: Path, static_model: Path, tmp_path: Path) -> list[str]:
 def test_a_killed_call_continues_and_ends_with_a_better_model(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Killed before training and before the evaluation; each command runs once, and the gain exceeds noise."""
+    """Killed before training and before the evaluation; each command runs once, apart from the one that compares its
+    inputs, and the gain exceeds noise. Then a model of the same name is another one.
+    """
     output, ran, run_module = tmp_path / "adapted", [], adapt.run_module
 
     def killed_before(module: str) -> None:
@@ -64,16 +68,25 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
 
         monkeypatch.setattr(adapt, "run_module", run)
 
-    command = [*arguments, "optimizer.learning_rate=0.1", "training.max_steps=30", "data.text.batch_size=128"]
-    for module, number in (("clearspan.train", 1), ("clearspan.eval", 2)):
+    given = Path(shutil.copytree(arguments[arguments.index("--model") + 1], tmp_path / "given"))
+    command = [
+        *arguments,
+        "--model",
+        str(given),
+        "optimizer.learning_rate=0.1",
+        "training.max_steps=30",
+        "data.text.batch_size=128",
+    ]
+    pipelines, train, evaluation = (f"clearspan.{name}" for name in ("pipelines", "train", "eval"))
+    for module, done in ((train, [pipelines]), (evaluation, [pipelines, pipelines, train])):
         killed_before(module)
-        assert adapt.main(command) == 130 and len(ran) == number
+        assert adapt.main(command) == 130 and ran == done
         assert not (output / "model").exists()
     killed_before("")
     assert adapt.main(command) == 0
-    assert ran == ["clearspan.pipelines", "clearspan.train", "clearspan.eval"]
+    assert ran == [pipelines, pipelines, train, pipelines, evaluation]
     first = capsys.readouterr().out
-    assert adapt.main(command) == 0 and len(ran) == 3
+    assert adapt.main(command) == 0 and ran[5:] == [pipelines]
     second = capsys.readouterr().out
     assert second.splitlines()[-2:] == first.splitlines()[-2:] and second.count("# finished") == 3
 
@@ -87,10 +100,55 @@ def test_a_killed_call_continues_and_ends_with_a_better_model(
 
     assert adapt.main([*command, "training.seed=5"]) == 2
     assert "its step train is that of another command; name another folder" in capsys.readouterr().err
+    weights = next(given.rglob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    assert adapt.main(command) == 2 and ran[6:] == [pipelines, pipelines]
+    assert f"{given} is no longer what its step train read: put it back" in capsys.readouterr().err
 
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
     assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
     assert capsys.readouterr().out.count("training.eval_data=heldout training.eval_steps=") == 3
+
+
+@pytest.fixture
+def step(dataset_folder: Path, tokenizer_folder: Path, tmp_path: Path) -> adapt.Step:
+    """A step that reads copies of a dataset and of a folder of a model."""
+    texts, model = tmp_path / "texts", tmp_path / "model"
+    shutil.copytree(dataset_folder, texts)
+    shutil.copytree(tokenizer_folder, model)
+    return adapt.Step("train", "", "module", "train", ("--recipe=static",), (texts,), (model,))
+
+
+@pytest.mark.parametrize("replaced", ["texts", "model"])
+def test_a_finished_step_is_refused_if_what_it_read_has_changed(
+    step: adapt.Step,
+    replaced: str,
+    documents: list[list[int]],
+    tokenizer_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(adapt, "run_module", lambda module, *_: ran.append(module))
+    options, state = argparse.Namespace(output=tmp_path / "out", quiet=True), {"steps": {}}
+    for _ in range(2):
+        adapt.run(2, step, state, options)
+    assert ran == ["module"]
+    if replaced == "texts":
+        shutil.rmtree(tmp_path / "texts")
+        write_dataset(tmp_path / "texts", documents[:30], tokenizer_folder)
+    else:
+        (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"{tmp_path / replaced} is no longer what its step train read"):
+        adapt.run(2, step, state, options)
+    assert ran == ["module"]
+
+
+def test_the_users_length_replaces_the_chosen_one() -> None:
+    chosen, given = adapt.choose(700, 100, False), ["training.max_steps=50", "optimizer.eps=1e-7"]
+    assert "training.epochs=3" in chosen.changes
+    assert adapt.kept(chosen.changes, given) == [key for key in chosen.changes if key != "training.epochs=3"]
+    assert adapt.kept(chosen.changes, given[1:]) == list(chosen.changes)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +211,9 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert adapt.main([*arguments, "--dry-run", "model.train=last-2"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if line.startswith("$ ")]
+    assert [line.split(":")[0] for line in printed if line not in lines] == ["1/3 texts", "2/3 train", "3/3 eval"]
     assert [line.split()[3] for line in lines] == [f"clearspan.{name}" for name in ("pipelines", "train", "eval")]
     assert "--text-field=abstract" in lines[0] and lines[1].endswith(" KEYS model.train=last-2")
     assert not (tmp_path / "adapted").exists()
@@ -181,6 +241,7 @@ def test_bad_input_is_one_line(
     def refuse(*_: object) -> None:
         raise CommandError("the command's own line", 2)
 
+    assert complaint("--recipe", "statik") == "no recipe 'statik'; did you mean 'static'?\n"
     monkeypatch.setattr(adapt, "run_module", refuse)
     assert complaint() == "the command's own line\n"
 

@@ -77,9 +77,9 @@ def test_resuming_with_another_table_of_synonyms_is_refused(
     (run / "recipe.yaml").write_text(recipe.replace(str(synonyms_file), str(table)))
     table.write_text(json.dumps({**json.loads(synonyms_file.read_text()), "object": ["entity"]}))
     refused = train_alone(*arguments, f"objectives.clear.synonyms={table}", f"output={run}", "--resume", recipe=RECIPE)
-    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
     error = refused.stderr.strip().splitlines()[-1]
-    assert error.startswith("train: ") and "or a file that an objective reads is no longer the one" in error
+    assert error.startswith(f"train: objectives.clear.synonyms {table}: is no longer what the run in {run} read")
 
 
 @pytest.mark.parametrize("max_steps", [2, 3])

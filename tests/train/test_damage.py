@@ -169,7 +169,8 @@ def test_a_damaged_best_checkpoint_is_an_error_that_names_the_last(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     best_of(run, FIRST)
-    assert export(run, tmp_path / "best") == "best"
+    assert str(export(run, tmp_path / "best")) == "the best checkpoint, that of step 4"
+    assert str(export(run, tmp_path / "best", "last")) == "the last checkpoint, that of step 6"
     (run / "checkpoints" / FIRST / MODEL_STATES).write_bytes(b"")
     assert main([str(run), str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err

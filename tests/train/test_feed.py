@@ -121,6 +121,14 @@ def test_datasets_that_are_passed_over_more_or_less_than_once_are_named(two: lis
     assert feed.notes(200)[0].endswith(f"read {200 / once:.1f} times while data.more is read 100.0 times")
 
 
+def test_a_primary_dataset_that_is_read_many_times_is_named(two: list[str]) -> None:
+    _, feed = feed_of([*two, "training.primary=more"])
+    assert not any(note.startswith("data.more") for note in feed.notes(20))
+    assert feed.notes(21)[-1].startswith(
+        "data.more: its 10 examples are read 10.5 times in 21 steps; to read them less"
+    )
+
+
 def test_a_pass_is_begun_by_the_first_batch_of_it(two: list[str]) -> None:
     _, feed = feed_of(two)
     ended = {"text": StreamState(0, 16), "more": StreamState(0, 8)}

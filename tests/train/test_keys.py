@@ -105,6 +105,11 @@ def test_steps_on_the_command_line_stand_in_place_of_a_recipes_epochs() -> None:
     assert loaded.training.max_steps == 7 and "epochs" not in to_yaml(loaded)
 
 
+def test_a_misspelled_recipe_is_answered_with_the_nearest_name_alone() -> None:
+    with pytest.raises(RecipeError, match=r"^no recipe 'statik'; did you mean 'static'\?$"):
+        load("statik")
+
+
 def test_a_file_counts_more_than_the_one_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ntraining: {epochs: 2}")
     assert load(str(tmp_path / "mine.yaml"), GIVEN).training.max_steps == 0

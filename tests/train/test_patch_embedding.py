@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from clearspan.shards import Dataset, ShardError
-from clearspan.train.config.recipe import modality
+from clearspan.train.config.recipe import load, modality
 from clearspan.train.data.stream import StreamError
 from clearspan.train.modalities.images import Config, Images, PatchEmbedding
 from clearspan.train.options import DatasetConfig, RecipeError
+from clearspan.train.run_folder import check, write_inputs
 from tests.train.ranks import train_alone
 from tests.train.test_images import rows_of, two_keys
 from tests.train.test_learner import learner_and_batch
@@ -140,6 +141,10 @@ def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[st
     done = train_alone(*options)
     assert done.returncode == 0, done.stderr
     ViTModel(ViTConfig(hidden_size=48, num_hidden_layers=0)).save_pretrained(folder)
+    recipe = load("demo", options)
+    with pytest.raises(RecipeError, match=r"^data\.others\.modality\.path .*: is no longer what the run in"):
+        check(recipe, resume=True)
+    write_inputs(recipe, finished=True)
     resumed = train_alone(*options, "--resume")
     assert resumed.returncode == 1 and "Traceback" not in resumed.stderr
     assert "holds weights of another model" in resumed.stderr and "embeddings.patches-others" in resumed.stderr

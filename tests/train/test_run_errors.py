@@ -10,7 +10,8 @@ import pytest
 from clearspan.common.files import locked
 from clearspan.train.config.recipe import load, to_file, to_yaml
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.run import main, output
+from clearspan.train.run import main
+from clearspan.train.run_folder import output, save
 from tests.train.ranks import train_alone, train_on_ranks
 
 
@@ -49,7 +50,7 @@ def test_a_shard_with_a_flipped_byte(tiny: list[str], dataset_folder: Path, tmp_
 def test_an_unknown_key_and_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "training.batchsize" in failed(capsys, "data.text.path=d", "output=o", "training.batchsize=4", code=2)
     assert main(["--recipe", "nope"]) == 2
-    assert "declutr-small" in capsys.readouterr().err
+    assert "clearspan train --list" in capsys.readouterr().err
 
 
 def test_documents_too_short_for_the_spans(tiny: list[str], tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_options_may_be_given_in_another_order_to_resume(tiny: list[str], tmp_pa
     given = [option for option in tiny if option != "model.config=null"]
     began, again = (load("demo", ["model.config=null", *given[::step], f"output={run}"]) for step in (1, -1))
     assert list(began.model.config) != list(again.model.config)
-    (run / "recipe.yaml").write_text(to_yaml(began))
+    save(began)
     with output(again, resume=True):
         pass
 

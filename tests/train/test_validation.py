@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from clearspan.shards import Dataset
-from clearspan.train.build import build_held_out, build_learner
+from clearspan.train.build import build_feed, build_held_out, build_learner
 from clearspan.train.config.recipe import load
 from clearspan.train.learner import Learner
 from clearspan.train.options import RecipeError
+from clearspan.train.run import NOTHING_PICKS, notes
 from clearspan.train.selection.model_selection import Judge
 from clearspan.train.selection.validation import HeldOut
 from tests.train.conftest import write_dataset
@@ -137,6 +138,17 @@ def test_held_out_examples_are_the_same_wherever_they_are(
         built([*tiny, f"data.text.validation={folder}"])[1].data for folder in (held_folder, moved, other)
     )
     assert first == same != different
+
+
+def test_a_run_without_eval_data_says_what_picks_its_checkpoint(tiny: list[str], held_folder: Path) -> None:
+    """The losses on held-out examples; without these nothing does, which is no error either."""
+    learner, held_out = built([*tiny, f"data.text.validation={held_folder}"])
+    picked = "training.eval_data is not set: the best checkpoint is picked by the held-out loss of spans, mlm"
+    assert held_out.notes() == [picked]
+    recipe = load("demo", [*tiny, "training.eval_steps=2", "output=unused"])
+    feed = build_feed(recipe, {"text": Dataset(recipe.data["text"].path)}, learner, 0, 1)
+    assert notes(recipe, learner, feed, None, 6) == [NOTHING_PICKS]
+    assert not Judge(recipe, None, None, True).enabled
 
 
 @pytest.mark.slow

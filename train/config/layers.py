@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import yaml
 
-from clearspan.train.options import RecipeError, one_of
+from clearspan.common.parsing import did_you_mean
+from clearspan.train.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 MAX_BYTES = 1 << 20
@@ -77,6 +78,12 @@ def names() -> list[str]:
 def find(name_or_file: str, beside: Path = Path()) -> Path:
     """Return the path of a recipe's file; a relative one is taken from the folder `beside`."""
     return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+
+
+def no_recipe(name_or_file: str) -> str:
+    """Return an error about a recipe that does not exist: the name that is most similar, or where to find all."""
+    near = did_you_mean(name_or_file, names()) or ": give a .yaml file, or a name that `clearspan train --list` prints"
+    return f"no recipe {name_or_file!r}{near}"
 
 
 def parse(text: str) -> Any:
@@ -152,9 +159,7 @@ def read_layers(path: Path) -> list[dict[Any, Any]]:
             return layers
         child, path = path, find(str(parent), path.parent)
         if not path.is_file():
-            raise RecipeError(
-                f"{child}: extends: no recipe {parent!r}: name a .yaml file or one of {one_of(str(parent), names())}"
-            )
+            raise RecipeError(f"{child}: extends: {no_recipe(str(parent))}")
         if path.resolve() in seen:
             raise RecipeError(f"{child}: extends: {parent!r} extends itself, directly or through other recipes")
 

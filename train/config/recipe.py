@@ -24,7 +24,7 @@ from clearspan.train.config.layers import (
     find,
     merge,
     merge_layers,
-    names,
+    no_recipe,
     read_layers,
     read_override,
 )
@@ -56,7 +56,7 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = find(name_or_file)
     if not path.is_file():
-        raise RecipeError(f"no recipe {name_or_file!r}: give a .yaml file or one of {one_of(name_or_file, names())}")
+        raise RecipeError(no_recipe(name_or_file))
     words = [read_override(override) for override in overrides]
     try:
         layers = read_layers(path)

@@ -33,11 +33,25 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
+def differing(saved: Recipe, current: Recipe) -> list[str]:
+    """Return the keys that differ between the recipe that a run saved and the current one, apart from the folder and
+    from what a run fills in itself: the value of `training.bf16: auto`, options of a modality.
+    """
+    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
+    filled_in = {key for key in before if ".modality." in key and key not in after} | {"output"}
+    if after["training.bf16"] == "auto":
+        filled_in.add("training.bf16")
+    return sorted(key for key in (before.keys() | after.keys()) - filled_in if before.get(key) != after.get(key))
+
+
 def shaping(saved: Recipe, current: Recipe) -> list[str]:
     """Return the keys that shape a run and differ between its saved recipe and the current one."""
-    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
-    keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    return [key for key in keys if not any(fnmatch(key, free) for free in FREE)]
+    return [key for key in differing(saved, current) if not is_free(key)]
+
+
+def is_free(key: str) -> bool:
+    """Return whether a key may change when a run resumes."""
+    return any(fnmatch(key, free) for free in FREE)
 
 
 def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:

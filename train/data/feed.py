@@ -16,6 +16,8 @@ MicroBatch = dict[str, Batch]
 """One rank's examples of one micro-batch, by dataset."""
 FeedState = dict[str, StreamState]
 """The position of each dataset's next batch."""
+MANY_TIMES = 10
+"""A run that reads the primary dataset more often than this says so."""
 
 
 class Feed:
@@ -52,14 +54,22 @@ class Feed:
         ]
 
     def notes(self, total: int) -> list[str]:
-        """Return a line for each dataset but the primary one that `total` steps do not read exactly once."""
+        """Return a line for each dataset but the primary one that `total` steps do not read exactly once, and one if
+        they read the primary one more than `MANY_TIMES`.
+        """
         times = {name: _times(total / stream.steps_per_epoch) for name, stream in self.streams.items()}
-        return [
+        lines = [
             f"data.{name}: its {_count(stream)} examples are read {times[name]} while data.{self.primary} is read "
             f"{times[self.primary]}"
             for name, stream in self.streams.items()
             if name != self.primary and times[name] != "once"
         ]
+        if total > MANY_TIMES * self.steps_per_epoch:
+            lines.append(
+                f"data.{self.primary}: its {_count(self.streams[self.primary])} examples are read "
+                f"{times[self.primary]} in {total:,} steps; to read them less often, set training.epochs"
+            )
+        return lines
 
     def start(self) -> FeedState:
         return {name: StreamState() for name in self.streams}

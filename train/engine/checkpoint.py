@@ -1,6 +1,6 @@
 """Checkpoints of a run, and the layout of its folder.
 
-    recipe.yaml  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
+    recipe.yaml  inputs.json  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
     checkpoints/step-N/ (states, manifest.json)       model/ (the export)
 
 DeepSpeed writes the states, all ranks together. A checkpoint gets its name when it is complete and on the disk. Its
@@ -30,13 +30,12 @@ from clearspan.train.engine.integrity import NAME as MANIFEST
 from clearspan.train.engine.integrity import DamageError, check_folder, read_manifest, seal_folder
 from clearspan.train.engine.partitions import from_adamw, repartition, to_adamw
 from clearspan.train.engine.ranks import agreed, gathered
+from clearspan.train.run_folder import CHECKPOINTS, TAG, tags
 
-CHECKPOINTS = "checkpoints"
 MODEL_STATES = "mp_rank_00_model_states.pt"
 PART = "zero_pp_rank_{}_mp_rank_00_optim_states.pt"
 """The part of the optimizer's state that a rank saves, with ZeRO."""
 KIND = "checkpoint"
-TAG = re.compile(r"step-(\d{8,})")
 OURS = re.compile(
     rf"({re.escape(TEMPORARY)}\w+-)?{re.escape(MANIFEST)}|(zero_pp_rank_\d+_)?mp_rank_\d+_(model|optim)_states\.pt"
 )
@@ -165,8 +164,7 @@ class Checkpoints:
 
     def tags(self) -> list[str]:
         """Return the names of the step folders, newest first."""
-        matches = (TAG.fullmatch(path.name) for path in self.folder.glob("step-*"))
-        return [match[0] for match in sorted(filter(None, matches), key=lambda match: -int(match[1]))]
+        return tags(self.folder.parent)
 
     def save(self, engine: Any, step: int, state: dict[str, Any], best: bool) -> None:
         """Write the checkpoint of a step; every rank calls it.

@@ -49,18 +49,18 @@ class HeldOut:
         self.data = hashlib.sha256(shards.encode()).hexdigest()
 
     def notes(self) -> list[str]:
-        """Return a line about the losses that cannot pick the best checkpoint, if there are any.
-
-        It concerns runs that pick the best checkpoint by loss.
+        """Return a line about what picks the best checkpoint of a run without `training.eval_data`, and why the other
+        losses cannot.
         """
+        picking = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)}"
         if not self.unjudged:
-            return []
+            return [f"training.eval_data is not set: {picking}"]
         reasons = "; ".join(
             f"the loss of objectives.{name} does not count ({reason})" for name, reason in self.unjudged.items()
         )
         choice = "the loss on held-out examples picks no checkpoint, and the last is exported"
         if self.judging:
-            choice = f"the best checkpoint is picked by the held-out loss of {', '.join(self.judging)} only"
+            choice = f"{picking} only"
         return [f"{choice}: {reasons}; to pick it by a score, set training.eval_data (heldout needs no labels)"]
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ from clearspan.common.progress import LONG_S, about, counted
 from clearspan.shards import storage
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.train.config.recipe import load, load_saved
-from clearspan.train.config.resume_policy import flat
+from clearspan.train.config.resume_policy import differing
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import DATA, SKELETON, WEIGHTS
 from clearspan.train.options import Recipe, RecipeError, refuse
@@ -94,12 +94,7 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
     saved = folder / "recipe.yaml"
     if not saved.is_file() or state(folder) == "new":
         return
-    before, after = (flat(dataclasses.asdict(each)) for each in (load_saved(saved, recipe), recipe))
-    # A run fills in the options of its modalities, which the command need not state.
-    keys = [key for key in before.keys() | after.keys() if key in after or ".modality." not in key]
-    # The run has resolved training.bf16 auto to what its device does.
-    kept = {"output", *(["training.bf16"] if after["training.bf16"] == "auto" else [])}
-    if changed := sorted(key for key in keys if before.get(key) != after.get(key) and key not in kept):
+    if changed := differing(load_saved(saved, recipe), recipe):
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )

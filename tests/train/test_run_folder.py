@@ -1,0 +1,180 @@
+"""The folder of a run: which runs are continued, and what is refused before anything is started."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import clearspan
+from clearspan.train import api, run, run_folder
+from clearspan.train.config.recipe import load
+from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.run_folder import INPUTS, mark_finished, repeated, save
+from tests.train.conftest import write_dataset
+
+
+@pytest.fixture
+def recipe(dataset_folder: Path, tokenizer_folder: Path, tmp_path: Path) -> Recipe:
+    """A recipe whose data, model and scored pairs are copies, to be replaced."""
+    shutil.copytree(dataset_folder, tmp_path / "texts")
+    shutil.copytree(tokenizer_folder, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "pairs.csv").write_text("a cat,a kitten,5\n")
+    return load("demo", words(tmp_path))
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    paths = [f"data.text.path={folder / 'texts'}", f"model.path={folder / 'model'}", f"output={folder / 'run'}"]
+    chosen = ["model.config=null", f"training.eval_data={folder / 'pairs.csv'}", "training.eval_steps=2"]
+    return [*paths, *chosen, *more]
+
+
+def begin(recipe: Recipe, finish: bool = False) -> None:
+    """Leave what a run leaves that has saved a checkpoint."""
+    save(recipe)
+    folder = Path(recipe.output)
+    (folder / "checkpoints" / "step-00000002").mkdir(parents=True)
+    if finish:
+        (folder / "model").mkdir()
+        mark_finished(folder)
+
+
+def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
+    """Wherever its data lie now."""
+    assert repeated(recipe) == "new"
+    begin(recipe)
+    assert repeated(recipe) == "halted"
+    (tmp_path / "run" / "model").mkdir()
+    mark_finished(tmp_path / "run")
+    (tmp_path / "texts").rename(tmp_path / "moved")
+    assert repeated(load("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
+
+
+def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: Path) -> None:
+    """Killed while it is made longer, it must not pass for the run that its old model is from."""
+    begin(recipe, finish=True)
+    longer = load("demo", words(tmp_path, "training.max_steps=500"))
+    save(longer)
+    assert repeated(longer) == "halted"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("optimizer.learning_rate=0.5", "its run has another optimizer.learning_rate; see"),
+        ("training.max_steps=9", "its run has another training.max_steps (see .*): resume=True continues it with that"),
+        ("training.bf16=true", "another training.bf16 "),
+    ],
+)
+def test_another_recipe_is_refused_with_what_differs(recipe: Recipe, tmp_path: Path, change: str, said: str) -> None:
+    began = load("demo", words(tmp_path, "training.bf16=false"))
+    begin(began)
+    assert repeated(recipe) == "halted"  # auto is what the run has made of it
+    with pytest.raises(RecipeError, match=said.replace("(see", r"\(see").replace("*):", r"*\):")):
+        repeated(load("demo", words(tmp_path, change)))
+
+
+def replace_texts(folder: Path, documents: list[list[int]], tokenizer_folder: Path) -> None:
+    shutil.rmtree(folder / "texts")
+    write_dataset(folder / "texts", documents[:30], tokenizer_folder)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("key", ["data.text.path", "model.path", "training.eval_data"])
+def test_replaced_data_of_the_same_name_is_refused(
+    recipe: Recipe, tmp_path: Path, documents: list[list[int]], tokenizer_folder: Path, key: str, resume: bool
+) -> None:
+    begin(recipe)
+    if key == "data.text.path":
+        replace_texts(tmp_path, documents, tokenizer_folder)
+    else:
+        name = "model/config.json" if key == "model.path" else "pairs.csv"
+        (tmp_path / name).write_text("a cat,a dog,3\n")
+    with pytest.raises(RecipeError, match=f"^{key} .*: is no longer what the run in .*/run read: put it back"):
+        run_folder.check(recipe, resume=True) if resume else repeated(recipe)
+
+
+def test_other_pairs_may_judge_a_run_that_resumes(recipe: Recipe, tmp_path: Path) -> None:
+    begin(recipe)
+    (tmp_path / "more.csv").write_text("a cat,a dog,3\n")
+    run_folder.check(load("demo", words(tmp_path, f"training.eval_data={tmp_path / 'more.csv'}")), resume=True)
+
+
+def test_without_its_record_a_run_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    begin(recipe)
+    (tmp_path / "run" / INPUTS).write_text("[]")
+    with pytest.raises(RecipeError, match=f"{INPUTS}: missing or damaged"):
+        repeated(recipe)
+
+
+def test_the_command_refuses_before_it_starts_ranks(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def checked(*more: str) -> tuple[int, str]:
+        options = run.parser().parse_intermixed_args(["--recipe", "demo", *words(tmp_path), *more])
+        return run.check(options), capsys.readouterr().err
+
+    assert checked() == (0, "") and not (tmp_path / "run").exists()
+    begin(recipe)
+    code, error = checked()
+    assert code == 2 and error.count("\n") == 1 and "holds a run already; continue it with --resume" in error
+    assert checked("--resume") == (0, "")
+    code, error = checked("--resume", "training.seed=1")
+    assert code == 2 and "its run has another training.seed" in error
+    with run_folder.files.locked(tmp_path / "run"):
+        code, error = checked("--resume")
+    assert code == 1 and "another run is writing to it" in error
+    code, error = checked("data.text.path=absent", f"output={tmp_path / 'new'}")
+    assert code == 1 and "absent: no manifest.json" in error
+
+
+def test_a_model_of_another_tokenizer_is_refused_before_ranks_start(
+    recipe: Recipe, tmp_path: Path, roberta_tokenizer: Path, del_tokenizer_folder: Path, documents: list[list[int]]
+) -> None:
+    run_folder.check_tokenizers(recipe)
+    write_dataset(tmp_path / "with-del", documents[:30], del_tokenizer_folder)
+    run_folder.check_tokenizers(load("demo", words(tmp_path, f"data.text.path={tmp_path / 'with-del'}")))
+    shutil.copy(roberta_tokenizer / "tokenizer.json", tmp_path / "model")
+    with pytest.raises(RecipeError, match=r"^model\.path .*: its tokenizer is not the one the shards were made with"):
+        run_folder.check_tokenizers(recipe)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of the processes that `train_model` would start."""
+    lines: list[list[str]] = []
+    monkeypatch.setattr(api, "run_module", lambda module, line, name, quiet: lines.append(line))
+    return lines
+
+
+def test_the_same_call_trains_continues_and_then_does_nothing(
+    recipe: Recipe, tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    clearspan.train_model(recipe)
+    begin(recipe)
+    clearspan.train_model("demo", words(tmp_path))
+    assert ["--resume" in line for line in started] == [False, True]
+    (tmp_path / "run" / "model").mkdir()
+    mark_finished(tmp_path / "run")
+    assert clearspan.train_model(recipe).model == tmp_path / "run" / "model"
+    assert len(started) == 2
+    assert capsys.readouterr().out == f"{tmp_path / 'run'}: this run has finished already: nothing to do\n"
+
+
+def test_a_call_with_another_recipe_starts_nothing(recipe: Recipe, tmp_path: Path, started: list[list[str]]) -> None:
+    begin(recipe, finish=True)
+    with pytest.raises(RecipeError, match=r"another training\.seed"):
+        clearspan.train_model(recipe, {"training.seed": 1})
+    longer = {"training.max_steps": 500}
+    with pytest.raises(RecipeError, match=r"another training\.max_steps"):
+        clearspan.train_model(recipe, longer)
+    assert not started
+    clearspan.train_model(recipe, longer, resume=True)
+    assert len(started) == 1 and "--resume" in started[0]
+
+
+def test_what_a_run_reads_is_recorded_by_key(recipe: Recipe, tmp_path: Path) -> None:
+    save(recipe)
+    state = json.loads((tmp_path / "run" / INPUTS).read_text())
+    assert state["inputs"].keys() == {"data.text.path", "model.path", "training.eval_data"} and not state["finished"]

@@ -1,0 +1,271 @@
+"""The folder of a run: what it holds, and whether that is the run that a recipe asks for.
+
+    OUTPUT/recipe.yaml   the recipe, resolved
+    OUTPUT/inputs.json   a hash of everything else that shapes the run, by recipe key; whether the run has finished
+
+    recipe, OUTPUT ──> new | halted | finished, or a RecipeError that names what differs
+
+Neither torch nor DeepSpeed is imported here: `clearspan train` and `clearspan.train_model` refuse a folder before they
+start processes that load them.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+from clearspan.common import files
+from clearspan.common.encoder.fingerprint import digest, model_sha256
+from clearspan.common.model_folder import EncoderError
+from clearspan.eval.files import MissingDataError
+from clearspan.shards import Dataset
+from clearspan.train.config.recipe import is_written, load_saved, to_file
+from clearspan.train.config.resume_policy import differing, flat, shaping
+from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
+
+RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
+TOKENIZER = "tokenizer.json"
+TAG = re.compile(r"step-(\d{8,})")
+DATASETS = ("data.*.path", "data.*.validation")
+FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
+"""Keys that name what a run reads: datasets; files and folders of models."""
+CHOOSING = ("data.*.validation", "training.eval_data")
+"""Keys of `DATASETS` and `FILES` that a resumed run may replace by others."""
+
+
+def tags(run: Path) -> list[str]:
+    """Return the names of a run's checkpoints, newest first."""
+    matches = (TAG.fullmatch(path.name) for path in (run / CHECKPOINTS).glob("step-*"))
+    return [match[0] for match in sorted(filter(None, matches), key=lambda match: -int(match[1]))]
+
+
+def dataset_sha256(folder: str | Path) -> str:
+    """Return a hash of a dataset's examples, in their order, from its manifest.
+
+    Raises:
+        ManifestError, OSError: the manifest cannot be read.
+    """
+    return digest(shards=[[shard.sha256, shard.examples] for shard in Dataset(folder).shards])
+
+
+def inputs(recipe: Recipe) -> dict[str, str]:
+    """Return a hash of everything that a run reads besides its recipe, by recipe key.
+
+    Raises:
+        RecipeError: a file or a folder of a model cannot be read.
+        ManifestError, OSError: a dataset cannot be read.
+    """
+    read = {}
+    for key, value in flat(dataclasses.asdict(recipe)).items():
+        if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
+            read[key] = _file_sha256(key, value)
+        elif value and _matches(key, DATASETS):
+            read[key] = dataset_sha256(value)
+    return read
+
+
+def _file_sha256(key: str, value: str) -> str:
+    path = Path(value)
+    try:
+        if key == "training.eval_data":
+            from clearspan.eval.tasks.sts import stsb_dev_file  # here: it takes a second to import
+
+            path = stsb_dev_file(value)
+        return model_sha256(path) if path.is_dir() else files.sha256(path)
+    except (OSError, EncoderError, MissingDataError) as error:
+        raise RecipeError(f"{key}: {error}") from None
+
+
+def _matches(key: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(key, pattern) for pattern in patterns)
+
+
+def _read_state(run: Path) -> dict[str, Any]:
+    """Return the content of a run's inputs.json.
+
+    Raises:
+        RecipeError: it is missing or damaged.
+    """
+    path = run / INPUTS
+    with contextlib.suppress(OSError, ValueError):
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(state, dict) and isinstance(state.get("inputs"), dict):
+            return state
+    raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")
+
+
+def write_inputs(recipe: Recipe, finished: bool) -> None:
+    """Record what a run reads, and whether it has finished."""
+    state = {"finished": finished, "inputs": inputs(recipe)}
+    files.write_text(Path(recipe.output) / INPUTS, json.dumps(state, indent=2) + "\n")
+
+
+def mark_finished(run: Path) -> None:
+    """Record that a run has made all its steps and has been exported."""
+    files.write_text(run / INPUTS, json.dumps({**_read_state(run), "finished": True}, indent=2) + "\n")
+
+
+def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
+    """Return the state of the run in a recipe's folder, for a call that continues a run where it stopped.
+
+    Raises:
+        RecipeError: the folder holds a run of another recipe or other data, or files of something else.
+    """
+    run = Path(recipe.output)
+    check(recipe, resume=True)
+    if not tags(run):
+        return "new"
+    differences = differing(load_saved(run / RECIPE, recipe), recipe)
+    if changed := [key for key in differences if not fnmatch(key, "data.*.path")]:  # `check` compares the content
+        mend = "resume=True continues it with that, or name another output"
+        raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
+    return "finished" if _read_state(run)["finished"] and (run / MODEL).is_dir() else "halted"
+
+
+def check(recipe: Recipe, resume: bool) -> None:
+    """Check that a run can start, or resume, in its recipe's folder.
+
+    Raises:
+        RecipeError: the folder cannot be made, holds files that no run wrote, or holds a run with a checkpoint and
+            `resume` is false; or the run to resume has another recipe or read other data.
+    """
+    run = Path(recipe.output)
+    _check_writable(run)
+    if tags(run) and resume:
+        _check_same(run, recipe)
+    elif tags(run):
+        raise RecipeError(f"output {run}: holds a run already; continue it with --resume, or name another folder")
+    elif (run / MODEL).exists():
+        raise RecipeError(
+            f"output {run}: its model/ belongs to a finished run without checkpoints, or to something else: "
+            "name a new or an empty folder"
+        )
+    elif run.is_dir():
+        _check_written(run)
+
+
+def check_tokenizers(recipe: Recipe) -> None:
+    """Raise RecipeError if the tokenizer.json of the model's folder gives other ids than that of the shards.
+
+    The run compares the tokenizers again as transformers loads them, with special tokens.
+
+    Raises:
+        ManifestError, ShardError, OSError: a dataset cannot be read.
+    """
+    from tokenizers import Tokenizer
+
+    dataset = with_tokenizer({name: Dataset(data.path) for name, data in recipe.data.items()})
+    file = Path(recipe.model.path) / TOKENIZER
+    if not recipe.model.path or not file.is_file() or dataset.tokenizer.sha256 == files.sha256(file):
+        return
+    try:
+        base = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=False)
+        ids = Tokenizer.from_file(str(dataset.local_tokenizer() / TOKENIZER)).get_vocab()
+    except Exception:  # tokenizers raises Exception itself for a damaged file; the run says what is wrong with it
+        return
+    refuse((any(ids.get(token) != id_ for token, id_ in base.items()), other_tokenizer(Path(recipe.model.path))))
+
+
+def other_tokenizer(folder: Path) -> str:
+    """Return the message about a model's folder whose tokenizer did not make the shards."""
+    return (
+        f"model.path {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
+        f"with --tokenizer {folder}"
+    )
+
+
+def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
+    """Return the first dataset of text, with whose tokenizer all were made.
+
+    Raises:
+        RecipeError: two datasets have different tokenizers, or no dataset has one.
+    """
+    texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}
+    if not texts:
+        raise RecipeError("data: no dataset holds text, whose tokenizer the model needs: add one")
+    first = next(iter(texts))
+    for name, dataset in texts.items():
+        if dataset.manifest.tokenizer != texts[first].manifest.tokenizer:
+            raise RecipeError(
+                f"data.{name}: was made with another tokenizer than data.{first}: a run has one tokenizer"
+            )
+    return texts[first]
+
+
+@contextlib.contextmanager
+def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
+    """Check the run's folder, lock it for this run, and save the resolved recipe and what the run reads in it; yield
+    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+
+    A dry run makes the same checks, but neither makes the folder nor writes to it.
+
+    Raises:
+        RecipeError: see `check`.
+        CheckpointError: OUTPUT/model holds something that an export must not replace.
+        InUseError: another run has locked the folder.
+    """
+    from clearspan.train.export import check_replaceable
+
+    run = Path(recipe.output)
+    _check_writable(run)
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
+        check(recipe, resume)
+        resume = resume and bool(tags(run))
+        check_replaceable(run / MODEL)
+        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
+            save(recipe)
+        yield resume
+
+
+def save(recipe: Recipe) -> None:
+    """Save the resolved recipe of a run that begins or resumes, and what it reads."""
+    files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
+    write_inputs(recipe, finished=False)
+
+
+def _check_writable(run: Path) -> None:
+    """Raise RecipeError for a folder that cannot be made or written to."""
+    existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
+    refuse(
+        (not existing.is_dir(), f"output {run}: {existing} is a file: name a new or an empty folder"),
+        (not os.access(existing, os.W_OK), f"output {run}: {existing} cannot be written to: name another folder"),
+    )
+
+
+def _check_same(run: Path, recipe: Recipe) -> None:
+    """Raise RecipeError if the run in a folder has another recipe or read other data, or if its recipe is missing."""
+    saved = run / RECIPE
+    if not saved.is_file():
+        raise RecipeError(
+            f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
+            "--dry-run prints"
+        )
+    started_with = load_saved(saved, recipe)
+    if changed := shaping(started_with, recipe):
+        raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
+    if any(list(getattr(started_with, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
+        raise RecipeError(
+            f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
+            f"see {saved}, or start a new run"
+        )
+    read, before, now = _read_state(run)["inputs"], flat(dataclasses.asdict(started_with)), inputs(recipe)
+    values = flat(dataclasses.asdict(recipe))
+    for key, sha256 in now.items():
+        if read.get(key) != sha256 and (before.get(key) == values[key] or not _matches(key, CHOOSING)):
+            raise RecipeError(
+                f"{key} {values[key]}: is no longer what the run in {run} read: put it back, or start a new run"
+            )
+
+
+def _check_written(run: Path) -> None:
+    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it; hidden files are
+    ignored.
+    """
+    names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
+    if names and not (RECIPE in names and (run / RECIPE).is_file() and is_written(run / RECIPE)):
+        raise RecipeError(f"output {run}: holds files of something else ({names[0]}): name a new or an empty folder")
