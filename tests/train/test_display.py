@@ -79,7 +79,7 @@ def test_a_log_of_the_first_step_tells_no_time_that_is_left(
     assert capsys.readouterr().out == "step 1/10: loss 2\n"
 
 
-def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_nothing_but_warnings(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     shown = Display(10, 0, quiet=True, device="CPU")
     shown.begin()
     for _ in range(4):
@@ -89,7 +89,10 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
         shown.advance()
     shown.show(4, LOGGED)
     shown.score(4, {"dev_score": 50.0}, True)
+    shown.tell("text starts epoch 2")
     assert capsys.readouterr() == ("", "")
+    shown.warn("the loss rises")
+    assert "the loss rises" in "".join(capsys.readouterr())
 
 
 class Terminal(io.StringIO):

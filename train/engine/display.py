@@ -4,7 +4,7 @@
     show               -> loss (by objective), learning rate, tokens/s, documents/s, MFU, data wait, remaining time;
                           in a narrow terminal the bar omits the least important figures
 
-Nothing is shown with `--quiet`. `train.engine.tracking` writes the figures to files.
+With `--quiet` only warnings are shown. `train.engine.tracking` writes the figures to files.
 """
 
 import os
@@ -126,14 +126,19 @@ class Display:
         self.lines = not quiet and self.bar.disable
 
     def tell(self, line: str) -> None:
-        """Print a line, above the bar if there is one."""
+        """Print a line, above the bar if there is one, unless the run is quiet."""
+        if not self.quiet:
+            self.warn(line)
+
+    def warn(self, line: str) -> None:
+        """Print a line in any case, above the bar if there is one."""
         with self.bar.external_write_mode():
             terminal.notice(line)
 
     def begin(self) -> None:
         """Print the device and the number of steps, and start measuring the time."""
         self.start = time.perf_counter()
-        if not self.quiet and self.device:
+        if self.device:
             self.tell(f"training on {self.device}: {self.total - self.step:,} steps")
 
     def forwarded(self, number: int, count: int, cached: bool = False) -> None:
@@ -165,7 +170,7 @@ class Display:
 
     def _tell_time(self, seconds_a_step: float) -> None:
         """Print the time of the run, once."""
-        if not (self.quiet or self.told):
+        if not self.told:
             self.told, steps = True, self.total - self.first
             time_of_run = about(seconds_a_step * steps, f"{steps:,} steps")
             self.tell(f"{time_of_run}: {duration(seconds_a_step)} a step{self.uncounted}")
@@ -191,9 +196,8 @@ class Display:
     def score(self, step: int, scores: Mapping[str, float], best: bool) -> None:
         """Show the scores of an evaluation."""
         self.scores = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
-        if not self.quiet:
-            when = f"after step {step:,}" if step else "before the first step"
-            self.tell(f"{when}: {self.scores}{', the best so far' if best and step else ''}")
+        when = f"after step {step:,}" if step else "before the first step"
+        self.tell(f"{when}: {self.scores}{', the best so far' if best and step else ''}")
 
     def close(self) -> None:
         self.bar.close()

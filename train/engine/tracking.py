@@ -155,7 +155,7 @@ class Tracker:
             self.lines.write(json.dumps({"step": step, "warning": line}) + "\n")
         with path_in_errors(self.events):
             self.board.add_text("warning", line, step)
-        self.display.tell(line)
+        self.display.warn(line)
 
     def close(self) -> None:
         """Close all writers, even if one of them fails."""
