@@ -256,7 +256,7 @@ def test_many_headers_before_one_member_are_refused(tmp_path: Path) -> None:
     chain = (header(b"L", 512) + b"a" * 512) * 2000
     with pytest.raises(PipelineError, match=r"a\.tar: .*more than 8 headers before one member"):
         read_all({"a.tar": chain + tar({})}, tmp_path, 10**9)
-    attributes = b"".join(header(b"g", 512_000) + b"512000 k%d=" % number + b"a" * 511_990 for number in range(4))
+    attributes = b"".join(header(b"g", 512_000) + b"512000 k%d=" % key + b"a" * 511_989 + b"\n" for key in range(4))
     with pytest.raises(PipelineError, match=r"a\.tar: .*a name or attributes of 1,\d+,\d+ bytes"):
         read_all({"a.tar": attributes + tar({"a.txt": b"text"})}, tmp_path, 10**9)
 

@@ -120,9 +120,9 @@ def test_every_table_prints_in_every_form(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a results.json of python -m clearspan.eval (not JSON: "),
+        ("{", "not a results.json of `clearspan eval` (not JSON: "),
         ("[]", "not a results.json"),
-        ("{}", "it has no 'model'"),
+        ("{}", "it has no 'environment'"),
         ('{"model": "x", "environment": {}, "scores": []}', "'[]', expected a dict"),
         ('{"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}', "'80', expected a number"),
     ],
