@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,6 +84,33 @@ def words(options: argparse.Namespace) -> list[str]:
     return [f"--recipe={options.recipe}", *switches, *options.overrides]
 
 
+@contextlib.contextmanager
+def output(recipe: "Recipe", resume: bool, dry_run: bool = False) -> Iterator[bool]:
+    """Check the run's folder, lock it for this run, and save the resolved recipe and what the run reads in it; yield
+    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+
+    A dry run makes the same checks, but neither makes the folder nor writes to it.
+
+    Raises:
+        RecipeError: see `run_folder.check`.
+        CheckpointError: OUTPUT/model holds something that an export must not replace.
+        InUseError: another run has locked the folder.
+    """
+    from clearspan.common import files
+    from clearspan.train.export import check_replaceable
+    from clearspan.train.run_folder import MODEL, check, check_writable, save, tags
+
+    run = Path(recipe.output)
+    check_writable(run)
+    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
+        check(recipe, resume)
+        resume = resume and bool(tags(run))
+        check_replaceable(run / MODEL)
+        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
+            save(recipe)
+        yield resume
+
+
 def notes(recipe: "Recipe", learner: "Learner", feed: "Feed", held_out: "HeldOut | None", total: int) -> list[str]:
     """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
     from clearspan.common.model_folder import some
@@ -126,7 +153,7 @@ def train(options: argparse.Namespace) -> None:
     from clearspan.train.estimate import describe
     from clearspan.train.export import SKELETON, save_skeleton
     from clearspan.train.options import RecipeError
-    from clearspan.train.run_folder import output, save
+    from clearspan.train.run_folder import save
     from clearspan.train.selection.dev_score import evaluator
 
     recipe = load(options.recipe, options.overrides)

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
@@ -135,7 +135,7 @@ def check(recipe: Recipe, resume: bool) -> None:
             `resume` is false; or the run to resume has another recipe or read other data.
     """
     run = Path(recipe.output)
-    _check_writable(run)
+    check_writable(run)
     if tags(run) and resume:
         _check_same(run, recipe)
     elif tags(run):
@@ -197,38 +197,13 @@ def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
     return texts[first]
 
 
-@contextlib.contextmanager
-def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check the run's folder, lock it for this run, and save the resolved recipe and what the run reads in it; yield
-    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
-
-    A dry run makes the same checks, but neither makes the folder nor writes to it.
-
-    Raises:
-        RecipeError: see `check`.
-        CheckpointError: OUTPUT/model holds something that an export must not replace.
-        InUseError: another run has locked the folder.
-    """
-    from clearspan.train.export import check_replaceable
-
-    run = Path(recipe.output)
-    _check_writable(run)
-    with contextlib.nullcontext() if dry_run and not run.is_dir() else files.locked(run):
-        check(recipe, resume)
-        resume = resume and bool(tags(run))
-        check_replaceable(run / MODEL)
-        if not resume and not dry_run:  # a resumed run saves its recipe once its checkpoint is known to fit
-            save(recipe)
-        yield resume
-
-
 def save(recipe: Recipe) -> None:
     """Save the resolved recipe of a run that begins or resumes, and what it reads."""
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     write_inputs(recipe, finished=False)
 
 
-def _check_writable(run: Path) -> None:
+def check_writable(run: Path) -> None:
     """Raise RecipeError for a folder that cannot be made or written to."""
     existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
     refuse(

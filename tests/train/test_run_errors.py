@@ -10,8 +10,8 @@ import pytest
 from clearspan.common.files import locked
 from clearspan.train.config.recipe import load, to_file, to_yaml
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.run import main
-from clearspan.train.run_folder import output, save
+from clearspan.train.run import main, output
+from clearspan.train.run_folder import save
 from tests.train.ranks import train_alone, train_on_ranks
 
 
