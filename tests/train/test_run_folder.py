@@ -144,7 +144,7 @@ def test_a_model_of_another_tokenizer_is_refused_before_ranks_start(
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The command lines of the processes that `train_model` would start."""
     lines: list[list[str]] = []
-    monkeypatch.setattr(api, "run_module", lambda module, line, name, quiet: lines.append(line))
+    monkeypatch.setattr(api, "run_module", lambda module, line, *_: lines.append(line))
     return lines
 
 
