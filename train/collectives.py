@@ -3,6 +3,7 @@
 The process group itself, and work that rank 0 does for all, are in `train.engine.ranks`.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -13,6 +14,12 @@ from torch import Tensor
 def world() -> tuple[int, int]:
     """Return (rank, number of ranks); (0, 1) without a process group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def ranks_here() -> int | None:
+    """Return the number of ranks that a launcher, deepspeed's or torchrun, started here; None without one."""
+    number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
+    return int(number) if number else None
 
 
 def gather(rows: Tensor) -> Tensor:

@@ -17,13 +17,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from clearspan.train.card import UNCHANGED, Origin, card, read_scores
 from clearspan.train.engine.signals import ending_at_once
-
-if TYPE_CHECKING:
-    from clearspan.train.options import Recipe
 
 KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
@@ -126,7 +123,9 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         with path_in_errors(folder):
             encoder.base.config.save_pretrained(part)
             tokenizer.save_pretrained(part)
-            (part / INFERENCE).write_text(json.dumps(_inference(encoder), indent=2) + "\n")
+            inference = {"pooling": encoder.pooling, "layers": len(encoder.head)}
+            inference |= dataclasses.asdict(encoder.inference)
+            (part / INFERENCE).write_text(json.dumps(inference, indent=2) + "\n")
             (part / DATA).write_text(json.dumps(data or {}, indent=2) + "\n")
             for number, dense in enumerate(encoder.head):
                 (part / f"head-{number}").mkdir()
@@ -138,35 +137,6 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
         raise CheckpointError(f"{folder}: could not be written ({one_line(error)})") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _inference(encoder: Any) -> dict[str, Any]:
-    """Return the settings with which an encoder embeds texts, besides its configuration."""
-    return {"pooling": encoder.pooling, "layers": len(encoder.head), **dataclasses.asdict(encoder.inference)}
-
-
-def check_settings(encoder: Any, recipe: "Recipe", tokenizers: Mapping[str, str]) -> None:
-    """Raise CheckpointError if the encoder's settings, or a dataset's tokenizer, are not those that a run began with.
-
-    Weights and ids stay the same: a resumed run reads settings from the model's folder, and special tokens from the
-    tokenizer, again.
-
-    Args:
-        tokenizers: the hashes of tokenizers by dataset.
-    """
-    from clearspan.common.model_folder import read_json
-    from clearspan.train.engine.checkpoint import CheckpointError
-
-    run, mend = Path(recipe.output), "than when this run began: put it back, or start a new run"
-    settings, facts = (
-        read_json(path) if (path := run / SKELETON / name).is_file() else {} for name in (INFERENCE, DATA)
-    )
-    now = _inference(encoder)
-    if changed := sorted(name for name, value in now.items() if name in settings and settings[name] != value):
-        raise CheckpointError(f"{run}: model.path {recipe.model.path} has another {', '.join(changed)} {mend}")
-    for name, sha256 in tokenizers.items():
-        if facts.get(name, {}).get("tokenizer", sha256) != sha256:
-            raise CheckpointError(f"{run}: data.{name}.path {recipe.data[name].path} has another tokenizer {mend}")
 
 
 def load_skeleton(folder: Path) -> Any:

@@ -45,12 +45,17 @@ def tags(run: Path) -> list[str]:
 
 
 def dataset_sha256(folder: str | Path) -> str:
-    """Return a hash of a dataset's examples, in their order, from its manifest.
+    """Return a hash of a dataset's examples, in their order, and of its tokenizer, from its manifest.
+
+    The tokenizer counts because shards hold no special tokens: it adds them to each sequence.
 
     Raises:
         ManifestError, OSError: the manifest cannot be read.
     """
-    return digest(shards=[[shard.sha256, shard.examples] for shard in Dataset(folder).shards])
+    dataset = Dataset(folder)
+    tokenizer = dataset.manifest.tokenizer
+    shards = [[shard.sha256, shard.examples] for shard in dataset.shards]
+    return digest(shards=shards, tokenizer=tokenizer.sha256 if tokenizer else None)
 
 
 def inputs(recipe: Recipe) -> dict[str, str]:

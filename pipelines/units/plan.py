@@ -286,7 +286,7 @@ def began(folder: str) -> dict[str, Any]:
         return {}
     try:
         options = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]["options"]
-    except (ValueError, LookupError, TypeError):  # `compare` says what is wrong with it
+    except (ValueError, LookupError, TypeError, RecursionError):  # `compare` says what is wrong with it
         return {}
     return options if isinstance(options, dict) else {}
 

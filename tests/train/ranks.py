@@ -44,13 +44,13 @@ def launch(ranks: int, script: str, *arguments: str, at: int = 0) -> subprocess.
 
 
 def train_alone(
-    *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo"
+    *arguments: str, script: str = "train/run.py", at: int = 8, recipe: str = "demo", quiet: bool = True
 ) -> subprocess.CompletedProcess:
     """`python train/run.py`, without the launcher: one rank.
 
     In a process of its own; scripts that look at imports themselves get a fresh interpreter.
     """
-    command = [script, "--recipe", recipe, *arguments, "--quiet"]
+    command = [script, "--recipe", recipe, *arguments, *(["--quiet"] * quiet)]
     if script == "tests/train/signalled_at.py":
         fresh = [sys.executable, *command]
         return subprocess.run(fresh, cwd=ROOT, env=environment(at), capture_output=True, text=True, timeout=400)

@@ -76,7 +76,7 @@ def test_any_state_continues_every_dataset_as_if_never_stopped(two: list[str]) -
 def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) -> None:
     """Ten documents are two steps of four: at start how often they will be passed over, then each time."""
     run = tmp_path / "run"
-    done = train_alone(*two, "training.max_steps=5", f"output={run}")
+    done = train_alone(*two, "training.max_steps=5", f"output={run}", quiet=False)
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith("data.")]
     assert re.fullmatch(

@@ -84,8 +84,8 @@ def test_a_run_does_not_go_on_with_other_settings_of_its_models_folder(
     file.write_text(before.replace("Find: ", "Search: "))
     resumed = train_alone(*given(tiny, source), f"output={again}", "--resume")
     file.write_text(before)
-    said = f"{again}: model.path {source} has another prompts than when this run began: put it back"
-    assert resumed.returncode == 1 and said in resumed.stderr and "Traceback" not in resumed.stderr
+    said = f"model.path {source}: is no longer what the run in {again} read: put it back"
+    assert resumed.returncode == 2 and said in resumed.stderr and "Traceback" not in resumed.stderr
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_a_run_does_not_go_on_with_another_tokenizer_of_the_same_shards(
     other = write_dataset(tmp_path / "other", documents, bare)
     words = [word for word in given(tiny, source) if "data.text.path" not in word]
     resumed = train_alone(*words, f"data.text.path={other}", f"output={again}", "--resume")
-    said = f"{again}: data.text.path {other} has another tokenizer than when this run began: put it back"
-    assert resumed.returncode == 1 and said in resumed.stderr and "Traceback" not in resumed.stderr
+    said = f"data.text.path {other}: is no longer what the run in {again} read: put it back"
+    assert resumed.returncode == 2 and said in resumed.stderr and "Traceback" not in resumed.stderr
 
 
 def test_a_head_is_sealed_with_what_an_export_needs(

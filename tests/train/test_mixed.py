@@ -178,8 +178,10 @@ def test_one_packed_forward_gives_what_a_padded_one_of_each_block_gives(
         torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=1e-5)
         assert gradients.keys() == expected.keys() and len(gradients) > 40
         for name, gradient in expected.items():
+            # A CPU's vector width fixes the order in which a sum over all rows is made: token types' is the longest.
+            largest = max(1.0, gradient.abs().max().item())
             torch.testing.assert_close(
-                gradients[name], gradient, atol=1e-5, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+                gradients[name], gradient, atol=1e-5 * largest, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
             )
 
 

@@ -359,7 +359,7 @@ def json_rows(content: bytes) -> list[dict[str, float]]:
 def test_ctrl_c_reaches_the_ranks_of_the_run_which_saves(tiny: list[str], tmp_path: Path) -> None:
     """The command itself, with the launcher below it: signalled when a second epoch begins."""
     grid = ["--grid", "training.seed=1,2"]
-    words = ["--recipe", "demo", *tiny, "training.max_steps=30000", *grid, "--output", str(tmp_path / "out"), "--quiet"]
+    words = ["--recipe", "demo", *tiny, "training.max_steps=30000", *grid, "--output", str(tmp_path / "out")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", "train.sweep", *words]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)

@@ -46,7 +46,6 @@ from clearspan.train.engine.tracking import (
     peak_flops,
 )
 from clearspan.train.engine.watching import Watch, watched
-from clearspan.train.export import check_settings
 from clearspan.train.gradient_caching import Cached
 from clearspan.train.learner import Learner
 from clearspan.train.objectives import Metrics
@@ -141,13 +140,11 @@ class Trainer:
         """Continue from the last checkpoint; return a line for each thing that differs from the run so far.
 
         Raises:
-            CheckpointError: there is none, or the dataset, its tokenizer, a file of an objective or a setting of the
-                model's folder has changed.
+            CheckpointError: there is none, or the dataset or a file of an objective has changed.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
         agreed(lambda: self._check_data(saved["data"]))
-        agreed(lambda: check_settings(self.learner.encoder, self.recipe, self._tokenizers()))
         self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
@@ -371,11 +368,6 @@ class Trainer:
         state = {"step": self.step, "total": self.total, "feed": to_plain(self.state), "data": self._data_hash()}
         state |= {"began_at": self.first_loss, **self.judge.state()}
         self.checkpoints.save(self.engine, self.step, state, best)
-
-    def _tokenizers(self) -> dict[str, str]:
-        """Return the hash of each dataset's tokenizer."""
-        tokenizers = {name: stream.dataset.manifest.tokenizer for name, stream in self.feed.streams.items()}
-        return {name: tokenizer.sha256 for name, tokenizer in tokenizers.items() if tokenizer}
 
     def _data_hash(self) -> str:
         """Return a hash of all shards, in order, and of objectives' files: with the recipe they fix batches."""

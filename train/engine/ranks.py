@@ -19,7 +19,7 @@ from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined, 
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from clearspan.common import terminal
-from clearspan.train.collectives import world
+from clearspan.train.collectives import ranks_here, world
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
@@ -78,12 +78,6 @@ def name_accelerator() -> None:
 def one_machine() -> bool:
     """Return whether all ranks run on this machine."""
     return ranks_here() == int(os.environ["WORLD_SIZE"]) or os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
-
-
-def ranks_here() -> int | None:
-    """Return the number of ranks that a launcher, deepspeed's or torchrun, started here; None without one."""
-    number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
-    return int(number) if number else None
 
 
 def join_ranks() -> None:

@@ -20,8 +20,8 @@ from torch import nn
 from clearspan.common.cores import num_cores
 from clearspan.shards import Dataset
 from clearspan.train import parts
+from clearspan.train.collectives import ranks_here
 from clearspan.train.data.batch import Rows
-from clearspan.train.engine.ranks import ranks_here
 
 MAX_VALUES, MAX_PATCHES = 1 << 26, 1 << 15
 """Limits of a view: 4,729 x 4,729 pixels or 87 minutes of sound; 181 x 181 patches."""
