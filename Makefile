@@ -1,6 +1,7 @@
 # make demo    the whole job on an embedded corpus, with a report
 # make check   lint, types and the quick tests, before each commit
-# make test    every test
+# make test    the tests but the exhaustive ones, before a pull request
+# make test-all   every test, as CI
 # make lint    ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +10,7 @@ export HF_HUB_OFFLINE ?= 1
 # The sizes are those with torch's build for CPUs.
 CUDA := (several GB more if pip takes torch's build for CUDA, as it does on Linux by default)
 
-.PHONY: demo check test lint clean
+.PHONY: demo check test test-all lint clean
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -31,9 +32,12 @@ demo: $(VENV)/.demo
 PYTEST = env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: lint
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not exhaustive'
 
 test: $(VENV)/.dev
+	$(PYTEST) -m 'not exhaustive'
+
+test-all: $(VENV)/.dev
 	$(PYTEST)
 
 lint: $(VENV)/.dev

@@ -33,7 +33,7 @@ def test_without_a_cuda_device_one_line_says_so() -> None:
     assert found.stderr == "benchmarks.cuda: no CUDA device here: run it where nvidia-smi lists one\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_parts_load_and_the_tests_for_cuda_are_collected_where_much_is_not_installed() -> None:
     assert [path.name for path in cuda.marked()] == ["test_cuda.py"]
     words = ["-m", "cuda", "-rs", "-p", "no:cacheprovider", str(cuda.marked()[0])]
@@ -77,7 +77,7 @@ def test_all_parts_together_take_less_than_eight_minutes() -> None:
     assert sum(cuda.LIMITS_S.values()) < 8 * 60 and cuda.LIMITS_S.keys() == cuda.PARTS.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", ["static", "step"])
 def test_a_part_does_on_a_cpu_what_it_is_to_do_on_a_gpu(part: str) -> None:
     sizes = {"documents": 2, "layers": 1, "hidden": 64, "batches": 1, "steps": 1, "rounds": 1}

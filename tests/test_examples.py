@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 EXAMPLES = ROOT / "examples"
 
 

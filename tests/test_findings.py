@@ -267,7 +267,7 @@ def start_and_kill(made: Plan, stage: Stage) -> int:
     return 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_ends_with_the_table_of_an_uninterrupted_one(shared_data: Path, tmp_path: Path) -> None:
     texts = {"docs.jsonl": "text/wikitext2_articles.jsonl", "sentences.txt": "sentences/wiki1m_head_11914.txt"}
     for (name, source), number in zip(texts.items(), (60, 300), strict=True):

@@ -63,7 +63,7 @@ def shards(
     return folder / "shards"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wikipedias_sentences_become_a_model(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The recipe as published, on the stored views, but for the size of model and batch, and a rate to match."""
     manifest = Dataset(shards).manifest
@@ -102,7 +102,7 @@ def first_batch(*overrides: str) -> Batch:
     return next(stream.batches(StreamState(), learner.columns("text"), learner.collate))[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bucket", ["gs"], indirect=True)
 def test_views_on_the_fly_take_the_shards_own_synonyms_from_a_bucket(shards: Path, synonyms: Path, bucket: str) -> None:
     """Without a file of the recipe's, what the pipeline left beside the shards is the same table."""

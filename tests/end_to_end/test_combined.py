@@ -37,7 +37,7 @@ def shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_six_objectives_over_four_datasets_become_one_scored_model(
     shards: Path, shared_data: Path, tmp_path: Path
 ) -> None:

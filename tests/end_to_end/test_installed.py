@@ -95,7 +95,7 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_command_works_beside_the_users_own_files_of_the_same_names(
     run, corpus: Path, roberta_tokenizer: Path, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_the_package_needs_what_its_workers_need(wheel: Path) -> None:
     assert worker and worker < {(r.name, str(r.specifier)) for r in requirements(wheel, None)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tmp_path: Path) -> None:
     """Its own RUN, with a pip that only tells what it is asked for."""
     lines = (ROOT / "Dockerfile").read_text().replace("\\\n", "").splitlines()
@@ -262,7 +262,7 @@ def _clips(shared_data: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_worker_of_every_kind_runs_on_the_workers_list_alone(
     wheel: Path,
     options: dict[str, list[list[str]]],

@@ -49,7 +49,7 @@ def published(bucket: str, finished: Path) -> str:
     return f"{bucket}/data"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_from_bucket_to_bucket_every_byte_is_as_on_a_disk(
     bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,7 +81,7 @@ def curated(
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_curation_is_the_same_in_a_bucket(
     bucket: str, corpus: Path, switches: list[str], curated: Path, roberta_tokenizer: Path
 ) -> None:
@@ -175,7 +175,7 @@ def test_files_of_one_run_are_in_one_place(bucket: str, corpus: Path, roberta_to
     assert "must all be on this machine, or all in one bucket" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_beams_options_reach_the_driver_and_its_worker_processes(
     amazon, corpus: Path, finished: Path, roberta_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -226,7 +226,7 @@ def upload_all(folder: Path, target: str) -> None:
         storage.publish_file(path, storage.join(target, path.relative_to(folder).as_posix()))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_class_folders_in_a_bucket_give_every_byte_that_they_give_on_a_disk(
     bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,7 +290,7 @@ def test_a_list_that_names_what_is_not_in_the_bucket_is_one_line(
     assert f"{bucket}/absent.tsv" in shown and shown.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_of_pictures_that_failed_in_a_bucket_goes_on_to_the_same_bytes(
     bucket: str, zoo: Path, of_zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +355,7 @@ def test_brackets_in_the_path_of_an_object_are_no_glob(bucket: str) -> None:
     assert storage.find(f"{bucket}/run[1]/*.jsonl") == {similar: 7}, "where there is no such folder it is a glob"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_dataset_is_made_and_read_in_a_folder_with_brackets(
     bucket: str, corpus: Path, finished: Path, roberta_tokenizer: Path
 ) -> None:
@@ -366,7 +366,7 @@ def test_a_dataset_is_made_and_read_in_a_folder_with_brackets(
     assert shards_main(["verify", f"{bucket}/data[1]"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_object_that_was_replaced_where_no_sample_is_is_refused_by_name(
     bucket: str, corpus: Path, roberta_tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,7 +75,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [*STAGES, GROUPS], indirect=True)
 def test_two_dask_workers_share_the_units(words: list[str], finished: dict[str, bytes], tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
@@ -165,7 +165,7 @@ WORKERS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("where", WORKERS)
 def test_a_job_service_runs_it_with_two_workers(
     words: list[str], finished: dict[str, bytes], job_service: str, worker_pool: str, tmp_path: Path, where: str
@@ -175,7 +175,7 @@ def test_a_job_service_runs_it_with_two_workers(
     assert tree(tmp_path / "out") == finished
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("words", "killed"), [("one stage", "a worker"), ("two stages", "all")], indirect=["words"])
 def test_a_run_continues_after_a_kill_of_a_pools_worker_or_of_service_pool_workers_and_driver(
     words: list[str], killed: str, finished: dict[str, bytes], job_service: str, worker_pool: str, tmp_path: Path
@@ -210,7 +210,7 @@ def test_nothing_is_staged_for_workers_that_have_the_package() -> None:
     assert not ExternalEnvironment.from_options(pipeline.options.view_as(PortableOptions)).artifacts()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", ["one stage"], indirect=True)
 def test_a_remote_workers_error_is_the_last_line(
     words: list[str], job_service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

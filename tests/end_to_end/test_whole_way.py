@@ -37,7 +37,7 @@ def some_sts(shared_data: Path, folder: Path, *tasks: str) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_openwebtext_becomes_a_scored_model(shared_data: Path, roberta_tokenizer: Path, tmp_path: Path) -> None:
     """DeCLUTR's own recipe, with its spans and batches, on an encoder small enough for a test."""
     corpus = shared_data / "text" / "openwebtext_sample.jsonl"

@@ -86,7 +86,7 @@ def test_a_model_is_scored_and_the_results_are_written(
     assert "%|" not in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
     arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +111,7 @@ def test_json_prints_what_results_json_holds(
     assert capsys.readouterr().out == (tmp_path / "runs/eval/results.json").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path) -> None:
     scores = []
     for budget in ("64", "16384"):
@@ -271,7 +271,7 @@ def test_a_file_that_no_evaluation_wrote_is_not_overwritten(
     assert file.read_text() == content
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list[str], tmp_path: Path) -> None:
     output = tmp_path / "runs" / "eval"
     assert main(arguments) == 0
@@ -303,7 +303,7 @@ def assert_full(done: subprocess.CompletedProcess) -> None:
 ODD = "é\x1b[31m\n\udc80$_{"  # an escape sequence, a new line, a byte that is not UTF-8, half a formula
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_odd_names_are_scored_and_reach_the_terminal_written_out(
     arguments: list[str], data: Path, minilm: Path, tmp_path: Path
 ) -> None:
@@ -371,7 +371,7 @@ def test_the_command_starts_without_what_takes_long_to_import() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plain_folder_is_scored_with_the_pooling_that_is_asked_for(
     arguments: list[str], minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

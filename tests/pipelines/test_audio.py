@@ -148,7 +148,7 @@ def whole_and_split(utterances: Path, tmp_path_factory: pytest.TempPathFactory) 
     return {how: folder / how for how in ("cut", "split")}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_utterances_are_cut_each_one_example(whole_and_split: dict[str, Path]) -> None:
     folder = whole_and_split["cut"]
     counts = Manifest.load(str(folder)).counts
@@ -256,7 +256,7 @@ def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tmp_path: Path) -> None:
     assert main([*words, "--output", str(tmp_path / "out"), "--quiet", "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == tree(made)
@@ -301,7 +301,7 @@ def test_each_bad_clip_is_counted_with_its_reason(
     assert len(examples(tmp_path / "out")) == 9
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_five_hours_are_cut_in_little_memory(tmp_path: Path) -> None:
     """The samples alone, at 16 kHz, would take 1.15 GB."""
     rate, folder = 4_000, tmp_path / "in" / "long"

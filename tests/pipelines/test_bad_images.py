@@ -70,7 +70,7 @@ def test_a_gif_by_its_name_is_of_no_known_kind(direct: Command, zoo: Path, tmp_p
     assert done.code == 1 and "1 file of unknown type, e.g. ant/waving.gif: expected .jpg" in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hundred_megapixels_take_little_memory(tmp_path: Path) -> None:
     (tmp_path / "in" / "large").mkdir(parents=True)
     Image.new("RGB", (10_000, 10_000), (9, 99, 199)).save(tmp_path / "in" / "large" / "a.png", compress_level=1)

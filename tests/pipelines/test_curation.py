@@ -67,7 +67,7 @@ def test_copies_are_told_by_text_not_by_tokens_alone(direct, corpus: Path, tmp_p
     assert "b.txt" not in sources and "c.txt" in sources
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_first_documents_in_plan_order_are_kept(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--dedup", "--output", tmp_path / "all").code == 0
     everything = rows(tmp_path / "all")
@@ -109,7 +109,7 @@ def test_longer_documents_are_counted_and_left_out(direct, corpus: Path, tmp_pat
 ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, tree, request, workers: str) -> None:
     outcome = pipeline("--input", corpus, *UNIT, *ALL, "--workers", workers, "--json")
@@ -193,7 +193,7 @@ def verdicts_of(job: Job) -> list[list[int]]:
     return [decide(job, unit, kept[unit], slices).tolist() for unit, slices in finish.elements(job)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @given(key_lists, st.integers(1, 200), st.none() | st.integers(1, 12))
 @settings(max_examples=150)
 def test_verdicts_are_those_of_a_plain_set(tmp_path_factory, units: list, size: int, limit: int | None) -> None:

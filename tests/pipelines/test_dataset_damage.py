@@ -51,7 +51,7 @@ def content(folder: Path) -> object:
     return list(dataset), beside, {name: dataset.read_file(name) for name in dataset.files}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) -> None:
     folder = Path(command[-1])
     whole = [content(folder), content(folder / "validation")]
@@ -75,7 +75,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(command: list[str]) ->
     assert unnoticed == {"_curated", "_done", "_excluded", "_rejected", "plan.json", MODIFIED}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_run_again_after_damage_to_its_own_records_it_ends_the_same_or_says_why(
     command: list[str], direct: Command, tree
 ) -> None:

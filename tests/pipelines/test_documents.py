@@ -126,7 +126,7 @@ def kept(folder: Path) -> list[dict]:
     return [row for batch in Dataset(folder) for row in batch.to_pylist()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["auto", "tokenizers"])
 def test_the_published_preparation_gives_its_documents(
     direct, openwebtext: Path, texts: list[str], roberta_tokenizer: Path, tmp_path: Path, backend: str

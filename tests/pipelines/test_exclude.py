@@ -289,7 +289,7 @@ def sts(folder: Path) -> list[str]:
     return [text for subset in subsets for text in both(read_sts_subset(folder, subset))]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", DOWNSTREAM)
 def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: Path, name: str) -> None:
     at = shared_data / "senteval" / "downstream"
@@ -369,7 +369,7 @@ def chinese(shared_data: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chinese_sentences_are_met_by_their_letters_and_few_others_are(chinese: dict[str, list[str]]) -> None:
     excluded = Excluded.of(chinese["test"], among_sentences=True)
     assert [text for text in chinese["test"] if not excluded.meets(text)] == ["冲浪队", "跑马场", "尽快。"]

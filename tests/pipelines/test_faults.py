@@ -85,7 +85,7 @@ def command(direct, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     return lambda *more: direct("--input", corpus, *options, *more)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("switches", [PLAIN, CURATED], ids=["plain", "curated"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: tuple, when: str) -> None:

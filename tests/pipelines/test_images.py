@@ -193,13 +193,13 @@ def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tmp_path: Path) -> None:
     assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == tree(made)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("workers", "name"), [("1", "_staged/00001.json"), ("1", "out/manifest.json"), ("2", "_done/00001.json")]
 )
@@ -226,7 +226,7 @@ def test_a_subset_has_so_many_of_each_class_over_both_parts(made: Path) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_shard_has_pictures_of_many_classes(direct: Command, tiny: Path, tmp_path: Path) -> None:
     done = direct("images", "--input", tiny, "--unit-bytes", "4000000")
     assert done.code == 0 and "read 7,200 = kept 7,200, bad 0" in done.out and "classes 60, of 120 examples" in done.out

@@ -87,7 +87,7 @@ def test_wherever_units_are_cut_every_document_is_read_once(
     assert len({record.source for record in found}) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_original_containers_hold_what_an_independent_count_says(
     pipeline, shared_data: Path, roberta_tokenizer: Path, tmp_path: Path
 ) -> None:

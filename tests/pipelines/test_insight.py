@@ -20,7 +20,7 @@ def test_the_summary_shows_lengths_and_worker_time(pipeline, head: Path, tmp_pat
     assert sum(int(bar[-1]) for bar in bars) == Manifest.load(str(tmp_path / "out")).counts["kept"] == 5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_worker_seconds_are_those_of_all_workers_and_of_every_stage(
     pipeline, openwebtext: Path, tmp_path: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_worker_imports_no_training_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sentences_are_also_timed_in_segmenting_and_augmenting(
     head: Path, roberta_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,7 +58,7 @@ def wholes(found: list[tuple[str, str, list[int]]]) -> list[str]:
     return [text for text, number in parts if number in ("", "0")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["roberta-base", "roberta-base with a space", "gpt2", "bert-base-uncased"])
 @pytest.mark.parametrize("limit", [5, 60, 510])
 def test_pieces_are_those_of_encoding_every_candidate(

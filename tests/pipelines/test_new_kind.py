@@ -152,7 +152,7 @@ def test_its_options_are_those_of_its_command(run: Run) -> None:
     assert "--tokenizer" not in shown and "--dedup" not in shown
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ls_verify_and_cat_read_it(run: Run, made: Path) -> None:
     for folder in (made, made / "validation"):
         ended = run("-m", "clearspan.shards", "verify", folder)

@@ -54,7 +54,7 @@ def fortunes(tmp_path: Path, own_module: Callable[[str], str]) -> str:
 OPTIONS = ("--input", "texts", "--min-tokens", "1", "--dedup")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     fortunes: str, pipeline, tmp_path: Path, roberta_tokenizer: Path
 ) -> None:

@@ -18,7 +18,7 @@ from clearspan.shards.ragged import Ragged
 from tests.pipelines.test_sentences import LINES, counts, normalized, rows
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_pieces_are_consecutive_sentences_with_views_of_their_own(
     direct, head: Path, texts: list[str], del_tokenizer: Tokenizer, synonyms: Path, tmp_path: Path
 ) -> None:
@@ -81,7 +81,7 @@ def test_without_splitting_a_record_is_cut_to_pieces(
     assert counts(tmp_path / "out")["read"] == len(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_piece_holds_sentences_of_two_texts(direct, head: Path, texts: list[str], tmp_path: Path) -> None:
     both = ("--no-dedup", "--min-tokens", "1", "--pack", "510")
     assert direct("sentences", "--input", head, *both).code == 0

@@ -49,7 +49,7 @@ def test_a_finished_folder_holds_the_dataset_and_its_results(finished: dict[str,
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_workers_write_the_same_bytes(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     assert main([*words, "--output", str(tmp_path / "out"), "--workers", "2"]) == 0
     assert tree(tmp_path / "out") == finished
@@ -61,7 +61,7 @@ def workers_of(driver: int) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-2:] == ours]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("workers", "when", "name"),
     [
@@ -104,7 +104,7 @@ def test_killed_and_run_again_it_does_the_rest_and_ends_with_the_same_bytes(
     assert (len(done) == 8) == (name == "manifest.json")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_worker_that_dies_ends_the_run_with_a_line(
     words: list[str], finished: dict[str, str], tree, tmp_path: Path
 ) -> None:
@@ -152,7 +152,7 @@ def test_workers_that_cannot_start_are_told_not_waited_for(words: list[str], tmp
     assert line.startswith("pipelines: a worker process was killed or could not start: run again")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Path) -> None:
     ended = run_module("pipelines", *words, "--output", tmp_path / "out", "--workers", "2", "--text-field", "body")
     assert (ended.returncode, ended.stdout) == (1, "")

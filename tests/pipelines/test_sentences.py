@@ -54,7 +54,7 @@ def augmented(wiki: Path, synonyms: Path, roberta_tokenizer: Path, tmp_path_fact
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
     augmented: Path, wiki: Path, del_tokenizer: Tokenizer
 ) -> None:
@@ -241,7 +241,7 @@ def test_small_letters_come_after_segmentation_and_words_are_counted_by_text(
     assert "none of 40 sentences is kept: 40 have fewer than 99,999 words" in outcome.err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_synonyms_are_found_after_a_space_before_the_text(
     direct, head_of_wiki: Path, synonyms: Path, tmp_path: Path
 ) -> None:
@@ -283,7 +283,7 @@ def head_of_wiki(wiki: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_and_kills_change_no_byte(direct, command: list[str], tmp_path: Path, tree) -> None:
     assert direct(*command, "--output", tmp_path / "direct").code == 0
     expected = tree(tmp_path / "direct")
@@ -299,7 +299,7 @@ def records(texts: list[str]) -> list[Record]:
     return [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
     roberta_tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_file_that_is_no_table_of_synonyms_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_options_are_refused_by_name(direct, head: Path) -> None:
     assert direct("sentences", "--input", head, "--augment", "del-word").code == 0
     for options, field in (

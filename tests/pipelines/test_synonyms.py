@@ -138,7 +138,7 @@ def test_padding_and_special_tokens_of_the_tokenizer_do_not_get_into_the_table(b
         SynonymTable.build({"the": ["[CLS]"]}, bert)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_coverage_is_about_the_papers(augmenter: Callable[..., Augmenter], wiki_tokens: Ragged) -> None:
     """Section 3.3: roughly 40 % of tokens have an entry."""
     covered, words = augmenter("subs").coverage(wiki_tokens)

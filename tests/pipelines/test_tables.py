@@ -64,7 +64,7 @@ def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_row_of_hundreds_of_megabytes_is_refused_before_it_is_decoded(texts: list[str], tmp_path: Path) -> None:
     data = parquet({"text": pa.array([*texts[:3], "a" * 300_000_000])}, compression="zstd")
     before = pa.total_allocated_bytes()
@@ -75,7 +75,7 @@ def test_a_row_of_hundreds_of_megabytes_is_refused_before_it_is_decoded(texts: l
     assert pa.total_allocated_bytes() - before < 10_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("encoding", "compression"), [("DELTA_BYTE_ARRAY", "zstd"), ("RLE_DICTIONARY", "none")])
 def test_rows_that_share_their_bytes_are_decoded_in_bounded_memory(
     tmp_path: Path, encoding: str, compression: str

@@ -56,7 +56,7 @@ def assert_exact(made: Tokenization, data: bytes, texts: list[str]) -> None:
         assert ids.tolist() == reference(data).encode(text, add_special_tokens=False).ids, text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gigatoken_gives_every_documents_ids(of_roberta: Tokenization, roberta: bytes, texts: list[str]) -> None:
     assert of_roberta._fast is not None
     of_roberta.start_unit()
@@ -256,7 +256,7 @@ def spaced(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Path, Tok
     return folder, with_prefix_space(read_tokenizer(str(folder)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
     spaced: tuple[Path, TokenizerFiles], texts: list[str], tmp_path: Path
 ) -> None:

@@ -272,7 +272,7 @@ def test_corrected_inputs_follow_a_run_that_kept_nothing(direct, decoded, rows: 
     assert len(decoded(tmp_path / "out")) + len(decoded(tmp_path / "out" / "validation")) == 60
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stopped_while_groups_are_found_it_ends_with_the_same_bytes(
     direct, rows: Rows, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +321,7 @@ def command(snli: Path, tokenizer: Path) -> list[str]:
     return ["triplets", *words, "--tokenizer", str(tokenizer), "--unit-bytes", "1000000"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_workers_and_a_killed_run_end_with_the_same_bytes(
     snli: Path, roberta_tokenizer: Path, finished: dict[str, str], tree, tmp_path: Path
 ) -> None:

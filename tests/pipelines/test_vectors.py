@@ -295,7 +295,7 @@ def test_other_programs_read_each_type(embed: Command, program: str, dtype: str,
     np.testing.assert_array_equal(np.stack(found), np.stack(table["vector"].to_numpy()))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "name"), [("1", "vectors-00001-000.tar"), ("2", "vectors-00002-000.tar")])
 def test_killed_and_run_again_it_ends_with_the_same_bytes(
     embed: Command, corpus: Path, encoder: Path, tree, workers: str, name: str, tmp_path: Path
@@ -322,7 +322,7 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_real_model_embeds_as_its_library_does(
     direct: Command, corpus: Path, minilm: Path, sentences: list[str], tmp_path: Path
 ) -> None:

@@ -228,7 +228,7 @@ def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str],
     assert all(json.loads(line)["offset"] > 0 for line in rejected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_over_archives_ends_with_the_same_bytes(
     pipeline, pages: list[str], tmp_path: Path, tree, roberta_tokenizer: Path
 ) -> None:

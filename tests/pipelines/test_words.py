@@ -42,7 +42,7 @@ def test_contractions_are_one_word_and_a_genitive_is_two(shared_data: Path, name
     assert [word.replace(" ", "") for word in found] == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_contraction_does_not_reach_into_the_next_sentence(roberta_tokenizer: Path) -> None:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     ids = np.array(tokenizer.encode("don’t", add_special_tokens=False).ids)
@@ -99,7 +99,7 @@ def test_words_of_a_vocabulary_of_words_and_of_one_that_marks_their_ends() -> No
     assert starts.tolist() == [True, False, True, True, True, False, True]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bytes_inside_a_character_take_nothing_from_the_sentence_before(roberta_tokenizer: Path) -> None:
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     inside, film = tokenizer.token_to_id("\u013e"), tokenizer.encode("film", add_special_tokens=False).ids[0]

@@ -239,7 +239,7 @@ def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, argu
     assert ended.stderr == "shards: [Errno 28] No space left on device: 'standard output'\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminal_of_ascii_shows_other_characters_written_out(dataset: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     command = [sys.executable, "-m", "shards", "cat", str(dataset), "--width", "0"]

@@ -39,7 +39,7 @@ def test_gradients_are_the_same_with_dropout_replayed(architecture: str) -> None
     assert all(map(torch.equal, *found))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_peak_of_memory_falls_with_each_and_lowest_with_both(capsys: pytest.CaptureFixture[str]) -> None:
     """64 sentences in 8 micro-batches; the weights' gradients are what is left."""
     ways = size.measure(sentences=64, micro_batches=8, layers=4, hidden=64)

@@ -50,7 +50,7 @@ def arguments(abstracts: Path, static_model: Path, tmp_path: Path) -> list[str]:
     return [*given, "--output", str(tmp_path / "adapted"), "--holdout-fraction", "0.3", "--quiet"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_call_continues_and_ends_with_a_better_model(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,7 @@ def learned(tiny_clear: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     return run, arguments
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_both_losses_fall(learned: tuple[Path, list[str]]) -> None:
     lines = metrics(learned[0])
     for name, least in (("clear/loss", 1.0), ("mlm/loss", 0.5)):
@@ -51,7 +51,7 @@ def test_both_losses_fall(learned: tuple[Path, list[str]]) -> None:
         assert last < first - least, name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit(learned: tuple[Path, list[str]], tmp_path: Path) -> None:
     """With dropout, several forwards a step, and new views: nothing that decides a step is lost."""
     whole, arguments = learned

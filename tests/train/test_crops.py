@@ -58,7 +58,7 @@ def test_the_forwards_size_is_that_of_short_texts(
     assert mlm.moments == spans.block_moments("anchors") < spans.config.sampler.anchor_moments()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_over_short_texts_brings_crops_of_a_text_together(
     texts: list[str], tokenizer_folder: Path, tmp_path: Path
 ) -> None:

@@ -109,7 +109,7 @@ def test_attention_dropout_follows_its_seed_keeps_the_mean_and_has_a_gradient(de
     assert all(one.isfinite().all() and one.abs().max() > 0 for one in gradients)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_static_step_waits_for_nothing(device: torch.device) -> None:
     """Sampling, packing, masking, the losses and all metrics, backward, clipping, AdamW."""
     learner = learner_on(device, 0.1).train()
@@ -129,7 +129,7 @@ def test_a_static_step_waits_for_nothing(device: torch.device) -> None:
     assert not torch.equal(next(learner.parameters()), before)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_steps_of_other_lengths_compile_once(device: torch.device) -> None:
     torch._dynamo.reset()
     counters.clear()
@@ -145,7 +145,7 @@ def test_ten_steps_of_other_lengths_compile_once(device: torch.device) -> None:
     assert counters["stats"]["unique_graphs"] == 1 and len(lengths) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_compiled_layers_give_the_loss_and_gradient_of_plain_ones(device: torch.device) -> None:
     torch._dynamo.reset()
     learner, given = learner_on(device, 0.0).train(), moved(documents(2), device)
@@ -162,7 +162,7 @@ def test_compiled_layers_give_the_loss_and_gradient_of_plain_ones(device: torch.
     assert step() == pytest.approx(plain, rel=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(device: torch.device) -> None:
     """Which gradient caching relies on: each has a graph of its own."""
     torch._dynamo.reset()

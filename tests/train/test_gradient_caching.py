@@ -236,7 +236,7 @@ class Trained:
         return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_trainer_makes_the_same_steps_at_every_zero_stage_and_in_turns(tiny: list[str]) -> None:
     """Two ranks with four micro-batches each, against one rank that has a step's examples in one forward."""
     plain = [*tiny, *(f"optimizer.{option}" for option in STEP), "data.text.batch_size=64"]
@@ -265,7 +265,7 @@ def test_more_than_losses_and_counts_is_computed_at_logged_steps_alone(tiny: lis
         assert logged.keys() - unlogged.keys() == more and unlogged.keys() < logged.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
     """With dropout, bf16, a memory and activations that are computed again."""
     words = [*tiny, *DROPOUT, "objectives.spans.memory=48", "data.text.batch_size=16", "training.bf16=true"]

@@ -194,6 +194,7 @@ def test_a_mistyped_key_is_refused_before_ranks_start(
     assert capsys.readouterr().err.endswith("unknown key 'trainin'; did you mean training?\n")
 
 
+@pytest.mark.exhaustive
 def test_a_recipe_is_checked_without_transformers() -> None:
     code = (
         "import sys; from clearspan.train.config import recipe; recipe.load('demo', ['data.text.path=d', 'output=o'])"

@@ -263,7 +263,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(
 RATES = ("tokens_per_s", "data_wait", "examples_per_s/")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("optimization", ["sum", "alternate"])
 def test_a_run_of_everything_resumes_bit_for_bit(
     recipe_of: Callable[..., list[str]], tmp_path: Path, optimization: str

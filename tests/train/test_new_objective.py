@@ -214,7 +214,7 @@ def figures(run: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in line.items() if not name.startswith(rates)} for line in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_both_are_trained_beside_text_and_resumed_bit_for_bit(
     house: Path, pictures: Path, tiny: list[str], tmp_path: Path
 ) -> None:

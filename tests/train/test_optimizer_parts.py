@@ -137,7 +137,7 @@ def plain_steps(overrides: list[str], rates: dict[str, tuple[float, float]], unf
     return {name: parameter.detach() for name, parameter in learner.named_parameters()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_are_those_of_a_plain_optimizer_for_each_part_at_every_zero_stage(pretrained: list[str]) -> None:
     """On two ranks, with gradient caching and with activations that are computed again."""
     plain = [*pretrained, *STEP, "data.text.batch_size=16", "objectives.spans.head=relu"]
@@ -167,7 +167,7 @@ def test_steps_are_those_of_a_plain_optimizer_for_each_part_at_every_zero_stage(
             assert [step["learning_rate"].item() for step in rank[way][:2]] == pytest.approx([0.01] * 2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [PARTS, ["model.train=last-1", "optimizer.heads.weight_decay=0.5"]])
 def test_a_run_with_parts_resumes_bit_for_bit_and_on_other_ranks_and_stages(
     pretrained: list[str], tmp_path: Path, options: list[str]

@@ -60,7 +60,7 @@ def listening(run: Path) -> Path:
     return run.with_suffix(".json")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_but_its_own_machine_reaches_a_run_on_one_machine(whole_runs: dict[int, Path]) -> None:
     for run in whole_runs.values():
         found = json.loads(listening(run).read_text())["addresses"]
@@ -102,7 +102,7 @@ def test_a_run_leaves_no_shared_memory_behind(whole_runs: dict[int, Path]) -> No
     assert not [path for port in ports for path in Path("/dev/shm").glob(f"deepspeed*_{port}_*")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_trainings_at_once_find_ports_of_their_own(tiny: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "train", "--num_accelerators", "2", "--recipe", "demo", *tiny, "--quiet"]
     options = {"cwd": ROOT, "env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -119,7 +119,7 @@ def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
         assert two == pytest.approx(one, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -> None:
     """With dropout, bf16 and the end of an epoch between: nothing that decides a step is lost."""
     arguments = [*tiny, "model.config.hidden_dropout_prob=0.1", "model.config.attention_probs_dropout_prob=0.1"]
@@ -138,7 +138,7 @@ def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -
     assert same_weights(tmp_path / "stopped", tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     """SIGTERM reaches one rank only; both stop one step later, save, and go on as if nothing had been."""
     run, port = tmp_path / "run", 29310 + os.getpid() % 300
@@ -153,7 +153,7 @@ def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[st
     assert same_weights(run, whole_runs[2])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ranks_whose_launcher_is_killed_stop_and_save(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_checkpoint_knows_its_data_by_the_shards_hashes(whole_runs: dict[int, 
     assert saved["clearspan"]["data"] == hashlib.sha256(lines.encode()).hexdigest()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_zero_stage_1_trains_the_same_and_resumes(whole_runs: dict[int, Path], tiny: list[str], tmp_path: Path) -> None:
     run, port = tmp_path / "run", 29010 + os.getpid() % 300
     arguments = [*tiny, "training.zero_stage=1", f"output={run}"]

@@ -188,7 +188,7 @@ def test_a_second_training_on_the_same_folder_is_refused(
     assert both.stderr.count("another run is writing to it") == 1 and contents(run) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("place", "name"),
     [
@@ -316,7 +316,7 @@ def test_dry_run_prints_recipe_parameters_budget_and_memory(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_best_checkpoint_by_sts_b_dev_is_the_one_exported(
     tiny: list[str], shared_data: Path, tmp_path: Path
 ) -> None:

@@ -67,7 +67,7 @@ def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
     assert "clearspan" not in (tmp_path / "model" / "config.json").read_text().lower()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleton(rich: Path, tmp_path: Path) -> None:
     encoder = trained_on(rich)
     expected = SentenceTransformer(str(rich), device="cpu").encode(TEXTS)
@@ -99,7 +99,7 @@ def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path)
     assert trained_on(folder, "model.pooling=mean").pooling == "mean"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path, rich: Path, tmp_path: Path) -> None:
     heads = [trained_on(minilm, "model.head=tanh", f"training.seed={seed}").head for seed in (1, 1, 2)]
     first, same, other = (head[0].linear.weight for head in heads)

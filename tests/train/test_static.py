@@ -52,7 +52,7 @@ def sample(texts: list[str]) -> list[str]:
     return ["", " ", *dict.fromkeys(filter(None, pieces))][:1000]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluation_give(
     run: Path, sample: list[str]
 ) -> None:

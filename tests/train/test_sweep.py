@@ -216,6 +216,7 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.exhaustive
 def test_tasks_are_scored_by_a_process_each_and_once(shared_data: Path, tmp_path: Path) -> None:
     """And again when the data has changed: an edited file, or a task that was missing; not when it has moved."""
     data, runs = tmp_path / "senteval", tmp_path / "runs"
@@ -322,7 +323,7 @@ def test_a_recipe_that_does_not_vary_is_no_column() -> None:
     assert report.columns(runs) == ["seed"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_of_four_killed_and_run_again_gives_the_same_table(tiny: list[str], tmp_path: Path) -> None:
     """Trainings are processes; the second one of the killed sweep ends at its second step."""
 
@@ -355,7 +356,7 @@ def json_rows(content: bytes) -> list[dict[str, float]]:
     return [run["scores"] for run in json.loads(content)["runs"]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_reaches_the_ranks_of_the_run_which_saves(tiny: list[str], tmp_path: Path) -> None:
     """The command itself, with the launcher below it: signalled when a second epoch begins."""
     grid = ["--grid", "training.seed=1,2"]

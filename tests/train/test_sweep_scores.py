@@ -98,7 +98,7 @@ def test_a_score_none_of_whose_tasks_is_there_is_refused(two_tasks: Path) -> Non
         missing(asked("--data", str(two_tasks), of="clear-deletion"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_is_scored_on_the_data_that_is_there(tiny: list[str], shared_data: Path, tmp_path: Path) -> None:
     """By SentEval's TREC alone."""
     (tmp_path / "data" / "downstream").mkdir(parents=True)

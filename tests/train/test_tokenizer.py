@@ -107,7 +107,7 @@ def test_a_file_that_no_tokenizer_fills_is_not_read(shared_data: Path, tmp_path:
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_tokenizer_that_transformers_makes_otherwise_than_its_file_says_is_refused(
     shared_data: Path, tmp_path: Path, name: str

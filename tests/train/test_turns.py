@@ -71,7 +71,7 @@ def alternate(tiny: list[str]) -> list[str]:
     return [*tiny, *ALTERNATE]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_ten_steps_are_those_of_a_plain_optimizer_for_each_turn(
     alternate: list[str], images_folder: Path, tmp_path: Path, micro_batches: int

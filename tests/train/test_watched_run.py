@@ -93,7 +93,7 @@ def test_a_run_is_extended_and_not_shortened(late: tuple[Path, str], watched: li
     assert (run / "recipe.yaml").read_text() == saved
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_signal_to_our_launcher_alone_saves_and_ends_well(watched: list[str], tmp_path: Path) -> None:
     """The command has threads of numerical libraries; it ends when its rank has ended, and prints what that prints."""
     arguments = ["--num_accelerators", "1", "--recipe", "demo"]

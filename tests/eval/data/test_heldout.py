@@ -52,7 +52,7 @@ def test_text_without_spaces_is_cut_between_characters() -> None:
     assert len(word_spans(text)) > 25
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_held_out_part_of_a_dataset_becomes_a_collection(wikitext_shards: Path) -> None:
     (name, part), *others = find(wikitext_shards).items()
     assert (name, part, others) == ("heldout", wikitext_shards / "validation", [])

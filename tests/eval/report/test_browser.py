@@ -91,7 +91,7 @@ def measured_at(report: Path) -> dict[int, dict[str, Any]]:
     return {width: measured(report, width) for width in (1200, 400)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [1200, 400])
 def test_nothing_is_cut_off(measured_at: dict[int, dict[str, Any]], width: int) -> None:
     values = measured_at[width]
@@ -103,7 +103,7 @@ def test_nothing_is_cut_off(measured_at: dict[int, dict[str, Any]], width: int) 
     assert values["asked"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "names",
     [

@@ -15,7 +15,7 @@ from clearspan.eval.tasks.heldout import load, mean_mrr
 from clearspan.eval.tasks.task import Run
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_command_shows_a_model_beside_the_baselines(
     wikitext_shards: Path, minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -39,7 +39,7 @@ def test_one_command_shows_a_model_beside_the_baselines(
     assert rows["mrr"].difference == pytest.approx(mrr["tfidf"] - mrr["bow"]) and rows["mrr"].low > 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, minilm: Path) -> None:
     (task,) = load(wikitext_shards).tasks
     encode = load_model(minilm).encode

@@ -161,7 +161,7 @@ def test_the_queries_shown_are_few_and_evenly_apart() -> None:
     assert shown_queries(3) == [0, 1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_figures_agree_with_sentence_transformers_on_real_captions(captions: Path, minilm: Path) -> None:
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
     collection = read_collection(captions / "retrieval" / "flickr")

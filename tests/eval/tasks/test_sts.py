@@ -36,7 +36,7 @@ MINILM_SPEARMAN = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_minilm_gets_its_published_spearman(shared_data: Path, minilm: Path) -> None:
     embedder = Embedder(load(minilm).encode)
     wanted = {task for task, _ in MINILM_SPEARMAN}
