@@ -95,13 +95,13 @@ def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_option_that_a_pipeline_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such option: min_token; did you mean 'min_tokens'"):
         clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", min_token=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_single_option_of_beam_is_one_word(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such option: --runer; did you mean '--runner'"):
         clearspan.make_dataset("documents", "*.txt", tmp_path / "out", tokenizer="there", beam="--runer=DirectRunner")
@@ -153,7 +153,7 @@ def test_an_export_that_cannot_work_names_the_keyword_argument(monkeypatch: pyte
         clearspan.export_model("run", "out", "best")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_fails_raises_its_one_line(tmp_path: Path) -> None:
     recipe = clearspan.load_recipe("demo", {"data.text.path": tmp_path / "absent", "output": tmp_path / "run"})
     with pytest.raises(RuntimeError, match=f"{tmp_path}/absent") as raised:
@@ -168,7 +168,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_embeds_and_is_scored_and_compared(minilm: Path, pairs: Path, tmp_path: Path) -> None:
     model = clearspan.load_model(minilm)
     assert model.encode(["A cat sleeps.", "A kitten naps."]).shape == (2, model.dim)

@@ -24,7 +24,7 @@ ABSENT = ("deepspeed", "apache_beam", "webdataset", "gigatoken")
 ALONE = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_a_cuda_device_one_line_says_so() -> None:
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.cuda"], cwd=ROOT, env=ALONE, capture_output=True, text=True
@@ -47,7 +47,7 @@ sys.exit(pytest.main({words!r}))"""
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("limit_s", "said"), [(60.0, "exit code 2"), (0.01, "took more than 0 s")])
 def test_a_part_that_fails_or_hangs_is_told(limit_s: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -96,7 +96,7 @@ def test_both_ways_to_the_masked_lm_loss_are_one_loss() -> None:
     assert found["ours"]["gradient_norm"] == pytest.approx(found["chunked"]["gradient_norm"], rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_padded_step_has_the_loss_of_the_packed_one_it_was_made_from(whole: bool) -> None:
     learner = build(1, 64, 0.0, pairs=False).eval()

@@ -31,7 +31,7 @@ def test_units_grow_where_there_would_be_too_many() -> None:
     assert limits(SIZES, ASSUMED)["40,000 units of 128 MB: units grow"] == 1.024e9
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_small_run_measures_what_each_part_adds(shared_data: Path, roberta_tokenizer: Path) -> None:
     found = measure_sizes(shared_data / "text", str(roberta_tokenizer), 1.0)
     assert (found.keys_of_document, found.keys_of_unit) == (20, 8 * 4097)

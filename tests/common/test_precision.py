@@ -84,7 +84,7 @@ def test_the_private_functions_of_this_torch_answer() -> None:
     assert "avx2" in torch.cpu.get_capabilities() or "neon" in torch.cpu.get_capabilities()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_process_limited_to_avx2_has_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in LIMITS.items():
         monkeypatch.setenv(name, value)

@@ -79,7 +79,7 @@ def run(scripts: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
     return command
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_wheel_holds_one_package(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = archive.namelist()

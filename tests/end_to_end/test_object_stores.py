@@ -90,6 +90,7 @@ def test_curation_is_the_same_in_a_bucket(
     assert shards_main(["verify", f"{bucket}/data/validation"]) == 0
 
 
+@pytest.mark.slow
 def test_the_commands_read_a_bucket(published: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["verify"], ["ls"], ["cat", "--limit", "2"]):
         shown = []
@@ -129,6 +130,7 @@ def test_the_trainer_streams_a_bucket_through_the_cache(published: str, finished
     assert batches(published, 20) == expected
 
 
+@pytest.mark.slow
 def test_a_damaged_download_is_not_trained_on_and_not_kept(published: str, tmp_path: Path) -> None:
     shard = Dataset(published).shards[0]
     storage.publish_bytes(b"not the shard", f"{published}/{shard.name}")
@@ -249,7 +251,7 @@ def test_one_class_folder_of_a_bucket_keeps_its_class(bucket: str, zoo: Path) ->
     assert json.loads(Dataset(f"{bucket}/data").read_file("classes.json")) == ["ant"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_tars_in_a_bucket_give_what_folders_give(
     bucket: str, zoo: Path, of_zoo: Path, tmp_path: Path, suffix: str
@@ -267,7 +269,7 @@ def test_tars_in_a_bucket_give_what_folders_give(
     assert pictures(f"{bucket}/data") == pictures(of_zoo)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_list_in_a_bucket_names_files_beside_it_or_in_full(bucket: str, zoo: Path, of_zoo: Path) -> None:
     upload_all(zoo, f"{bucket}/data/pictures")
     paths = sorted(zoo.rglob("*.jpg"))
@@ -334,7 +336,7 @@ def made_of_clips(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clips_from_bucket_to_bucket_are_as_on_a_disk(bucket: str, clips: Path, made_of_clips: Path) -> None:
     upload_all(clips, f"{bucket}/clips")
     assert pipelines_main(of_clips(f"{bucket}/clips/", f"{bucket}/data")) == 0

@@ -254,7 +254,7 @@ def test_dataflow_with_this_machines_files_is_refused(
 TEMPLATE = "gs://clearspan-test/templates/documents.json"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_classic_template_and_its_staged_package_are_in_the_bucket(
     dataflow: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,7 +58,7 @@ def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[in
     return code, last
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_is_scored_and_the_results_are_written(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,7 +103,7 @@ def test_several_models_stand_side_by_side_and_keep_results_of_their_own(
     assert "<h1>Evaluation of one, other</h1>" in (output / "report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_json_prints_what_results_json_holds(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,7 +120,7 @@ def test_the_token_budget_changes_no_score(arguments: list[str], tmp_path: Path)
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_retrieval_runs_beside_sts(arguments: list[str], data: Path, tmp_path: Path) -> None:
     sentences = [
         line.split("\t") for line in (data / "downstream/STS/STSBenchmark/sts-test.csv").read_text().splitlines()
@@ -150,7 +150,7 @@ def changed_model(minilm: Path, folder: Path, change: Callable[[dict[str, np.nda
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_model_whose_embeddings_are_no_numbers_is_reported_and_not_scored_as_if_they_were(
     arguments: list[str], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,7 +281,7 @@ def test_results_are_written_over_those_of_an_earlier_evaluation(arguments: list
     assert all(path.stat().st_ino != before[path.name] for path in output.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("option", [[], ["--json"]])
 def test_a_stdout_that_is_full_is_one_line_and_exit_1(arguments: list[str], option: list[str]) -> None:
     assert_full(run_module("eval", *arguments, "--quiet", *option, stdout=Path("/dev/full")))

@@ -109,6 +109,7 @@ def test_holm_is_the_step_down_correction() -> None:
     assert holm([]) == []
 
 
+@pytest.mark.slow
 def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With 1,000 samples p is at least 0.002, which Holm's correction over 60 figures raises above 0.1."""
     names = [f"task{number}" for number in range(60)]

@@ -198,6 +198,7 @@ def test_damaged_rows_of_the_cache_are_computed_again_and_reported(
     assert warning.startswith(f"embeddings damaged in {tmp_path / 'cache'}: 1 ") and "computed again" in warning
 
 
+@pytest.mark.slow
 def test_a_function_is_never_cached_and_nothing_is_with_cache_none(
     arguments: list[str], vectors: Path, tmp_path: Path
 ) -> None:
@@ -265,6 +266,7 @@ def test_sentences_moved_against_their_scores_are_said_to_differ_from_the_known_
     assert "differs from the known copy" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_many_files_of_other_bytes_are_one_warning(shared_data: Path, tmp_path: Path) -> None:
     given = sts16(shared_data, tmp_path)
     for file in (tmp_path / "senteval/downstream/STS/STS16-en-test").glob("STS.input.*"):
@@ -274,6 +276,7 @@ def test_many_files_of_other_bytes_are_one_warning(shared_data: Path, tmp_path: 
     assert "STS16 (STS.input.answer-answer.txt, ...)" in warning
 
 
+@pytest.mark.slow
 def test_a_truncated_task_is_scored_and_fails_the_command_unless_it_is_allowed(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,6 +183,7 @@ def test_charts_hold_models_and_published_figures(summary: Summary) -> None:
     assert coordinates.rows[0] == ("one", -2.1, pytest.approx(0.21))
 
 
+@pytest.mark.slow
 def test_a_tasks_section_is_folded_and_holds_all_of_it(summary: Summary) -> None:
     section = every(report_sections(summary))["STS12"]
     assert section.folded and "one" in section.note and "other" in section.note

@@ -108,7 +108,7 @@ def spoken(speakers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_folders_of_speakers_give_every_clip_of_its_speaker(spoken: Path, speakers: Path) -> None:
     manifest = Manifest.load(str(spoken))
     assert manifest.counts == {"read": 500, "kept": 500, "filtered": {}, "bad": 0}
@@ -184,6 +184,7 @@ def test_pieces_of_one_clip_are_held_out_together(whole_and_split: dict[str, Pat
         assert any(len(pieces) > 1 for pieces in part.values())
 
 
+@pytest.mark.exhaustive
 def test_a_pattern_finds_speakers_and_another_digits(direct: Command, digits: Path, tmp_path: Path) -> None:
     speaker = direct("audio", "--input", digits, "--label-pattern", r"_(\w+)_", "--output", tmp_path / "speaker")
     assert "read 600 = kept 600, bad 0" in speaker.out and "classes 6, of 100 examples each" in speaker.out
@@ -262,6 +263,7 @@ def test_two_workers_write_the_same_bytes(words: list[str], made: Path, tree, tm
     assert tree(tmp_path / "out") == tree(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_done/00001.json", "out/manifest.json"])
 def test_killed_and_run_again_it_ends_with_the_same_bytes(
     words: list[str], made: Path, tree, tmp_path: Path, name: str

@@ -47,6 +47,7 @@ def counts(folder: Path) -> dict:
     return figures
 
 
+@pytest.mark.slow
 def test_of_equal_documents_the_first_stays(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
     assert direct("--input", corpus, *UNIT, "--dedup").code == 0
@@ -78,6 +79,7 @@ def test_the_first_documents_in_plan_order_are_kept(direct, corpus: Path, tmp_pa
         assert counts(folder)["filtered"]["over_limit"] == max(0, len(everything) - limit)
 
 
+@pytest.mark.slow
 def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: list[str], tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
     assert direct("--input", corpus, *UNIT, "--holdout-fraction", "0.25").code == 0
@@ -123,7 +125,7 @@ def test_beam_gives_what_its_steps_give(pipeline, corpus: Path, tmp_path: Path, 
     assert "was already finished" in again.out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("when", "name"),
     [
@@ -252,6 +254,7 @@ def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None
         assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
 
 
+@pytest.mark.slow
 def test_what_is_left_of_batches_is_joined_again(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT).code == 0
     batches = list(Dataset(tmp_path / "out"))

@@ -157,6 +157,7 @@ def test_damage_in_a_container_with_checksums_is_noticed(
     assert unnoticed(tmp_path, file, pack(short), damage, streams) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", [name for name in PLAIN if "parquet, none" not in name])
 def test_a_hole_in_a_container_without_checksums_is_noticed(short: list[str], tmp_path: Path, packing: str) -> None:
     file, pack = PLAIN[packing]

@@ -40,7 +40,7 @@ def test_exactly_the_long_documents_are_kept(made: Dataset) -> None:
     assert verify(made.folder) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_example_is_its_document(made: Dataset, openwebtext: Path, roberta_tokenizer: Path) -> None:
     reference = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     found = 0

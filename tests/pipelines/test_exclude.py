@@ -230,6 +230,7 @@ def test_hashes_meet_exactly_where_words_do(other: str, words: list[str], start:
     assert Excluded.of([planted]).meets(text) is bool(runs_of(planted) & runs_of(text))
 
 
+@pytest.mark.slow
 def test_real_test_sentences_planted_in_real_documents_are_found(shared_data: Path, texts: list[str]) -> None:
     folder = shared_data / "senteval" / "downstream"
     sentences = list(
@@ -404,6 +405,7 @@ def test_without_spaces_between_words_letters_are_compared(excluded: str, text: 
     assert Excluded.of([excluded]).meets(text) is met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "delimiter"),
     [
@@ -510,6 +512,7 @@ def excluded_of(folder: Path) -> list[dict]:
 CURATED = ("--dedup", "--holdout-fraction", "0.3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switches", [(), CURATED])
 def test_what_went_is_written_down_with_the_text_that_it_holds(
     direct, corpus: Path, texts: list[str], tmp_path: Path, tree, switches: tuple

@@ -113,7 +113,7 @@ def test_any_call_of_storage_may_fail(command, tmp_path: Path, tree, switches: t
         assert tree(folder) == expected, (name, at)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_disk_that_fills_up_at_any_write(command, tmp_path: Path, tree) -> None:
     assert command(*CURATED, "--output", tmp_path / "undisturbed").code == 0
     expected = tree(tmp_path / "undisturbed")

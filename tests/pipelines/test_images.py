@@ -235,7 +235,7 @@ def test_every_shard_has_pictures_of_many_classes(direct: Command, tiny: Path, t
     assert sum((Counter(shard.classes) for shard in shards), Counter()) == {str(n): 120 for n in range(60)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_caltechs_folders_are_all_there_and_plain_webdataset_reads_them(
     direct: Command, caltech: Path, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def long_ids(texts: list[str], roberta_tokenizer: Path) -> list[int]:
     return [text_id(text.encode()) for text, ids in zip(texts, encodings, strict=False) if len(ids) >= 800]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_a_folder_is_read_whole_however_it_is_packed(
     direct, texts: list[str], long_ids: list[int], tmp_path: Path, packing: str
@@ -73,6 +74,7 @@ def test_what_file_managers_leave_in_a_tar_is_no_document(
     assert [record.value for record in found] == texts[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("unit_bytes", [700, 20_000, 10**9])
 def test_wherever_units_are_cut_every_document_is_read_once(

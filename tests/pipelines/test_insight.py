@@ -58,7 +58,7 @@ def test_a_stopwatch_gives_the_rest_to_other(monkeypatch: pytest.MonkeyPatch) ->
     assert percentages({}) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_worker_imports_no_training_library() -> None:
     heavy = ("torch", "webdataset", "deepspeed")
     code = f"import sys, pipelines.execution.graph; print([m for m in {heavy} if m in sys.modules])"

@@ -122,7 +122,7 @@ def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokeniza
     assert max(map(len, pieces.tokens)) <= 12 and pieces.num_cut == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_pieces_are_the_same_whatever_is_tokenized_together(
     roberta_tokenization: Tokenization, segmented: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def codes(mixed: Path, folder: Path) -> list[str]:
     return [json.loads(lines[offset:].split(b"\n", 1)[0])["code"] for offset in offsets]
 
 
+@pytest.mark.slow
 def test_documents_of_the_named_languages_are_kept(direct, mixed: Path, tmp_path: Path) -> None:
     found = summary(direct("--input", mixed, "--min-tokens", "1", "--language", "de, zh", "--json"))
     assert found["filtered"] == {"short_bytes": 0, "short_tokens": 0, "language": EACH}

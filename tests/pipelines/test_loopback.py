@@ -13,7 +13,7 @@ from clearspan.pipelines.execution.loopback import on_loopback
 from tests import listening
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_pipeline_with_two_workers_listens_on_127_0_0_1_alone(tmp_path: Path) -> None:
     code, seen = inspect.getsource(listening), tmp_path / "seen"
 

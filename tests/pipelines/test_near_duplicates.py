@@ -60,6 +60,7 @@ def test_the_rule_by_which_words_are_compared_is_part_of_the_fingerprint() -> No
     assert minhash.VERSION.split(".")[1] == str(NORMALIZATION)
 
 
+@pytest.mark.exhaustive
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=6))
 @settings(max_examples=60)
 def test_a_sketch_depends_on_the_set_alone(sets: list[list[int]]) -> None:
@@ -176,7 +177,7 @@ def test_exact_copies_count_as_duplicates_and_the_limit_counts_what_stays(direct
     assert (counts["duplicate"], counts["near_duplicate"], counts["over_limit"]) == (4, 6, 5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["_staged/candidates-00000.rows", "_staged/codes-00001.rows", "_curated/near-00002.rows"]
 )

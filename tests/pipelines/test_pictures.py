@@ -76,7 +76,7 @@ def center(data: bytes) -> tuple[int, ...]:
     return picture.getpixel((picture.width // 2, picture.height // 2))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [(500, 375), (513, 770), (700, 525), (1024, 768), (1101, 825), (2304, 2049)])
 def test_decoding_at_a_fraction_gives_what_the_whole_would(
     photographs: list[Image.Image], size: tuple[int, int]
@@ -277,7 +277,7 @@ def test_a_picture_in_bands_gives_the_bytes_of_one_step(
         assert shrunk(data, size) == whole
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_large_palette_takes_no_more_memory_than_its_pixels(tmp_path: Path) -> None:
     """One byte per pixel; a converted copy would take four, a premultiplied one four more."""
     side = 9_000
@@ -360,6 +360,7 @@ def test_bytes_are_the_same_each_time(photographs: list[Image.Image]) -> None:
     assert shrunk(data, 100) == shrunk(data, 100)
 
 
+@pytest.mark.slow
 def test_nothing_reaches_the_screen(photographs: list[Image.Image], tmp_path: Path) -> None:
     """Pillow's warnings about damage stay hidden; tested in a process whose warning filters no test changes."""
     (tmp_path / "exif.jpg").write_bytes(encoded(photographs[0], exif=b"Exif\0\0MM\0*\0\0\xff\xff"))

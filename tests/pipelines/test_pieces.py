@@ -68,6 +68,7 @@ def test_pieces_are_consecutive_sentences_with_views_of_their_own(
     assert verify(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_without_splitting_a_record_is_cut_to_pieces(
     direct, wiki: Path, del_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def plain_c4(text: str) -> Verdict:
     return Verdict("\n".join(kept), "" if len(sentences) >= 3 else "c4_sentences", removed)
 
 
+@pytest.mark.exhaustive
 def test_real_documents_are_judged_as_by_the_slow_references(texts: list[str]) -> None:
     some = texts[::4]
     verdicts = [gopher(text) for text in some]

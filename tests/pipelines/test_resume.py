@@ -119,7 +119,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line(
     assert tree(tmp_path / "out") == finished
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_says_how_to_go_on(words: list[str], finished: dict[str, str], tree, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
@@ -162,6 +162,7 @@ def test_an_error_in_a_worker_process_is_one_line(words: list[str], tmp_path: Pa
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_finished_dataset_is_left_as_it_is(pipeline, head: Path, tmp_path: Path, monkeypatch) -> None:
     assert pipeline("--input", head).code == 0
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
@@ -205,7 +206,7 @@ def test_a_plan_under_which_nothing_was_written_binds_nothing(pipeline, head: Pa
     assert not (tmp_path / "out" / "_rejected").exists() or not list((tmp_path / "out" / "_rejected").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_lost_shard_is_made_again_and_only_that(
     words: list[str], finished: dict[str, str], tree, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
@@ -384,6 +385,7 @@ def test_an_input_that_was_only_touched_is_read_again_and_the_run_goes_on(
     assert tree(tmp_path / "out") == made
 
 
+@pytest.mark.slow
 def test_a_change_that_no_finished_unit_has_read_gives_what_a_new_run_gives(
     direct, changing: Path, tmp_path: Path, tree
 ) -> None:

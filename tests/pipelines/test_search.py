@@ -37,6 +37,7 @@ def scores(encoder: Path, made: Path) -> np.ndarray:
     return library.similarity(library.encode(QUERIES), rows).numpy()
 
 
+@pytest.mark.exhaustive
 def test_the_hits_are_those_of_sorting_all_scores(
     pipeline: Command, made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -68,12 +69,14 @@ def test_of_equal_scores_the_first_in_the_datasets_order_wins() -> None:
     assert [(hit.id, round(hit.score, 2)) for hit in found.hits[0]] == [(4, 0.9), (0, 0.5), (2, 0.5)]
 
 
+@pytest.mark.slow
 def test_fewer_vectors_than_asked_for_are_all_hits(made: Path, encoder: Path) -> None:
     (hits,) = clearspan.search(made, QUERIES[0], encoder, top=5000)
     assert len(hits) == Dataset(made).num_examples
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
+@pytest.mark.slow
 def test_an_index_of_faiss_finds_nearly_the_same(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -93,6 +96,7 @@ def test_an_index_of_faiss_finds_nearly_the_same(
     assert index.stat().st_mtime_ns == time
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["a flipped bit", "zeros", "cut", "another index", "no record", "another record"])
 def test_a_damaged_index_is_built_again_and_a_line_says_so(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys, damage: str
@@ -124,6 +128,7 @@ def test_a_damaged_index_is_built_again_and_a_line_says_so(
     assert clearspan.search(made, QUERIES, encoder, index="faiss") == hits and capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_prompt_is_put_before_the_queries(made: Path, encoder: Path) -> None:
     with_prompt = clearspan.search(made, QUERIES, encoder, prompt_name="query")
     typed = clearspan.search(made, [f"query: {query}" for query in QUERIES], encoder)
@@ -173,6 +178,7 @@ def test_the_python_call_checks_its_options(encoder: Path, wrong: dict[str, Any]
         clearspan.search("nowhere", **{"queries": ["owl"], "model": encoder, **wrong})
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_index(
     pipeline: Command, made: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +201,7 @@ def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encod
     assert ended.code == 1 and "holds documents, not vectors that `embed` made" in ended.err
 
 
+@pytest.mark.slow
 def test_without_a_shard_nothing_is_lost_silently(
     pipeline: Command, made: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

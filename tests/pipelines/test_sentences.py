@@ -79,7 +79,7 @@ def test_every_sentence_that_is_long_enough_is_kept_once_and_counted(
     assert len(texts) > len(long_enough) > len(kept) > 2500
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_view_is_what_the_augmenter_makes_of_its_sentence_alone(
     augmented: Path, del_tokenizer: Tokenizer, synonyms: Path
 ) -> None:
@@ -202,6 +202,7 @@ def test_a_bad_record_counts_as_one(direct, head: Path, tmp_path: Path) -> None:
     assert (figures["bad"], figures["filtered"]["empty"]) == (4, 1)
 
 
+@pytest.mark.slow
 def test_copies_may_stay_and_every_other_switch_works(direct, wiki: Path, tmp_path: Path) -> None:
     excluded = tmp_path / "test.txt"
     excluded.write_text("\n".join(wiki.read_text(encoding="utf-8").splitlines()[100:140]))
@@ -340,7 +341,7 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
     assert (tally.counts.bad, tally.counts.bad_examples[0][0]) == (1, "a.jsonl:0")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_summary_says_how_far_synonyms_reach(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms", synonyms)
     sums = json.loads(direct(*words, "--json").out)["sums"]

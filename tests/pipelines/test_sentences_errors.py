@@ -91,7 +91,7 @@ def test_other_options_are_refused_by_name(direct, head: Path) -> None:
         assert field in direct("sentences", "--input", head, *options).err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_table_of_synonyms_is_refused(direct, wiki: Path, synonyms: Path, tmp_path: Path) -> None:
     words = ("sentences", "--input", wiki, *LINES, "--augment", "subs", "--synonyms")
     assert direct(*words, synonyms).code == 0

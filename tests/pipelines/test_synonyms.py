@@ -90,6 +90,7 @@ def test_a_words_own_inflection_and_case_are_kept_where_the_table_allows() -> No
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_word_of_the_table_goes_before_another_one_in_capitals(del_tokenizer: Tokenizer) -> None:
     table = {"polish": ["shine"], "Polish": ["Slavic"], "march": ["walk"]}
     augmenter = Augmenter(Augmentation.parse("subs", subs=1.0), del_tokenizer, table)
@@ -98,7 +99,7 @@ def test_a_word_of_the_table_goes_before_another_one_in_capitals(del_tokenizer: 
     assert del_tokenizer.decode(view.tolist()) == "He is Slavic. In Walk they shine, Slavic's"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_word_is_replaced_wherever_it_stands(shared_data: Path, name: str) -> None:
     """At the start of a sentence, after a space, after a sign, capitalized, of one token or several."""

@@ -69,7 +69,7 @@ words = st.sampled_from(
 any_text = st.lists(words | st.text(max_size=4), max_size=12).map("".join)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("flags", [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True}])
 def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, flags: dict[str, bool]) -> None:
     data = added(roberta, **flags)
@@ -85,7 +85,7 @@ def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, 
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta: bytes) -> None:
     record = json.loads(roberta)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
@@ -104,6 +104,7 @@ def test_runs_of_spaces_as_tokens_beside_a_normalizer_give_the_same_ids(roberta:
     check()
 
 
+@pytest.mark.slow
 def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
@@ -129,7 +130,7 @@ def test_wordpiece_is_left_to_tokenizers(shared_data: Path, texts: list[str]) ->
     assert_exact(made, data, [*texts[:30], "[MASK] a [CLS]", ""])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_file_that_says_to_truncate_or_drop_merges_changes_nothing(roberta: bytes, texts: list[str]) -> None:
     model = {**json.loads(roberta)["model"], "dropout": 0.5}
     truncation = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
@@ -156,12 +157,13 @@ class Wrong:
         return self.inner.encode_batch([text.replace(self.word, "x") for text in texts], parallel=parallel)
 
 
+@pytest.mark.slow
 def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenization, "_fast", lambda tokenizer: Wrong(tokenizer, "🏳️‍🌈"))
     assert Tokenization(roberta, 50265)._fast is None
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     assert_exact(Tokenization(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
 
+@pytest.mark.slow
 def test_of_a_very_long_text_the_head_is_proved(
     of_roberta: Tokenization, roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +293,7 @@ def test_a_space_before_a_text_gives_the_ids_of_transformers_setting(
         assert ids != plain(text, add_special_tokens=False).input_ids
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, TokenizerFiles]) -> None:
     data = spaced[1].files["tokenizer.json"]
     made = Tokenization(data)
@@ -304,7 +307,7 @@ def test_any_text_has_the_same_ids_with_a_space_before_it(spaced: tuple[Path, To
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Path, TokenizerFiles]) -> None:
     folder, files = spaced
     assert with_prefix_space(files) == files
@@ -356,6 +359,7 @@ def test_a_special_token_never_takes_anothers_id() -> None:
         with_special_token(vocabulary(a=0, b=2), "[DEL]")
 
 
+@pytest.mark.slow
 def test_a_token_that_is_added_but_not_special_is_refused(roberta: bytes) -> None:
     record = json.loads(roberta)
     known = {**record["added_tokens"][0], "id": 50265, "content": "[DEL]", "special": False}

@@ -63,6 +63,7 @@ def summary(outcome) -> dict:
     return found
 
 
+@pytest.mark.exhaustive
 def test_simcses_file_is_read_whole(direct, snli: Path, rows: Rows, decoded, tmp_path: Path) -> None:
     found = summary(direct("triplets", "--input", snli, "--json"))
     assert (found["read"], found["kept"], found["bad"]) == (5883, 5883, 0)
@@ -70,6 +71,7 @@ def test_simcses_file_is_read_whole(direct, snli: Path, rows: Rows, decoded, tmp
     assert verify(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_nli_rows_are_paired_as_in_simcses_file(direct, shared_data: Path, rows: Rows, decoded, tmp_path: Path) -> None:
     files = [shared_data / "nli" / f"snli_{part}.txt" for part in ("dev", "test")]
     found = summary(direct("triplets", "--nli", "--no-header", "--input", *files, "--json"))
@@ -238,6 +240,7 @@ def test_limits_and_excluded_texts_hold_for_every_text_of_a_row(direct, decoded,
     assert decoded(tmp_path / "out") == rows[:1]
 
 
+@pytest.mark.slow
 def test_no_text_of_a_held_out_row_is_in_a_row_to_train_on(direct, decoded, rows: Rows, tmp_path: Path) -> None:
     mirrored = [pair for one, other, _ in rows[:700] for pair in ((one, other), (other, one))]
     mirrored.sort(key=lambda pair: pair[1])
@@ -262,6 +265,7 @@ def test_rows_that_all_share_a_text_leave_none_to_hold_out(direct, tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_corrected_inputs_follow_a_run_that_kept_nothing(direct, decoded, rows: Rows, tmp_path: Path) -> None:
     words = ("triplets", "--input", tmp_path / "*.csv", "--unit-bytes", "1", "--holdout-fraction", "0.2")
     for texts, code in (("", 1), (None, 0)):

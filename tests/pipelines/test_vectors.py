@@ -72,6 +72,7 @@ def stored(folder: Path) -> np.ndarray:
     return np.concatenate([vectors.decoded(batch) for batch in Dataset(folder)])
 
 
+@pytest.mark.slow
 def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     embed: Command, encoder: Path, sentences: list[str], expected, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     assert not verify(tmp_path / "out") and len(Dataset(tmp_path / "out").shards) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["query", "passage"])
 def test_a_prompt_of_the_model_is_put_before_each_text(embed: Command, expected, name: str, tmp_path: Path) -> None:
     ended = embed("--prompt-name", name)
@@ -111,6 +113,7 @@ def test_a_smaller_type_is_off_by_half_a_step_at_most(embed: Command, expected, 
         assert max(map(max, table["vector"].to_pylist())) == 127
 
 
+@pytest.mark.slow
 def test_a_vector_that_is_not_finite_is_a_bad_record(
     embed: Command, sentences: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
     assert ended.code == 1 and "its vector is not finite in float16" in ended.err
 
 
+@pytest.mark.slow
 def test_equal_texts_once_and_a_held_out_part(embed: Command, tmp_path: Path) -> None:
     ended = embed("--dedup", "--holdout-fraction", "0.3", "--json")
     assert ended.code == 0, ended.err
@@ -153,6 +157,7 @@ def test_equal_texts_once_and_a_held_out_part(embed: Command, tmp_path: Path) ->
     assert rows(tmp_path / "out").num_rows + rows(tmp_path / "out" / "validation").num_rows == 302
 
 
+@pytest.mark.slow
 def test_other_models_and_options_do_not_continue_an_output(embed: Command, other_model: Path) -> None:
     assert embed().code == 0
     for option, value, named in (("--model", other_model, "model"), ("--vector-dtype", "int8", "dtype")):
@@ -174,6 +179,7 @@ def test_auto_is_resolved_printed_and_recorded(embed: Command, tmp_path: Path, m
     assert "  vectors computed on cpu in fp32\n" in ended.out
 
 
+@pytest.mark.slow
 def test_a_run_that_continues_keeps_the_precision_that_auto_was(
     embed: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -245,6 +251,7 @@ def test_a_plain_folder_takes_a_pooling(embed: Command, encoder: Path, sentences
     np.testing.assert_allclose(stored(tmp_path / "out")[:5], theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_shards_commands_read_vectors(
     embed: Command, expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,6 +268,7 @@ def test_the_shards_commands_read_vectors(
     assert "vectors have nothing to draw" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_export_to_parquet_opens_in_other_programs(
     embed: Command, expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,6 +287,7 @@ def test_an_export_to_parquet_opens_in_other_programs(
     assert "not the export of this dataset's vectors-" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("program", ["duckdb", "pandas"])
 def test_other_programs_read_each_type(embed: Command, program: str, dtype: str, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def tokenizer_in(folder: Path) -> bytes:
     return (folder / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_text_gives_the_same_tokenizer_in_every_format(learn, texts: list[str], tmp_path: Path) -> None:
     some = texts[:30]
     (tmp_path / "a.jsonl").write_bytes(jsonl(some))

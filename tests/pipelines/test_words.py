@@ -32,6 +32,7 @@ def test_words_of_wordpiece(shared_data: Path) -> None:
     assert found == ["antiquarianism", ",", "naively", ";", "東", "京", "'", "is", "'"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("apostrophe", ["'", "’"])
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 def test_contractions_are_one_word_and_a_genitive_is_two(shared_data: Path, name: str, apostrophe: str) -> None:

@@ -19,6 +19,7 @@ from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
 
 
+@pytest.mark.slow
 def test_ls_sums_up_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(dataset)]) == 0
     out = capsys.readouterr().out
@@ -229,7 +230,7 @@ def test_a_source_does_not_steer_the_terminal(dataset: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines()[0] == "id 0  source \\x1b[2Ja\\u202e.jsonl:0"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [["ls"], ["verify", "--json"], ["cat", "--limit", "60"]])
 def test_a_full_disk_under_the_output_is_one_line_and_exit_1(dataset: Path, arguments: list[str]) -> None:
     command = [sys.executable, "-m", "shards", *arguments, str(dataset)]

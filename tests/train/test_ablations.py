@@ -21,6 +21,7 @@ def view_lengths(words: list[str], *options: str) -> np.ndarray:
     return batches["text"].of("clear").lists("view_0").lengths.numpy()
 
 
+@pytest.mark.exhaustive
 def test_clear_deletes_30_to_90_percent(tiny_clear: list[str]) -> None:
     """Section 4.1's seven ratios: the more is deleted, the shorter the views; synonyms are for subs alone."""
     words = [word for word in tiny_clear if "synonyms" not in word]
@@ -120,6 +121,7 @@ def test_twice_the_learning_rate_is_a_step_twice_as_long(tiny: list[str]) -> Non
     torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_share_says_how_much_it_reads_before_anything_is_trained(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

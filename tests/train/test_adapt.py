@@ -246,7 +246,7 @@ def test_bad_input_is_one_line(
     assert complaint() == "the command's own line\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_too_few_texts_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = tmp_path / "few.txt"
     few.write_text(

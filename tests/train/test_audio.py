@@ -90,6 +90,7 @@ def test_a_longer_clip_is_cut_and_a_shorter_one_filled_with_zeros(
             assert (value[:FRAMES] == clips[number][:frames]).all() and not value[FRAMES:].any()
 
 
+@pytest.mark.slow
 def test_masks_are_of_any_length_up_to_their_most_at_any_place() -> None:
     """Lengths are uniform from none to the most, and every place where one fits is as likely."""
     options = Config(frames=40, freq_mask=6, time_mask=9, views=2)

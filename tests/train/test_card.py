@@ -42,6 +42,7 @@ def judged(
     return folder
 
 
+@pytest.mark.slow
 def test_the_card_holds_the_recipe_the_datas_fingerprint_and_the_scores(judged: Path) -> None:
     assert main([str(judged / "run"), str(judged / "out"), "--checkpoint", "last"]) == 0
     text = (judged / "out" / "README.md").read_text()
@@ -121,6 +122,7 @@ def test_a_name_cannot_break_the_front_matter() -> None:
     assert yaml.safe_load(text.split("---\n")[1])[INDEX][0]["name"] == "a: {b"
 
 
+@pytest.mark.slow
 def test_a_run_that_bettered_nothing_says_so_in_its_last_line_and_in_the_card(
     tiny: list[str], judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

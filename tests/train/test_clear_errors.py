@@ -155,6 +155,7 @@ def test_sentences_for_a_recipe_of_documents_are_refused(
     assert done.returncode == 1 and "tokens, the spans need 64: set data.text.short_documents" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_head_that_another_tokenizer_would_need_is_refused(tiny_clear: list[str], minilm: Path) -> None:
     given = [o for o in tiny_clear if o not in TINY_MODEL] + ["model.config=null", f"model.path={minilm}"]
     with pytest.raises(RecipeError, match="tokenizer is not the one"):

@@ -125,7 +125,7 @@ def test_the_exported_folder_pools_cls_has_del_and_no_head(learned: tuple[Path, 
     assert not any("head" in name or "objectives" in name for name in load_file(folder / "model.safetensors"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_train_as_one(tiny_clear: list[str], tmp_path: Path) -> None:
     alone = train_alone(*tiny_clear, f"output={tmp_path / 'one'}", recipe=RECIPE)
     assert alone.returncode == 0, alone.stderr

@@ -53,6 +53,7 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny_clear: list[str], re
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_budget_holds_every_forward_and_not_much_more(
     tiny_clear: list[str], sentences_folder: Path, sentences: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

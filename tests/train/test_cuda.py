@@ -178,6 +178,7 @@ def test_a_compiled_forward_without_gradient_drops_what_the_one_with_it_drops(de
     assert loss(1) == pytest.approx(first, rel=1e-4) and other != pytest.approx(first, rel=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_pictures_clips_and_texts_share_one_forward(device: torch.device) -> None:
     learner, given = mixed_step.build(1, 64, 0.0), mixed_step.batches_of(24, 0)
     alone = learner(given)[0].item()

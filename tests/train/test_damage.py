@@ -186,6 +186,7 @@ def inputs_of_an_export(run: Path) -> Iterator[Path]:
     yield from sorted((run / "encoder").iterdir())
 
 
+@pytest.mark.slow
 def test_damage_to_what_an_export_needs_is_named(
     whole: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +272,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tiny: list[str], tmp_
     assert Checkpoints(tmp_path / "run").tags() == ["step-00000001"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ def test_a_run_that_was_killed_resumes_with_the_same_scores(run: Path, options: 
     assert Checkpoints(again).best() == Checkpoints(run).best()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_score_as_one(run: Path, options: list[str], tmp_path: Path) -> None:
     done = train_on_ranks(2, *options, f"output={tmp_path / 'run'}", port=29810 + os.getpid() % 300)
     assert done.returncode == 0, done.stderr

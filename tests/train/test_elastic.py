@@ -157,7 +157,7 @@ def half_run(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> HalfR
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first, then", SAME_STAGE + OTHER_STAGE)
 def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one(
     alone: tuple[Path, Path],

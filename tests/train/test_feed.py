@@ -73,6 +73,7 @@ def test_any_state_continues_every_dataset_as_if_never_stopped(two: list[str]) -
         assert its_state == state and all(torch.equal(expected[name].ids, found[name].ids) for name in expected)
 
 
+@pytest.mark.slow
 def test_a_run_says_which_datasets_begin_anew(two: list[str], tmp_path: Path) -> None:
     """Ten documents are two steps of four: at start how often they will be passed over, then each time."""
     run = tmp_path / "run"

@@ -185,6 +185,7 @@ def test_dropout_is_replayed(on_ranks: dict, name: str, ranks: int) -> None:
     assert abs(found[0][f"{name}/loss"] - without[0][f"{name}/loss"]) > 1e-3, "dropout is on"
 
 
+@pytest.mark.slow
 def test_a_memory_is_filled_once_with_all_of_a_step(tiny: list[str]) -> None:
     """One that holds more than a step, and one that holds less."""
     for size in (24, 300):
@@ -257,6 +258,7 @@ def test_the_trainer_makes_the_same_steps_at_every_zero_stage_and_in_turns(tiny:
                 torch.testing.assert_close(weights[key], one[2][key], atol=1e-5, rtol=1e-4, msg=f"{way}: {key}")
 
 
+@pytest.mark.slow
 def test_more_than_losses_and_counts_is_computed_at_logged_steps_alone(tiny: list[str]) -> None:
     plain = [*tiny, "data.text.batch_size=64", "training.logging_steps=2"]
     (found,) = run_on_ranks(Trained({"plain": plain, "cached": [*plain, *CACHING]}), 1)

@@ -190,7 +190,7 @@ def test_a_static_budget_changes_nothing_but_the_shape(tiny: list[str]) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit_and_exports_no_head(tiny: list[str], tmp_path: Path) -> None:
     """With micro-batches, each of which sees those before it."""
     words = [*tiny, MEMORY, *HEAD, "training.gradient_accumulation_steps=2"]

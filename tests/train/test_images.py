@@ -202,7 +202,7 @@ def test_every_order_of_the_changes_and_every_strength_is_as_likely() -> None:
     np.testing.assert_allclose(np.corrcoef(many, rowvar=False), np.eye(DRAWS), atol=0.035)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mirrored_jittered_and_grey_are_as_many_as_the_probabilities_say(square: Image.Image) -> None:
     small = square.resize((8, 8))
     asymmetric = np.asarray(small)

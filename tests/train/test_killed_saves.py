@@ -48,6 +48,7 @@ def files(left: Path, folder: str) -> set[str]:
     return {path.name for found in (left / "checkpoints").glob(folder) for path in found.iterdir()}
 
 
+@pytest.mark.slow
 def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path, list[Path]]) -> None:
     """The previous checkpoint until the new one is complete, then the new one; old ones are deleted last."""
     for step in (2, 4, 6):
@@ -82,6 +83,7 @@ def half_removed(left: Path) -> bool:
     return bool(old) and MANIFEST not in old
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, step", [(half_written, 2), (whole_without_a_name, 4), (half_removed, 6)])
 def test_one_that_was_killed_amid_a_save_resumes_bit_for_bit(
     kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path, kind: Callable[[Path], bool], step: int
@@ -94,7 +96,7 @@ def test_one_that_was_killed_amid_a_save_resumes_bit_for_bit(
     assert not list((run / "checkpoints").glob(f"{TEMPORARY}*"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_where_one_of_two_ranks_is_killed_amid_its_part_the_other_goes_on_alone(
     kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

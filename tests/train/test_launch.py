@@ -160,14 +160,14 @@ def signalled(folder: Path, number: signal.Signals, group: bool = False, **rank:
         return [line for line in command.communicate(timeout=30)[0].splitlines() if line]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("group", "code"), [(False, 0), (True, 0), (False, 3)])
 def test_a_signal_ends_the_ranks_first_and_hands_their_exit_code_on(launching: Path, group: bool, code: int) -> None:
     said = signalled(launching, signal.SIGTERM, group, seconds=0.3, code=code)
     assert said == ["saved", f"ends with {code}"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ranks_that_do_not_end_are_killed(launching: Path) -> None:
     said = signalled(launching, signal.SIGTERM, seconds=50, code=0)
     assert said == ["train: the ranks took more than 1 s to save, and were killed", "ends with 247"]

@@ -232,6 +232,7 @@ def test_a_tokenizer_without_padding_gets_one_for_the_export(tokenizer_folder: P
     assert load_tokenizer(tmp_path).pad_token == "</s>"
 
 
+@pytest.mark.slow
 def test_a_pretrained_folder_is_taken_with_its_own_tokenizer_only(
     tiny: list[str], tokenizer_folder: Path, minilm: Path, tmp_path: Path
 ) -> None:
@@ -254,6 +255,7 @@ def pretrained(tiny: list[str], model: PreTrainedModel, tokenizer: Path, folder:
     return [*given, "model.config=null", f"model.path={folder}"]
 
 
+@pytest.mark.slow
 def test_a_head_that_a_folder_has_not_starts_anew_by_the_seed_and_is_named(
     tiny: list[str], tokenizer_folder: Path, tmp_path: Path
 ) -> None:

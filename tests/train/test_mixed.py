@@ -158,6 +158,7 @@ class PaddedForwards:
             return self.encoder.base(input_ids=ids).last_hidden_state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("static", [False, True], ids=["", "budget"])
 @pytest.mark.parametrize("model", ARCHITECTURES)
 def test_one_packed_forward_gives_what_a_padded_one_of_each_block_gives(
@@ -207,6 +208,7 @@ class NothingFromTheHost(TorchDispatchMode):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("losses", [("khosla", "paper"), ("published-code", "simclr")])
 def test_a_step_of_a_fixed_shape_never_waits_for_the_device(
     recipe_of: Callable[..., list[str]], losses: tuple[str, str]

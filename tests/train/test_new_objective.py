@@ -264,7 +264,7 @@ for change in changes:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_does_not_meet_the_contract_is_one_line(
     house: Path, pictures: Path, tiny: list[str], tmp_path: Path
 ) -> None:

@@ -132,7 +132,7 @@ def test_the_recipe_states_the_options_that_were_not_given(images_folder: Path) 
     assert config.modality == dataclasses.asdict(Config(image_size=64))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_resume_with_another_vit_in_the_folder_is_refused(tiny_images: list[str], vit: Path, tmp_path: Path) -> None:
     folder, run = tmp_path / "vit", tmp_path / "run"
     shutil.copytree(vit, folder)

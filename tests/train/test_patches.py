@@ -302,7 +302,7 @@ def test_a_stream_takes_up_the_same_views_after_a_resume(recipes: dict[str, list
             assert torch.equal(found.of("patches").values(name), expected.of("patches").values(name))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_one_rank_alone_meets_is_a_line_of_each(
     tiny_patches: list[str], pictures: list[bytes], tmp_path: Path
 ) -> None:

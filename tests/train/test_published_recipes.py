@@ -119,6 +119,7 @@ def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_pa
     assert load(str(tmp_path / "saved.yaml")) == loaded
 
 
+@pytest.mark.slow
 def test_no_recipe_asks_for_bf16_of_a_device_that_may_not_have_it() -> None:
     assert {filled(name).training.bf16 for name in layers.names()} == {"auto"}
 

@@ -191,6 +191,7 @@ def test_a_file_that_says_two_things_or_has_no_end_is_named(tmp_path: Path, cont
     assert str(path) in str(raised.value) or "output:" in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "override", ["a." * 2000 + "b=1", "training.seed=" + "9" * 5000, "training.seed=" + "[" * 3000]
 )

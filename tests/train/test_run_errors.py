@@ -149,6 +149,7 @@ def test_a_folder_of_a_run_that_saved_nothing_begins_again(tiny: list[str], tmp_
             assert not resumes and (run / "recipe.yaml").read_bytes() == to_file(recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"5", b"[" * 20_000, b"model: 5\n", b"a: &a [x]\nb: *a\n"])
 def test_a_resume_without_its_recipe_says_what_to_put_back(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
@@ -176,6 +177,7 @@ def test_a_run_folder_does_not_choose_which_code_runs(
     assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.slow
 def test_a_second_training_on_the_same_folder_is_refused(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_loss_that_explodes_stops_the_run(tiny: list[str], tmp_path: Path) -> 
     assert "loss is " in error and "raise training.loss_limit" in error and "failed-step-" in error
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_before_its_first_checkpoint_starts_over(tiny: list[str], tmp_path: Path) -> None:
     output = f"output={tmp_path / 'run'}"
     assert "short_documents" in failed_in_training(*tiny, "objectives.spans.sampler.min_distance=5000", output)

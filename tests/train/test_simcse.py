@@ -230,7 +230,7 @@ def test_lengths_of_each_column_make_the_budget(folders: dict[str, Path]) -> Non
     assert workload.mean_tokens == pytest.approx(lengths.sum(1).mean(), rel=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_supervised_run_beside_pictures_exports_the_head_that_stays(
     folders: dict[str, Path], images_folder: Path, tmp_path: Path
 ) -> None:

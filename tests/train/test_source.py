@@ -50,7 +50,7 @@ def rich(minilm: Path, tmp_path: Path) -> Path:
     return tmp_path / "rich"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_real_model_keeps_its_length_limit_and_its_unit_length(
     minilm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,13 +84,14 @@ def test_a_head_a_pooling_and_prompts_are_kept_by_training_and_by_a_runs_skeleto
     np.testing.assert_allclose(load_model(tmp_path / "model").encode(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_pooling_is_the_recipes_word_and_said(rich: Path) -> None:
     encoder = trained_on(rich, "model.pooling=mean")
     assert encoder.pooling == "mean"
     assert encoder.notes == [f"model.path {rich}: has cls pooling, this run uses mean"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_pooling_that_cannot_be_trained_is_named(minilm: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(minilm, tmp_path / "model")
     (folder / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 384, "pooling_mode": "max"}')
@@ -112,6 +113,7 @@ def test_a_head_is_drawn_anew_by_the_seed_where_the_folder_has_none(minilm: Path
     assert [one["type"].rsplit(".")[-1] for one in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
 
 
+@pytest.mark.slow
 def test_modules_that_training_cannot_keep_are_refused(minilm: Path, tmp_path: Path) -> None:
     for number, (after, named) in enumerate(
         (
@@ -189,6 +191,7 @@ def test_a_damaged_folder_is_refused_as_the_evaluator_refuses_it(
         load_model(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("damage", ANOTHERS)
 def test_a_tokenizer_of_another_model_is_refused_though_it_made_the_shards(

@@ -54,6 +54,7 @@ def check_geometry(spans: Spans, lengths: torch.Tensor, distance: int, positives
         assert ((first >= start) & (last <= end)).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(settings_and_lengths(), st.integers(0, 1 << 40))
 def test_spans_keep_their_bounds_distances_and_neighbourhoods(

@@ -98,6 +98,7 @@ def test_every_combination_is_a_run_through_the_launcher(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_finished_runs_are_skipped_and_halted_ones_resume(tmp_path: Path) -> None:
     stopped = Started(stops=NAMES[1])
     assert done(options(tmp_path), stopped) == 1 and stopped.trained == NAMES[:2]
@@ -249,6 +250,7 @@ def copy_task(shared_data: Path, data: Path, task: str) -> None:
     shutil.copytree(shared_data / "senteval" / "downstream" / task, data / "downstream" / task)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_trained_anew_is_scored_anew(shared_data: Path, tmp_path: Path) -> None:
     copy_task(shared_data, tmp_path / "senteval", "TREC")
     given = options(tmp_path / "runs", "--tasks", "transfer", "--data", str(tmp_path / "senteval"))
@@ -260,6 +262,7 @@ def test_a_run_that_is_trained_anew_is_scored_anew(shared_data: Path, tmp_path: 
     assert [command[2] for command in again.commands] == ["clearspan.train", "clearspan.eval"]
 
 
+@pytest.mark.slow
 def test_a_run_on_data_that_has_changed_since_is_refused(
     documents: list[list[int]], tokenizer_folder: Path, tmp_path: Path
 ) -> None:

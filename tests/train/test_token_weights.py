@@ -94,7 +94,7 @@ def test_training_goes_on_from_the_export_with_its_weights(run: Path, tiny: list
     assert torch.equal(encoder.token_weights, source.token_weights)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_terminated_run_resumes_bit_for_bit(run: Path, tiny: list[str], tmp_path: Path) -> None:
     words = [*tiny, "model.pooling=weighted", f"output={tmp_path / 'run'}"]
     stopped = train_alone(*words, script="tests/train/terminated_at.py", at=3)

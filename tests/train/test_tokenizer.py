@@ -85,6 +85,7 @@ def test_an_id_far_beyond_the_vocabulary_is_refused(shared_data: Path, tmp_path:
     assert str(folder) in str(error.value)
 
 
+@pytest.mark.exhaustive
 def test_a_vocabulary_with_gaps_counts_to_its_largest_id(shared_data: Path, tmp_path: Path) -> None:
     folder = with_id(shared_data / "tokenizers" / "roberta-base", tmp_path / "t", 100_000, False)
     tokenizer = load_tokenizer(folder)

@@ -151,7 +151,7 @@ def test_a_run_without_eval_data_says_what_picks_its_checkpoint(tiny: list[str],
     assert not Judge(recipe, None, None, True).enabled
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_loss_on_two_equal_passes_picks_no_checkpoint(tiny: list[str], sentences_folder: Path) -> None:
     """It is logged but does not count; the loss of another objective beside it does."""
     alone = [*tiny, "objectives.spans=null", "objectives.mlm=null", "objectives.simcse.data=text", "model.pooling=cls"]

@@ -51,7 +51,7 @@ def test_a_run_whose_time_is_over_stops_and_saves(late: tuple[Path, str]) -> Non
     assert "stopped and saved at step 1 of 4; continue with --resume" in late[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_held_out_losses_are_the_same_on_one_rank_and_on_two(
     late: tuple[Path, str], watched: list[str], tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def saved(minilm: Path, folder: Path, *after: torch.nn.Module) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
     loaded: Callable[..., Model], minilm: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_real_model_encodes_as_its_library_does_whatever_the_batches(
     assert model.encode([]).shape == (0, 384)
 
 
+@pytest.mark.slow
 def test_a_dense_module_and_another_pooling_are_the_librarys_own(minilm: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     folder = saved(minilm, tmp_path / "model", Pooling(384, ("max", "cls")), Dense(768, 48), Normalize())
@@ -161,7 +163,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(1) / norms(one) / norms(other)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
     loaded: Callable[..., Model], minilm: Path, roberta: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_bf16_gives_float32_embeddings_close_to_those_of_fp32(
                 np.testing.assert_allclose(found, wanted, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_what_comes_after_a_bf16_transformer_is_float32(minilm: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 48), Normalize())
@@ -219,6 +222,7 @@ def test_architectures_that_the_trainer_cannot_pack_are_scored(minilm: Path, tmp
         np.testing.assert_allclose(load(folder).encode(TEXTS[:3]), theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_after_the_transformer_are_checked_too(minilm: Path, tmp_path: Path) -> None:
     dense = Dense(384, 8)
     with torch.no_grad():
@@ -239,6 +243,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
         load(folder)
 
 
+@pytest.mark.slow
 def test_a_pooler_that_is_used_must_be_there(loaded: Callable[..., Model], minilm: Path, tmp_path: Path) -> None:
     """A missing pooler of BERT is initialized at random, which matters only if it is used."""
     from safetensors.torch import load_file, save_file

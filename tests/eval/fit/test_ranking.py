@@ -86,7 +86,7 @@ class SentEvals:
         return {key: float(np.mean(values)) for key, values in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranking._DIM == 1000
     monkeypatch.setattr(ranking, "_DIM", DIM)
@@ -128,6 +128,7 @@ def test_a_batch_is_never_contrasted_with_itself() -> None:
             assert not set(rows.tolist()) & set(drawn.ravel().tolist())
 
 
+@pytest.mark.slow
 def test_folds_are_of_a_thousand_pictures_and_of_fewer_where_there_are_fewer() -> None:
     model = ranking._Projections(16, 12)
     sizes: Any = lambda num: [len(fold) for fold in ranking._ranks(model, made_up(num, 1), "cpu").image_to_text]  # noqa: E731

@@ -54,6 +54,7 @@ def by_autograd(train: Any, dev: Any) -> tuple[nn.Module, int, int]:
     return best, best_passes, passes
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("noise", "num_train", "ends_early"), [(1.0, 150, True), (0.0, 100, False)], ids=["stops early", "runs to the end"]
 )

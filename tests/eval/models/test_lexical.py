@@ -36,6 +36,7 @@ def test_cosines_are_those_of_scikit_learn(
     np.testing.assert_allclose((queries @ documents.T).toarray(), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bm25_scores_are_those_of_bm25s(cranfield: Collection) -> None:
     queries, documents = Lexical("bm25").ranking(cranfield.queries, cranfield.documents)
     assert issparse(queries) and issparse(documents)
@@ -47,6 +48,7 @@ def test_bm25_scores_are_those_of_bm25s(cranfield: Collection) -> None:
     assert any(len(set(each)) < len(each) for each in counts)  # a word that a query repeats counts twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_search_of_sparse_vectors_is_one_of_the_same_dense(
     name: str, cranfield: Collection, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +96,7 @@ def test_texts_without_words_are_not_compared() -> None:
         RetrievalTask("none", collection).score(Run(Lexical("bow")))
 
 
+@pytest.mark.slow
 def test_sts_by_words_says_what_it_was_fitted_on(shared_data: Path) -> None:
     task = next(task for task in sts.load(shared_data / "senteval").tasks if task.name == "STSBenchmark")
     scores = {name: task.score(Run(Lexical(name))).scores["spearman"] for name in BASELINES}

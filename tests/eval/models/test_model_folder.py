@@ -294,6 +294,7 @@ def test_real_models_with_spare_embeddings_or_tokens_are_taken(
     check_tokenizer(tmp_path, {str(number): number for number in range(num_tokens)}, num_embeddings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased", "gpt2"])
 def test_a_vocabulary_file_of_the_same_tokenizer_is_no_contradiction(
     name: str, shared_data: Path, tmp_path: Path
@@ -317,6 +318,7 @@ def test_a_tokenizer_that_lacks_tokens_of_its_vocabulary_file_is_refused(folder:
         check_tokenizer(folder, kept, 30_522)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta-base", "gpt2"])
 def test_merges_that_do_not_make_the_vocabulary_are_refused(name: str, shared_data: Path, tmp_path: Path) -> None:
     content = json.loads((shared_data / "tokenizers" / name / "tokenizer.json").read_text(encoding="utf-8"))["model"]
@@ -337,6 +339,7 @@ def as_int8(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor / tensor.abs().max() * 127).round().to(torch.int8)
 
 
+@pytest.mark.slow
 def test_integer_weights_are_refused_and_integer_buffers_are_not(folder: Path) -> None:
     load(folder)  # its file holds embeddings.position_ids, int64
     name = "encoder.layer.3.output.dense.weight"

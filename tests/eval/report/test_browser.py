@@ -129,6 +129,7 @@ def test_charts_are_shown_and_large_enough_on_a_phone(measured_at: dict[int, dic
         assert len(alt) > 20
 
 
+@pytest.mark.slow
 def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: Path) -> None:
     header = ["task", *(f"model-number-{i}" for i in range(25))]
     table = Table(header, [["STS12", *(70.0 + i for i in range(25))]])
@@ -138,7 +139,7 @@ def test_more_columns_than_a_page_holds_scroll_in_a_box_of_their_own(tmp_path: P
     assert (values["page"], values["beyond"]) == (1200, [])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tables_and_charts_use_the_width_of_the_page(tmp_path: Path) -> None:
     """A page of 1,200 px has 16 px of margin on either side and 32 px between two charts."""
     charts = [plots.lines({"static": ([0, 25], [24.0, 42.5])}, "step", "MRR, %")] * 2
@@ -150,20 +151,20 @@ def test_tables_and_charts_use_the_width_of_the_page(tmp_path: Path) -> None:
     assert [shown for _, shown, _ in values["images"]] == [568, 568, 640]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_link_of_the_contents_opens_what_is_folded(report: Path, measured_at: dict[int, dict[str, Any]]) -> None:
     assert measured_at[1200]["open"] == 0
     assert measured(report, 1200, "#sts12")["open"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_browser_has_nothing_to_complain_of(report: Path) -> None:
     dumped, console = chromium(report.as_uri(), report.parent / "profile")
     assert "look at this first" in dumped
     assert console == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_would_be_cut_or_asked_for_is_seen(tmp_path: Path) -> None:
     """The measurements can fail."""
     path = tmp_path / "report.html"

@@ -51,7 +51,7 @@ def test_nothing_to_measure_is_not_a_number() -> None:
     assert math.isnan(geometry.uniformity(np.ones((1, 4))))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_figures_are_of_all_splits_together_and_of_each(shared_data: Path) -> None:
     (task,) = geometry.load(shared_data / "senteval").tasks
     assert isinstance(task, geometry.GeometryTask)

@@ -50,7 +50,7 @@ def run_of(folder: Path | None, device: str = "cpu") -> Run:
     return Run(Embedder(lambda texts: np.zeros((len(texts), 2), np.float32)), "fast", device=device, folder=folder)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("num_classes", [0, 2])
 def test_a_tiny_encoder_learns_a_learnable_task(encoder: Path, num_classes: int) -> None:
     train, dev = rows(320, num_classes), rows(50, num_classes)
@@ -207,7 +207,7 @@ def test_a_task_without_its_files_is_missing_with_a_reason(shared_data: Path) ->
     assert loaded.missing["glue/MNLI"].startswith("no folder ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_fine_tunes_on_real_rows(
     encoder: Path, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

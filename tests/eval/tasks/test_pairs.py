@@ -68,6 +68,7 @@ def command(minilm: Path, tmp_path: Path) -> list[str]:
     return ["--model", str(minilm), "--output", output, "--device", "cpu", "--cache", "none", "--quiet"]
 
 
+@pytest.mark.slow
 def test_files_in_other_languages_are_scored_with_no_data_folder(
     command: list[str], shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +96,7 @@ def test_one_pair_is_scored_as_undefined(
     assert "it has one pair" in (tmp_path / "eval/report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_pairs_are_scored_beside_the_tasks_of_a_data_folder(
     command: list[str], shared_data: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_rows_with_the_same_key_keep_the_order_of_the_file() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_figures_are_of_the_test_pairs_and_beat_what_is_not_fitted(shared_data: Path) -> None:
     task = next(t for t in relatedness.load(shared_data / "senteval").tasks if t.name.startswith("SICK"))
     assert isinstance(task, relatedness.RelatednessTask)

@@ -63,6 +63,7 @@ def test_the_three_aggregations_differ_as_their_names_say() -> None:
 distinct_scores = st.lists(st.integers(-1000, 1000), min_size=3, max_size=12, unique=True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(distinct_scores, st.randoms(use_true_random=False)), min_size=1, max_size=4))
 def test_aggregations_are_scipys_correlations_combined(drawn: list) -> None:
     subsets = {}
