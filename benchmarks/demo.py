@@ -29,6 +29,7 @@ from benchmarks.docstrings import modules, write_corpus, write_retrieval
 from clearspan.common import terminal
 from clearspan.common.commands import CommandError, UsageError, run_module, words
 from clearspan.common.files import remove_temporaries
+from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text
 from clearspan.eval.report import plots
 from clearspan.eval.report.html import write_report
@@ -40,7 +41,6 @@ from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train.build_encoder import build_encoder
 from clearspan.train.config.recipe import load, to_yaml
-from clearspan.train.engine.display import duration
 from clearspan.train.engine.ranks import name_accelerator
 from clearspan.train.export import save_model
 from clearspan.train.model.tokenizer import load_tokenizer

@@ -59,10 +59,10 @@ def resolve(device: str, precision: str, key: str = "--precision") -> Compute:
     Args:
         key: the option that sets the precision, for the line.
     """
-    device = resolve_device(device)
-    if importlib.util.find_spec("torch") is None and precision == AUTO:
+    device, has_torch = resolve_device(device), importlib.util.find_spec("torch") is not None
+    if precision == AUTO and not has_torch:
         return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")
-    if importlib.util.find_spec("torch") is None or precision == "fp32":
+    if precision == "fp32" or not has_torch:
         return Compute(device, precision)
     from clearspan.common.precision import choose
 

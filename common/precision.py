@@ -21,7 +21,7 @@ FAR_SLOWER, SLOWER = "about 15 to 30 times slower than fp32", "about 5 times slo
 
 
 class Bfloat16(NamedTuple):
-    """A device's support of bfloat16. `cost` says how slow products are without hardware; "" with it."""
+    """A device's support of bfloat16. `cost` says how slow products are without hardware; "" with it, or if unknown."""
 
     hardware: bool
     reason: str
@@ -48,6 +48,8 @@ def bfloat16(device: torch.device | str) -> Bfloat16:
     """Return whether a device multiplies bfloat16 in hardware, and why."""
     device = torch.device(device)
     if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():  # it may be that of workers elsewhere
+            return Bfloat16(False, f"this machine has no {device} to ask")
         name = torch.cuda.get_device_name(device)
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Bfloat16(True, f"{name} multiplies bfloat16")
@@ -76,7 +78,7 @@ def choose(asked: bool | str, device: torch.device | str, key: str, off: str) ->
     support = bfloat16(device)
     if asked == "auto":
         return Choice(support.hardware, f"{key} auto: {'bf16' if support.hardware else 'fp32'}: {support.reason}")
-    if support.hardware:
+    if not support.cost:
         return Choice(True, "")
     return Choice(True, f"{key}: {support.reason}, so bf16 is {support.cost}: set {off} for fp32", slow=True)
 

@@ -10,7 +10,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -24,7 +23,8 @@ LONG_S = 30.0
 SAMPLE_S = 5.0
 """Seconds of work, without its start-up, after which the time of the rest is estimated."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
-_stages: ContextVar[tuple[str, ...]] = ContextVar("stages", default=())
+_stages: list[str] = []
+"""Names of the stages that run, outermost first. Bars in other threads tell them too."""
 _last_line = [0.0]
 """When the last line about a stage was printed, or the first stage began."""
 
@@ -50,7 +50,7 @@ def about(seconds: float, work: str) -> str:
 def tell(line: str = "") -> None:
     """Print a line on stderr, after the names of the stages; above a bar, if one is shown."""
     with tqdm.external_write_mode(file=sys.stderr):
-        print(visible(": ".join(filter(None, [*_stages.get(), line]))), file=sys.stderr, flush=True)
+        print(visible(": ".join(filter(None, [*_stages, line]))), file=sys.stderr, flush=True)
     _last_line[0] = time.perf_counter()
 
 
@@ -59,8 +59,8 @@ def stage(name: str, quiet: bool = False) -> Iterator[None]:
     """Name a part of a command's work, for the lines of the work inside. Inside another stage, its name is printed if
     nothing was printed for LONG_S, so that many short parts of long work show too.
     """
-    outermost = not _stages.get()
-    token = _stages.set((*_stages.get(), name))
+    outermost = not _stages
+    _stages.append(name)
     try:
         if outermost:
             _last_line[0] = time.perf_counter()
@@ -68,7 +68,7 @@ def stage(name: str, quiet: bool = False) -> Iterator[None]:
             tell()
         yield
     finally:
-        _stages.reset(token)
+        _stages.pop()
 
 
 class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only

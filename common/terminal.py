@@ -90,7 +90,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse positional arguments before, between and after options; an unknown option is an error."""
-        parsed, rest = self.parse_known_intermixed_args(args, namespace)
+        self._words = self._present(list(sys.argv[1:] if args is None else args))
+        parsed, rest = self.parse_known_intermixed_args(self._words, namespace)
         if rest:
             self.error(self.unknown(rest))
         return parsed

@@ -201,7 +201,8 @@ def run(options: Vocabulary) -> Summary:
     if done is None:
         done = _learn(options, output, plan)
     pieces = (piece for unit in plan.units for piece in unit.pieces if is_hashed(piece.input))
-    check_inputs(options.output, plan, zip(pieces, done.inputs, strict=False))  # fewer, with --limit-bytes
+    read = () if is_new else zip(pieces, done.inputs, strict=False)  # fewer, with --limit-bytes
+    check_inputs(options.output, plan, read)
     counts = done.counts
     check(options, counts)
     return Summary(

@@ -121,6 +121,15 @@ def test_a_value_that_looks_like_a_former_name_stays() -> None:
     assert parser.parse_args(["--new", "old", "--", "--old"]) == argparse.Namespace(texts=["--old"], new="old")
 
 
+def test_a_former_name_is_replaced_before_python_parses_intermixed_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12.8 and later do not call `parse_known_args` for them."""
+    parser, given = Parser(prog="p"), []
+    parser.renamed("--old", "--new")
+    monkeypatch.setattr(parser, "parse_known_intermixed_args", lambda words, _: (given.extend(words), []))
+    parser.parse_intermixed_args(["--old=1", "key=2"])
+    assert given == ["--new=1", "key=2"]
+
+
 def test_a_former_keyword_argument_works_with_a_warning() -> None:
     @renamed(dtype="precision")
     def load(model: str, precision: str = "fp32") -> tuple[str, str]:

@@ -147,7 +147,8 @@ def work(options: argparse.Namespace) -> int:
 
 
 def read_state(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the finished steps that `adapt.json` holds: by name, the command and the hashes of what it read.
+    """Return the content of `adapt.json`: the finished steps by name, each with the command and the hashes of what it
+    read, and the verdict once there is one.
 
     Raises:
         UsageError: the model is no folder, or the output is in it or holds something else.
@@ -159,10 +160,10 @@ def read_state(options: argparse.Namespace) -> dict[str, Any]:
     path = options.output / STATE
     if path.is_file():
         with contextlib.suppress(ValueError):
-            state = json.loads(path.read_text(encoding="utf-8"))
+            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             steps = state.get("steps") if isinstance(state, dict) else None
             if isinstance(steps, dict) and all(isinstance(done, dict) for done in steps.values()):
-                return {"steps": steps}
+                return state
         raise UsageError(f"{path}: is not a file of this command: name another --output")
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
@@ -280,10 +281,12 @@ def run(number: int, step: Step, state: dict[str, Any], options: argparse.Namesp
     comment = "  # finished: compares its inputs" if step.checks_its_inputs else "  # finished"
     terminal.notice(f"{title(number, step)}\n$ {step}{comment if done else ''}")
     if not done or step.checks_its_inputs:
-        save(options.output, state)
+        if not done:
+            save(options.output, state)
         run_module(step.module, step.words, step.prefix, options.quiet or bool(done))
-        state["steps"][step.name] = {"command": str(step), "read": read}
-        save(options.output, state)
+        if not done:
+            state["steps"][step.name] = {"command": str(step), "read": read}
+            save(options.output, state)
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:

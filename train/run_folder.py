@@ -24,6 +24,7 @@ from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.files import MissingDataError
 from clearspan.shards import Dataset
+from clearspan.shards.manifest import ManifestError
 from clearspan.train.config.recipe import is_written, load_saved, to_file
 from clearspan.train.config.resume_policy import differing, flat, shaping
 from clearspan.train.options import HELD_OUT, Recipe, RecipeError, refuse
@@ -58,8 +59,11 @@ def dataset_sha256(folder: str | Path) -> str:
     return digest(shards=shards, tokenizer=tokenizer.sha256 if tokenizer else None)
 
 
-def inputs(recipe: Recipe) -> dict[str, str]:
+def inputs(recipe: Recipe, readable: bool = False) -> dict[str, str]:
     """Return a hash of everything that a run reads besides its recipe, by recipe key.
+
+    Args:
+        readable: leave out what cannot be read, in place of an error.
 
     Raises:
         RecipeError: a file or a folder of a model cannot be read.
@@ -67,11 +71,31 @@ def inputs(recipe: Recipe) -> dict[str, str]:
     """
     read = {}
     for key, value in flat(dataclasses.asdict(recipe)).items():
-        if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
-            read[key] = _file_sha256(key, value)
-        elif value and _matches(key, DATASETS):
-            read[key] = dataset_sha256(value)
+        with contextlib.suppress(*((RecipeError, ManifestError, OSError) if readable else ())):
+            if value and _matches(key, FILES) and (key, value) != ("training.eval_data", HELD_OUT):
+                read[key] = _file_sha256(key, value)
+            elif value and _matches(key, DATASETS):
+                read[key] = dataset_sha256(value)
     return read
+
+
+def replaced(run: Path, recipe: Recipe, now: Mapping[str, str]) -> list[str]:
+    """Return the keys of inputs that are not what the run in a folder read: the content has changed, or the recipe
+    names another that shapes the run.
+
+    Args:
+        now: `inputs` of the recipe.
+
+    Raises:
+        RecipeError: the run's record of them is missing or damaged.
+    """
+    read, began = _read_state(run)["inputs"], load_saved(run / RECIPE, recipe)
+    before, values = flat(dataclasses.asdict(began)), flat(dataclasses.asdict(recipe))
+    return [
+        key
+        for key, sha256 in now.items()
+        if read.get(key) != sha256 and (before.get(key) == values[key] or not _matches(key, CHOOSING))
+    ]
 
 
 def _file_sha256(key: str, value: str) -> str:
@@ -233,13 +257,9 @@ def _check_same(run: Path, recipe: Recipe) -> None:
             f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
             f"see {saved}, or start a new run"
         )
-    read, before, now = _read_state(run)["inputs"], flat(dataclasses.asdict(started_with)), inputs(recipe)
-    values = flat(dataclasses.asdict(recipe))
-    for key, sha256 in now.items():
-        if read.get(key) != sha256 and (before.get(key) == values[key] or not _matches(key, CHOOSING)):
-            raise RecipeError(
-                f"{key} {values[key]}: is no longer what the run in {run} read: put it back, or start a new run"
-            )
+    for key in replaced(run, recipe, inputs(recipe)):
+        value = flat(dataclasses.asdict(recipe))[key]
+        raise RecipeError(f"{key} {value}: is no longer what the run in {run} read: put it back, or start a new run")
 
 
 def _check_written(run: Path) -> None:

@@ -63,7 +63,7 @@ class Progress:
             self._waits = False
             if (seconds := elapsed / done * self._done(left)) >= LONG_S and finished < left:
                 tell(about(seconds, work))
-        elif elapsed >= LONG_S and not self._unknown:
+        elif not finished and elapsed >= LONG_S and not self._unknown:
             self._unknown = True
             tell(f"{work}: the first is not finished after {duration(elapsed)}")
 

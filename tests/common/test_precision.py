@@ -51,6 +51,16 @@ def test_auto_is_fp32_on_avx_512_without_bf16_which_onednn_emulates(capable: pyt
     assert precision.choose("auto", "cpu", "--precision", "--precision fp32").name == "fp32"
 
 
+@pytest.mark.parametrize(("asked", "bf16"), [("auto", False), ("bf16", True)])
+def test_a_gpu_of_workers_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch, asked: str, bf16: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+    choice = precision.choose(asked, "cuda:1", "--precision", "--precision fp32")
+
+    assert choice.bf16 is bf16
+    assert choice.line == ("" if bf16 else "--precision auto: fp32: this machine has no cuda:1 to ask")
+
+
 @pytest.mark.parametrize("asked", [True, "bf16"])
 def test_bf16_on_a_cpu_without_it_says_how_slow_it_is_and_what_to_set(
     capable: pytest.MonkeyPatch, asked: bool | str

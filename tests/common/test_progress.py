@@ -2,6 +2,7 @@
 
 import io
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +79,12 @@ def test_a_line_names_the_stages_it_belongs_to(clock: list[float], capsys: pytes
     with stage("mini"), stage("task 2 of 3, MR"), Bar(100, "training 100 classifiers") as bar:
         advance(bar, clock, *[2.0] * 10)
     assert capsys.readouterr().err == "mini: task 2 of 3, MR: about 3.3 min for training 100 classifiers\n"
+
+
+def test_work_in_other_threads_belongs_to_the_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("mini"), ThreadPoolExecutor(1) as pool:
+        pool.submit(progress.tell, "half").result()
+    assert capsys.readouterr().err == "mini: half\n"
 
 
 def test_many_short_stages_of_long_work_say_which_one_runs(

@@ -144,6 +144,24 @@ def test_a_finished_step_is_refused_if_what_it_read_has_changed(
     assert ran == ["module"]
 
 
+def test_a_call_that_is_refused_keeps_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step of the texts runs again to compare its inputs, and fails."""
+
+    def refused(*_: object) -> None:
+        raise CommandError("a.jsonl: has changed", 1)
+
+    monkeypatch.setattr(adapt, "run_module", refused)
+    step = adapt.Step("texts", "", "module", "pipelines", ("documents",))
+    record = {"steps": {"texts": {"command": str(step), "read": {}}}, "verdict": "better"}
+    (tmp_path / "model").mkdir()
+    options = argparse.Namespace(output=tmp_path / "out", model=tmp_path / "model", quiet=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "adapt.json").write_text(json.dumps(record))
+    with pytest.raises(CommandError):
+        adapt.run(1, step, adapt.read_state(options), options)
+    assert json.loads((tmp_path / "out" / "adapt.json").read_text()) == record
+
+
 def test_the_users_length_replaces_the_chosen_one() -> None:
     chosen, given = adapt.choose(700, 100, False), ["training.max_steps=50", "optimizer.eps=1e-7"]
     assert "training.epochs=3" in chosen.changes

@@ -10,7 +10,6 @@ from clearspan.common.precision import FAR_SLOWER, Bfloat16
 from clearspan.train.config.recipe import load, load_saved, to_file
 from clearspan.train.config.resume_policy import shaping
 from clearspan.train.engine import precision
-from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.options import Recipe, RecipeError
 from tests.train.ranks import train_alone
@@ -37,9 +36,8 @@ def begun(run: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     """Make the folder of a run that has a checkpoint."""
     recipe = recipe_of(run, *words)
     resolve_precision(recipe, resume=False)
-    run.mkdir()
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
     (run / "recipe.yaml").write_bytes(to_file(recipe))
-    monkeypatch.setattr(Checkpoints, "tags", lambda _: ["step-00000001"])
 
 
 @pytest.mark.parametrize(("device", "bf16"), [(FAST, True), (EMULATED, False)])

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from clearspan.shards import Dataset
-from clearspan.train import card, sweep
+from clearspan.train import sweep
 from clearspan.train.config.recipe import load, to_file
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import DATA, SKELETON, WEIGHTS
+from clearspan.train.export import WEIGHTS
 from clearspan.train.options import RecipeError
+from clearspan.train.run_folder import write_inputs
 from clearspan.train.sweeps import report, running
 from clearspan.train.sweeps.grid import Run
 from clearspan.train.sweeps.scores import Scoring
@@ -271,14 +271,13 @@ def test_a_run_on_data_that_has_changed_since_is_refused(
     given = options(tmp_path / "runs")
     given.words = [f"data.text.path={shards}" if "data.text.path" in word else word for word in given.words]
     assert done(given, Started()) == 0
-    facts = tmp_path / "runs" / NAMES[0] / SKELETON / DATA
-    facts.parent.mkdir()
-    facts.write_text(json.dumps(card.facts({"text": Dataset(shards)})))
+    folder = tmp_path / "runs" / NAMES[0]
+    write_inputs(load("demo", [*given.words, f"output={folder}"]), finished=True)
     assert len(running.planned(given).runs) == 4
     shutil.rmtree(shards)
     assert len(running.planned(given).runs) == 4, "finished runs need no data"
     write_dataset(shards, documents[:21], tokenizer_folder)
-    with pytest.raises(RecipeError, match=r"its run was trained on other data than data\.text\.path .*: put it back"):
+    with pytest.raises(RecipeError, match=r"its run read another data\.text\.path than is there now: put it back"):
         running.planned(given)
 
 

@@ -3,15 +3,16 @@
 recipe, device, the run that resumes -> recipe with true or false, and the lines that say so
 """
 
+import os
 from pathlib import Path
 
 import torch
 
 from clearspan.common.precision import choose
 from clearspan.train.config.recipe import load_saved
-from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.engine.ranks import gathered
 from clearspan.train.options import Recipe, RecipeError
+from clearspan.train.run_folder import RECIPE, tags
 
 KEY = "training.bf16"
 OFF = f"{KEY}=false"
@@ -26,17 +27,17 @@ def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
         RecipeError: the value is true and the GPU has no bfloat16.
     """
     training, run = recipe.training, Path(recipe.output)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
     asked, lines = training.bf16, []
-    if resume and (run / "recipe.yaml").is_file() and Checkpoints(run).tags():
-        began = load_saved(run / "recipe.yaml", recipe).training.bf16
+    if resume and (run / RECIPE).is_file() and tags(run):
+        began = load_saved(run / RECIPE, recipe).training.bf16
         if training.bf16 == "auto":
             training.bf16 = began
         elif training.bf16 != began:
             changed = f"{KEY} {str(training.bf16).lower()} in place of {str(began).lower()}"
             lines.append(f"{run}: {changed}: from here on losses differ by rounding")
     choice = choose(training.bf16, device, KEY, OFF)
-    if choice.slow and device == "cuda":
+    if choice.slow and device != "cpu":
         raise RecipeError(choice.line)
     if choice.line and asked == "auto" and choice.slow:
         lines.append(f"{choice.line}; the run began with bf16 and keeps it")

@@ -15,15 +15,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from clearspan.common import files, terminal
-from clearspan.common.model_folder import read_json
 from clearspan.common.progress import LONG_S, about, counted
-from clearspan.shards import storage
-from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.train.config.recipe import load, load_saved
 from clearspan.train.config.resume_policy import differing
 from clearspan.train.engine.checkpoint import Checkpoints
-from clearspan.train.export import DATA, SKELETON, WEIGHTS
-from clearspan.train.options import Recipe, RecipeError, refuse
+from clearspan.train.export import WEIGHTS
+from clearspan.train.options import RecipeError, refuse
+from clearspan.train.run_folder import INPUTS, inputs, replaced
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, Run
 from clearspan.train.sweeps.remarks import equal_rows, remarks
@@ -85,7 +83,9 @@ def _check_folder(output: Path) -> None:
 
 
 def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
-    """Raise RecipeError if a run's recipe cannot work, or if its folder holds a run of another recipe."""
+    """Raise RecipeError if a run's recipe cannot work, or if its folder holds a run of another recipe
+    or other data.
+    """
     folder = output / run.name
     try:
         recipe = load(run.settings[RECIPE], [*overrides, *run.overrides(), f"output={folder}"])
@@ -98,20 +98,11 @@ def _check_run(run: Run, output: Path, overrides: Sequence[str]) -> None:
         raise RecipeError(
             f"{folder}: its run has another {', '.join(changed)}; see {saved}, or use another --output for this sweep"
         )
-    _check_data(folder, recipe)
-
-
-def _check_data(folder: Path, recipe: Recipe) -> None:
-    """Raise RecipeError if a run was trained on other data than a dataset's folder holds now."""
-    facts = folder / SKELETON / DATA
-    trained_on = read_json(facts) if facts.is_file() else {}
-    for name, data in recipe.data.items():
-        known, path = trained_on.get(name), storage.join(data.path, MANIFEST)
-        if known and storage.exists(path) and storage.sha256(path) != known["manifest"]:
-            raise RecipeError(
-                f"{folder}: its run was trained on other data than data.{name}.path {data.path} holds now: put it "
-                "back, or use another --output for this sweep"
-            )
+    for key in replaced(folder, recipe, inputs(recipe, readable=True)) if (folder / INPUTS).is_file() else ():
+        raise RecipeError(
+            f"{folder}: its run read another {key} than is there now: put it back, or use another --output for this "
+            "sweep"
+        )
 
 
 def state(run: Path) -> str:

@@ -79,7 +79,7 @@ class Scoring:
         results = self.results(run)
         assert results is not None
         words = ["--model", str(run / "model"), "--tasks", ",".join(self.tasks), "--data", self.data, "--json"]
-        words += ["--output", str(results.parent), *(["--quiet"] if quiet else [])]
+        words += ["--output", str(results.parent), "--allow-missing", *(["--quiet"] if quiet else [])]
         words += ["--protocol", self.protocol] if self.protocol != "full" else []
         return [sys.executable, "-m", "clearspan.eval", *words]
 
