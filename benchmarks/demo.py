@@ -47,16 +47,18 @@ from clearspan.train.model.tokenizer import load_tokenizer
 from clearspan.train.options import DEV
 
 STAGES = {
-    "corpus: documentation of the installed packages": 50,
-    "tokenizer: byte-level BPE": 20,
-    "shards: clearspan documents": 10,
-    "training: a static encoder": 40,
-    "training: a transformer that begins with its vectors": 150,
-    "scores: clearspan eval --tasks retrieval": 35,
+    "corpus: documentation of the installed packages": 35,
+    "tokenizer: byte-level BPE": 7,
+    "shards: clearspan documents": 5,
+    "training: a static encoder": 35,
+    "training: a transformer that begins with its vectors": 115,
+    "scores: clearspan eval --tasks retrieval": 25,
 }
-"""Stage -> about its seconds on two cores that multiply as in `PRODUCT_S`; derived from CPU time on a busy machine."""
+"""Stage -> its seconds on two cores that multiply as in `PRODUCT_S`, from a run on two idle cores that are 1.67 times
+slower.
+"""
 PRODUCT_S = 0.016
-"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores, half of the CPU time."""
+"""Seconds of a product of two fp32 matrices of 1,024 x 1,024 on these two cores."""
 VOCABULARY = 8192
 MIN_TOKENS = 64
 HOLDOUT = 0.05
