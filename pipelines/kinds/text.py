@@ -256,10 +256,11 @@ class TextKind(TextInputs):
         return f"none of {counts.read:,} {self.name} is kept: {listed}{mend and ': '}{mend}"
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how many texts are excluded, and how many were too short to be searched."""
+        """Return how many texts are excluded, and how many of them hold no word."""
         excluded, lines = fingerprint["options"]["exclude"], []
         if excluded:
-            lines.append(f"{excluded['texts']:,} texts excluded; {excluded['too_short']:,} too short to search for")
+            without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
+            lines.append(f"{excluded['texts']:,} texts excluded{without}")
         if removed := [f"{sums[reason]:,} {reason}" for reason in REMOVED if reason in sums]:
             lines.append(f"lines removed: {', '.join(removed)}")
         return lines
@@ -340,6 +341,6 @@ def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
     indices = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]
-        if excluded.meets("\n".join(together)):
+        if excluded.may_meet(together):
             indices += [first + index for index, text in enumerate(together) if excluded.meets(text)]
     return indices

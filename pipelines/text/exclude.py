@@ -4,9 +4,9 @@
 
 A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches where it is
 a whole sentence or line. If examples are sentences, each such short sentence of a longer text is searched as well; a
-whole document is not dropped for "that is not good". A text below 4 words is counted and not searched: it would match
-everywhere. In scripts without spaces between words, 12 consecutive letters and sentences of 4 to 11 letters count
-(`word_hashes`).
+whole document is not dropped for "that is not good". A text of 1 to 3 words, which occurs everywhere, matches an
+example that is nothing else. In scripts without spaces between words, 12 consecutive letters and sentences of 4 to 11
+letters count (`word_hashes`).
 """
 
 import collections
@@ -28,7 +28,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import is_about, look
 from clearspan.pipelines.readers.streams import BOM, check_holes, naming, opened
-from clearspan.pipelines.text.word_hashes import NORMALIZATION, Words
+from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, Words
 from clearspan.shards import storage
 
 TABLE_LINES = 100
@@ -80,7 +80,7 @@ class _Known:
 class Excluded:
     """Excluded texts: the hashes that must not occur, and the beginnings of the searched texts (`heads`, JSON lines).
 
-    `texts` counts all texts, `short` those that are searched as sentences, `ignored` those that are not searched.
+    `texts` counts all texts, `short` those that are shorter than an n-gram, `ignored` those without words.
     """
 
     ngrams: _Known
@@ -114,8 +114,12 @@ class Excluded:
         return cls(*known, b"".join(lines), total, short, ignored)
 
     def meets(self, text: str) -> bool:
-        """Return whether a text contains an excluded one."""
+        """Return whether a text contains, or is, an excluded one."""
         return self._first(text) is not None
+
+    def may_meet(self, texts: Sequence[str]) -> bool:
+        """Return False only if `meets` is False for each of these texts. It reads them at once, as lines of a text."""
+        return self._first("\n".join(texts), shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
         """Return the beginning of an excluded text that a text contains, or None."""
@@ -125,12 +129,12 @@ class Excluded:
         start, end = self._line_ends[number : number + 2]
         return str(json.loads(self.heads[start:end]))
 
-    def _first(self, text: str) -> int | None:
+    def _first(self, text: str, shortest: int = SHORTEST) -> int | None:
         words, number = Words(text), None
         if len(self.ngrams.hashes):
             number = self.ngrams.first(words.ngrams())
         if number is None and len(self.sentences.hashes):
-            number = self.sentences.first(words.sentences())
+            number = self.sentences.first(np.append(words.sentences(shortest), words.whole()))
         return number
 
     @functools.cached_property
@@ -140,7 +144,7 @@ class Excluded:
 
     def options(self) -> dict[str, Any]:
         """Return the part of the fingerprint that describes the exclusion."""
-        counts = {"texts": self.texts, "short_sentences": self.short, "too_short": self.ignored}
+        counts = {"texts": self.texts, "short_sentences": self.short, "without_words": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
